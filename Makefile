@@ -1,0 +1,38 @@
+# Everything runs from a bare clone: each target makes the environment first.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-long check format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup $(VENV)
+	@touch $@
+
+demo: setup
+	@$(BIN)/tailrace demo $(DEMO)
+
+test: setup
+	@$(BIN)/python -m pytest $(TESTS)
+
+test-long: setup
+	@TAILRACE_LONG=1 $(BIN)/python -m pytest $(TESTS)
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m bench $(BENCH)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

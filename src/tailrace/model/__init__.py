@@ -1,0 +1,1 @@
+"""The nouns of Tailrace. Imports nothing else of ours; see docs/glossary.md for the words."""

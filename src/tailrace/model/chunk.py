@@ -1,0 +1,82 @@
+"""A run of numbered changes in memory, as one Arrow record batch: what the log hands out and feeds pass on."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import TableSchema
+
+__all__ = ["ENVELOPE", "Change", "Chunk"]
+
+ENVELOPE: pa.Schema = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("commit_time_us", pa.int64(), nullable=False),
+        pa.field("txid", pa.int64(), nullable=False),
+        pa.field("op", pa.int8(), nullable=False),
+        pa.field("schema", pa.int32(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("before", pa.binary()),
+        pa.field("after", pa.binary()),
+        pa.field("position", pa.utf8()),
+    ]
+)
+"""Columns of a change in the log. `position` is set on the last change of each commit and null on the others."""
+
+_T = TypeVar("_T")
+
+
+class Change(Struct, frozen=True):
+    """One change, numbered. Key and images are in their natural JSON form."""
+
+    offset: Offset
+    index: Index
+    commit_time_us: int
+    txid: int
+    op: Op
+    schema: TableSchema
+    key: bytes
+    before: bytes | None
+    after: bytes | None
+
+
+class Chunk:
+    """Consecutive changes `first`..`last` with the schemas that they refer to. Never empty, never changed.
+
+    A chunk may be shared by many feeds; `memo` keeps what one of them computed from it for the others. It may be called
+    from several threads: two may compute the same thing, one of the two results is kept.
+    """
+
+    __slots__ = ("_memo", "batch", "first", "last", "schemas")
+
+    def __init__(self, batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> None:
+        self.batch = batch
+        self.schemas = schemas
+        self.first = Offset(batch.column(0)[0].as_py())
+        self.last = Offset(self.first + batch.num_rows - 1)
+        self._memo: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return self.batch.num_rows  # type: ignore[no-any-return]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory the changes take, without memos."""
+        return self.batch.nbytes  # type: ignore[no-any-return]
+
+    def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
+        """Return `compute(self)`, computed at most once for equal keys."""
+        if key not in self._memo:
+            self._memo.setdefault(key, compute(self))
+        return self._memo[key]  # type: ignore[no-any-return]
+
+    def changes(self) -> Iterator[Change]:
+        """Yield the changes one by one. For people and small batches; fast paths work on `batch`."""
+        columns = [self.batch.column(name).to_pylist() for name in ENVELOPE.names[:-1]]
+        for offset, index, time_us, txid, op, schema, key, before, after in zip(*columns, strict=True):
+            yield Change(offset, index, time_us, txid, Op(op), self.schemas[schema], key, before, after)

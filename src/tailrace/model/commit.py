@@ -1,0 +1,51 @@
+"""What one source transaction did, on its way into the log."""
+
+from msgspec import Struct, field
+
+from tailrace.model.number import Index, Offset, Position, SchemaId
+from tailrace.model.op import Op
+
+__all__ = ["Appended", "Draft"]
+
+
+class Draft(Struct):
+    """All changes of one source transaction in order, by columns, not yet numbered.
+
+    The five lists are of one length. Columns instead of one object per change: a source fills them and the log turns
+    each into one array, so a change costs a few list appends. `add` is the readable way to fill them; hot loops may
+    append to the lists themselves.
+
+    `position` is where the source resumes once this commit is in the log. `txid` is the source's own number of the
+    transaction; 0 where it has none.
+    """
+
+    position: Position
+    commit_time_us: int
+    txid: int = 0
+    ops: list[int] = field(default_factory=list)
+    schemas: list[SchemaId] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    befores: list[bytes | None] = field(default_factory=list)
+    afters: list[bytes | None] = field(default_factory=list)
+
+    def add(
+        self, op: Op, schema: SchemaId, key: bytes, *, before: bytes | None = None, after: bytes | None = None
+    ) -> None:
+        """Add one change. Key and images are in their natural JSON form; see `tailrace.model.image`."""
+        self.ops.append(op)
+        self.schemas.append(schema)
+        self.keys.append(key)
+        self.befores.append(before)
+        self.afters.append(after)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+class Appended(Struct, frozen=True):
+    """Numbers that the log gave to the drafts of one append: the first commit and change, and the last ones."""
+
+    first_index: Index
+    first_offset: Offset
+    last_index: Index
+    last_offset: Offset

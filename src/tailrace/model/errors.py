@@ -1,0 +1,144 @@
+"""The error tree. Raise the narrowest; each docstring says what the caller should do.
+
+TailraceError
+├── ConfigError                   the configuration is wrong: mend the named key
+├── InvalidRequestError           the caller asked for something impossible: mend the request
+│   ├── InvalidValueError         a value or typed literal is malformed
+│   └── BeyondHeadError           an offset that the log has not reached yet
+├── NotFoundError                 no such thing
+│   ├── UnknownTableError
+│   └── UnknownSubscriptionError
+├── BehindHorizonError            the change was removed by retention: take a new snapshot
+├── LogError
+│   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
+│   ├── LogFullError              the disk is full: free space; appending goes on by itself
+│   ├── LogWriteError             the disk refused a write: see the cause
+│   └── LogClosedError            the log was closed while somebody waited for it
+├── DataDirectoryInUseError       another process owns the data directory
+└── SourceError
+    ├── SourceUnavailableError    the database cannot be reached now: retried by itself
+    └── SourceStateError          the database does not let us capture: do what the message says
+"""
+
+__all__ = [
+    "BehindHorizonError",
+    "BeyondHeadError",
+    "ConfigError",
+    "CorruptSegmentError",
+    "DataDirectoryInUseError",
+    "InvalidRequestError",
+    "InvalidValueError",
+    "LogClosedError",
+    "LogError",
+    "LogFullError",
+    "LogWriteError",
+    "NotFoundError",
+    "SourceError",
+    "SourceStateError",
+    "SourceUnavailableError",
+    "TailraceError",
+    "UnknownSubscriptionError",
+    "UnknownTableError",
+]
+
+
+class TailraceError(Exception):
+    """Root of all errors that Tailrace raises on purpose. Any other exception out of it is a bug."""
+
+
+class ConfigError(TailraceError):
+    """The configuration is wrong. The message names the key, flag or variable and what it takes."""
+
+
+class InvalidRequestError(TailraceError):
+    """The caller asked for something impossible. Mend the request; trying again unchanged fails again."""
+
+
+class InvalidValueError(InvalidRequestError):
+    """A value or typed literal is malformed."""
+
+
+class BeyondHeadError(InvalidRequestError):
+    """An offset lies beyond the newest change: it belongs to another log. Check which server it came from."""
+
+    def __init__(self, *, requested: int, head: int) -> None:
+        super().__init__(f"offset {requested} is beyond the newest change {head}")
+        self.requested = requested
+        self.head = head
+
+
+class NotFoundError(TailraceError):
+    """The named thing does not exist."""
+
+
+class UnknownTableError(NotFoundError):
+    """The source has no such table, or does not capture it."""
+
+    def __init__(self, source: str, table: str) -> None:
+        super().__init__(f"table {source}.{table} not found")
+        self.source = source
+        self.table = table
+
+
+class UnknownSubscriptionError(NotFoundError):
+    """The subscription was never made, or was closed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"subscription {name} not found")
+        self.name = name
+
+
+class BehindHorizonError(TailraceError):
+    """The wanted change was removed by retention. Take a new snapshot and begin again at `horizon` - 1 or later."""
+
+    def __init__(self, *, requested: int, horizon: int) -> None:
+        super().__init__(f"change {requested} is no longer in the log; the oldest is {horizon}")
+        self.requested = requested
+        self.horizon = horizon
+
+
+class LogError(TailraceError):
+    """Something is wrong with the log on disk."""
+
+
+class CorruptSegmentError(LogError):
+    """A segment is damaged before its end. Nothing after the named place is read; restore the file from a copy."""
+
+    def __init__(self, segment: str, *, place: int, reason: str) -> None:
+        super().__init__(f"segment {segment} is damaged at byte {place}: {reason}")
+        self.segment = segment
+        self.place = place
+        self.reason = reason
+
+
+class LogFullError(LogError):
+    """The disk is full. Nothing of the append was kept; free some space and append again."""
+
+
+class LogWriteError(LogError):
+    """The disk refused a write or a sync. Nothing of the append counts; the cause tells why."""
+
+
+class LogClosedError(LogError):
+    """The log was closed while somebody waited for it. Open it anew."""
+
+
+class DataDirectoryInUseError(TailraceError):
+    """Another process owns the data directory. Stop that process or name another directory."""
+
+    def __init__(self, directory: str, owner: str) -> None:
+        super().__init__(f"data directory {directory} is in use by {owner}")
+        self.directory = directory
+        self.owner = owner
+
+
+class SourceError(TailraceError):
+    """Something is wrong with a source."""
+
+
+class SourceUnavailableError(SourceError):
+    """The database cannot be reached or is locked. Capture tries again by itself."""
+
+
+class SourceStateError(SourceError):
+    """The database is in a state that does not let us capture. The message says what to do."""

@@ -1,0 +1,1 @@
+"""Sources: one package per database. `base` is the seam; only `tailrace.app` knows the packages behind it."""
