@@ -24,7 +24,17 @@ from msgspec import json as msgspec_json
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.table import Kind
 
-__all__ = ["Json", "Text", "Value", "from_literal", "from_natural", "literal_to_plain", "to_literal", "to_natural", "to_plain"]
+__all__ = [
+    "Json",
+    "Text",
+    "Value",
+    "from_literal",
+    "from_natural",
+    "literal_to_plain",
+    "to_literal",
+    "to_natural",
+    "to_plain",
+]
 
 Json = Any
 """What a JSON document decodes to: None, bool, int, float, str, list or dict."""
