@@ -19,7 +19,7 @@ test: setup
 	@$(BIN)/python -m pytest $(TESTS)
 
 test-long: setup
-	@TAILRACE_LONG=1 $(BIN)/python -m pytest $(TESTS)
+	@LONG_TESTS=1 $(BIN)/python -m pytest $(TESTS)
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,118 @@
+"""The pump: takes commits out of a source, puts them into the log, then tells the source that the log has them."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from tailrace.model.commit import Appended, Draft
+from tailrace.model.errors import LogFullError, LogWriteError, SourceUnavailableError
+from tailrace.model.number import Position
+from tailrace.retry import Backoff, retry
+from tailrace.source.base import SchemaRegistry, Source
+
+__all__ = ["CaptureState", "Pump", "PumpLog"]
+
+logger = logging.getLogger(__name__)
+
+_GROUPS_IN_FLIGHT_MAX = 4
+
+
+class PumpLog(SchemaRegistry, Protocol):
+    """What the pump needs of a log."""
+
+    @property
+    def position(self) -> Position | None:
+        """Return the position of the newest durable commit."""
+
+    async def append(self, drafts: Sequence[Draft]) -> Appended:
+        """Number and keep commits; durable on return."""
+
+
+class CaptureState:
+    """Whether capture moves, for health checks: `problem` is empty while all is well."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.problem = ""
+
+    def waits(self, problem: str) -> None:
+        """Note why nothing moves now."""
+        self.problem = problem
+
+    def recovered(self) -> None:
+        """Note that the source is open and the log takes what it gives."""
+        self.open = True
+        self.problem = ""
+
+
+class Pump:
+    """Moves the commits of one source into its log, each exactly once and in order.
+
+    A commit is confirmed to the source only after the log has synced it. After any break the source resumes after the
+    last position in the log, so a crash between the two repeats and loses nothing. While the disk refuses (full,
+    or failing), the same commits are offered again until it takes them; the source waits meanwhile.
+    """
+
+    def __init__(self, source: Source, log: PumpLog, state: CaptureState, backoff: Backoff = Backoff()) -> None:  # noqa: B008
+        self._source = source
+        self._log = log
+        self._state = state
+        self._backoff = backoff
+
+    async def open(self) -> None:
+        """Open the source, trying again while it cannot be reached.
+
+        Raises:
+            SourceStateError: The database does not let us capture; the message says what to do.
+        """
+        await retry(self._open_once, on=SourceUnavailableError, notice=self._notice, backoff=self._backoff)
+        self._state.recovered()
+
+    async def run(self) -> None:
+        """Pump until cancelled. Call after `open`.
+
+        Raises:
+            SourceStateError: Capture cannot go on without somebody's help; the message says what to do.
+        """
+        await retry(self._stream, on=SourceUnavailableError, notice=self._notice, backoff=self._backoff)
+
+    async def _open_once(self) -> None:
+        await self._source.open(self._log)
+
+    async def _stream(self) -> None:
+        """Run reading and appending side by side, so that one waits for the database while the other syncs."""
+        if self._state.problem:
+            await self.open()
+        groups: asyncio.Queue[Sequence[Draft]] = asyncio.Queue(_GROUPS_IN_FLIGHT_MAX)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(groups))
+                tasks.create_task(self._append(groups))
+        except BaseExceptionGroup as group:
+            # Both tasks fail only with what the source raised; the other one is then cancelled.
+            raise group.exceptions[0] from None
+
+    async def _read(self, groups: asyncio.Queue[Sequence[Draft]]) -> None:
+        async for drafts in self._source.commits(self._log.position):
+            await groups.put(drafts)
+
+    async def _append(self, groups: asyncio.Queue[Sequence[Draft]]) -> None:
+        while True:
+            drafts = await groups.get()
+            await retry(
+                partial(self._log.append, drafts),
+                on=(LogFullError, LogWriteError),
+                notice=self._notice,
+                backoff=self._backoff,
+            )
+            self._state.recovered()
+            await self._source.confirm(drafts[-1].position)
+
+    def _notice(self, error: Exception) -> None:
+        """Keep the problem for the health checks and log it once, however often it repeats."""
+        problem = str(error)
+        if problem != self._state.problem:
+            logger.warning("capture waits", extra={"source": self._source.name, "problem": problem})
+        self._state.waits(problem)

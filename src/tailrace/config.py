@@ -1,0 +1,272 @@
+"""The configuration: one TOML file, the environment, flags; later ones win. Decoded once, strictly.
+
+`SETTINGS` lists every setting that the environment and flags can set; the file takes the same names as nested tables.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from tailrace.model.errors import ConfigError
+
+__all__ = [
+    "SETTINGS",
+    "AuthConfig",
+    "Config",
+    "LoggingConfig",
+    "RetentionConfig",
+    "Setting",
+    "SourceConfig",
+    "data_directory",
+    "load_config",
+    "parse_duration_s",
+    "parse_size_bytes",
+    "parse_source",
+]
+
+_SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PREFIX = "TAILRACE_"
+
+
+class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """One upstream database."""
+
+    url: str
+
+
+class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the log may forget; whichever comes first. "none" switches a rule off."""
+
+    events: str | int = "none"
+    bytes: str | int = "4GiB"
+    age: str = "7d"
+
+
+class AuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may call. With `enabled`, every interface but the health checks wants one of `tokens`."""
+
+    enabled: bool = False
+    tokens: tuple[str, ...] = ()
+
+
+class LoggingConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Diagnostics on standard error. `auto` is text on a terminal and JSON lines otherwise."""
+
+    level: str = "info"
+    format: str = "auto"
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that `tailrace serve` can be told."""
+
+    data_dir: str = "tailrace-data"
+    host: str = "127.0.0.1"
+    http_port: int = 8080
+    grpc_port: int = 50051
+    metadata_url: str = ""
+    sources: dict[str, SourceConfig] = field(default_factory=dict)
+    retention: RetentionConfig = RetentionConfig()
+    auth: AuthConfig = AuthConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+
+class Setting(Struct, frozen=True):
+    """One setting by its path in the file. `flag` and `variable` say how to set it elsewhere."""
+
+    path: str
+    describe: str
+
+    @property
+    def flag(self) -> str:
+        """Return the command-line flag."""
+        return _FLAGS.get(self.path, "--" + self.path.replace(".", "-").replace("_", "-"))
+
+    @property
+    def variable(self) -> str:
+        """Return the environment variable."""
+        return _VARIABLES.get(self.path, _PREFIX + self.path.replace(".", "_").upper())
+
+
+_FLAGS = {"sources": "--source", "auth.enabled": "--auth"}
+_VARIABLES = {"sources": "TAILRACE_SOURCE", "auth.enabled": "TAILRACE_AUTH"}
+
+SETTINGS = (
+    Setting("data_dir", "Directory of the log, the metadata and the embedded database."),
+    Setting("host", "Address to listen on."),
+    Setting("http_port", "Port of the HTTP interface; 0 takes a free one."),
+    Setting("grpc_port", "Port of the gRPC interface; 0 takes a free one."),
+    Setting("metadata_url", "Metadata database; by default an SQLite file in the data directory."),
+    Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
+    Setting("retention.events", "Keep at most this many changes, or 'none'."),
+    Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
+    Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
+    Setting("auth.enabled", "Ask every caller for a token."),
+    Setting("auth.tokens", "Accepted tokens, separated by commas."),
+    Setting("logging.level", "debug, info, warning or error."),
+    Setting("logging.format", "text, json or auto."),
+)
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
+    """Return the configuration of a file, the environment and flags; flags win, then the environment.
+
+    `flags` maps setting paths to values; None means "not given".
+
+    Raises:
+        ConfigError: A key, variable or value is wrong; the message names it.
+    """
+    tree = _read_file(file, environment) if file else {}
+    known = {setting.variable: setting for setting in SETTINGS}
+    for name, text in environment.items():
+        if name in known:
+            _put(tree, known[name].path, _from_text(known[name].path, text))
+        elif name.startswith(_PREFIX):
+            raise ConfigError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
+    for path, value in flags.items():
+        if value is not None:
+            _put(tree, path, value)
+    try:
+        config = msgspec.convert(tree, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from error
+    _check(config)
+    return config
+
+
+def parse_source(text: str) -> tuple[str, SourceConfig]:
+    """Return the name and the source of `NAME=URL`; the name is `default` where only a URL is given.
+
+    Raises:
+        ConfigError: The name has characters that a name cannot have.
+    """
+    head, equals, tail = text.partition("=")
+    if not equals or "://" in head:
+        return "default", SourceConfig(text)
+    if not _SOURCE_NAME.fullmatch(head):
+        raise ConfigError(f"source name {head!r}: use letters, digits, '-' and '_', at most 64 of them")
+    return head, SourceConfig(tail)
+
+
+_SIZE_UNITS = {"": 1, "b": 1} | {
+    unit: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for unit, base in ((letter, 1024), (f"{letter}b", 1000), (f"{letter}ib", 1024))
+}
+_DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size_bytes(text: str | int) -> int | None:
+    """Return the bytes of a size such as `500MB`, `4GiB` or `65536`; None for `none`.
+
+    Raises:
+        ConfigError: It is not a size, or not more than nothing.
+    """
+    if isinstance(text, str) and text.strip().lower() == "none":
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
+    unit = _SIZE_UNITS.get(match[2].lower()) if match else None
+    if not match or unit is None or float(match[1]) <= 0:
+        raise ConfigError(f"{text!r} is not a size: write e.g. 500MB, 4GiB or none")
+    return int(float(match[1]) * unit)
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Return the seconds of a duration such as `45s`, `12h` or `7d`; None for `none`.
+
+    Raises:
+        ConfigError: It is not a duration, or not more than nothing.
+    """
+    if text.strip().lower() == "none":
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
+    if not match or float(match[1]) <= 0:
+        raise ConfigError(f"{text!r} is not a duration: write e.g. 45s, 90m, 12h, 7d or none")
+    return float(match[1]) * _DURATION_UNITS[match[2]]
+
+
+def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not a TOML file: {error}") from error
+    filled = _interpolate(tree, environment, str(file))
+    assert isinstance(filled, dict)
+    return filled
+
+
+def _interpolate(node: Any, environment: Mapping[str, str], where: str) -> Any:
+    """Return the tree with `${NAME}` in its strings replaced from the environment."""
+    match node:
+        case dict():
+            return {key: _interpolate(value, environment, f"{where}: {key}") for key, value in node.items()}
+        case list():
+            return [_interpolate(value, environment, where) for value in node]
+        case str():
+
+            def fill(found: re.Match[str]) -> str:
+                if found[1] not in environment:
+                    raise ConfigError(f"{where}: environment variable {found[1]} is not set")
+                return environment[found[1]]
+
+            return _VARIABLE.sub(fill, node)
+        case _:
+            return node
+
+
+def _from_text(path: str, text: str) -> Any:
+    """Return what an environment variable's text means for a setting."""
+    match path:
+        case "sources":
+            return {name: {"url": source.url} for name, source in map(parse_source, text.split())}
+        case "auth.tokens":
+            return [token for token in (part.strip() for part in text.split(",")) if token]
+        case _:
+            return text
+
+
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"configuration: {parent} is a table")
+    tree[last] = value
+
+
+def _check(config: Config) -> None:
+    """Refuse what the types cannot: names, ports, sizes, words."""
+    for name in config.sources:
+        if not _SOURCE_NAME.fullmatch(name):
+            raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
+    for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
+    for path, text in (("retention.events", config.retention.events), ("retention.bytes", config.retention.bytes)):
+        try:
+            parse_size_bytes(text)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+    try:
+        parse_duration_s(config.retention.age)
+    except ConfigError as error:
+        raise ConfigError(f"retention.age: {error}") from error
+    if config.logging.level not in {"debug", "info", "warning", "error"}:
+        raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
+    if config.logging.format not in {"text", "json", "auto"}:
+        raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
+    if config.auth.enabled and not config.auth.tokens:
+        raise ConfigError("auth is enabled but there is no token: set auth.tokens or TAILRACE_AUTH_TOKENS")
+
+
+def data_directory(config: Config) -> Path:
+    """Return the data directory as an absolute path."""
+    return Path(os.path.expandvars(config.data_dir)).expanduser().absolute()

@@ -1,0 +1,73 @@
+"""The data directory: where its parts lie, and who owns it."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tailrace.model.errors import ConfigError, DataDirectoryInUseError
+
+__all__ = ["DataDirectory"]
+
+
+class DataDirectory:
+    """A data directory, owned by this process from `acquire` until `release`.
+
+    Ownership is the operating system's advisory lock on the file `lock`: it ends with the process, however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+
+    @property
+    def metadata(self) -> Path:
+        """Return the path of the default metadata database."""
+        return self.path / "metadata.db"
+
+    @property
+    def embedded(self) -> Path:
+        """Return the path of the embedded database."""
+        return self.path / "embedded.db"
+
+    def shard(self, shard_id: int) -> Path:
+        """Return the directory of a shard's log."""
+        return self.path / "oplog" / str(shard_id)
+
+    def acquire(self) -> Self:
+        """Make the directory if need be and take ownership.
+
+        Raises:
+            DataDirectoryInUseError: Another process owns it.
+            ConfigError: It cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"data directory {self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise DataDirectoryInUseError(str(self.path), owner) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        self._descriptor = descriptor
+        return self
+
+    def release(self) -> None:
+        """Give up ownership. Safe to repeat."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,127 @@
+"""Facts about the configuration."""
+
+import pytest
+
+from tailrace.config import (
+    SETTINGS,
+    Config,
+    SourceConfig,
+    load_config,
+    parse_duration_s,
+    parse_size_bytes,
+    parse_source,
+)
+from tailrace.model.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "tailrace.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_without_anything_the_defaults_hold():
+    assert load_config(None, {}, {}) == Config()
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(file):
+    path = file('host = "file"\nhttp_port = 1\ngrpc_port = 2\n')
+    config = load_config(path, {"TAILRACE_HOST": "variable", "TAILRACE_HTTP_PORT": "3"}, {"host": "flag"})
+    assert (config.host, config.http_port, config.grpc_port) == ("flag", 3, 2)
+
+
+def test_every_setting_can_be_set_by_its_variable():
+    values = {
+        "sources": "a=sqlite:///a.db sqlite:///b.db",
+        "http_port": "1",
+        "grpc_port": "2",
+        "retention.events": "5",
+        "retention.bytes": "1GiB",
+        "retention.age": "1h",
+        "auth.enabled": "true",
+        "auth.tokens": "x, y",
+        "logging.level": "debug",
+        "logging.format": "json",
+    }
+    environment = {setting.variable: values.get(setting.path, "text") for setting in SETTINGS}
+    config = load_config(None, environment, {})
+    assert config.sources == {"a": SourceConfig("sqlite:///a.db"), "default": SourceConfig("sqlite:///b.db")}
+    assert config.auth.enabled
+    assert config.auth.tokens == ("x", "y")
+    assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
+    assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
+    assert (config.logging.level, config.logging.format) == ("debug", "json")
+
+
+def test_variables_are_filled_into_the_file(file):
+    path = file('[sources.app]\nurl = "sqlite:///${NAME}.db"\n')
+    assert load_config(path, {"NAME": "shop"}, {}).sources["app"].url == "sqlite:///shop.db"
+
+
+WRONG = [
+    ("colour = 1", "colour"),
+    ("[retention]\nsize = 1", "size"),
+    ("http_port = 'x'", "http_port"),
+    ("http_port = 70000", "http_port"),
+    ("[retention]\nage = 'soon'", "retention.age"),
+    ("[retention]\nbytes = '-1'", "retention.bytes"),
+    ("[retention]\nevents = 0", "retention.events"),
+    ("[auth]\nenabled = true", "auth.tokens"),
+    ("[logging]\nlevel = 'loud'", "logging.level"),
+    ("[logging]\nformat = 'xml'", "logging.format"),
+    ("[sources.'a b']\nurl = 'x'", "a b"),
+    ("host = '${ABSENT}'", "ABSENT"),
+    ("host", "TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "named"), WRONG, ids=[text for text, _ in WRONG])
+def test_a_mistake_in_the_file_is_named(file, text, named):
+    with pytest.raises(ConfigError, match=named):
+        load_config(file(text), {}, {})
+
+
+def test_an_unknown_variable_is_an_error():
+    with pytest.raises(ConfigError, match="TAILRACE_PROT"):
+        load_config(None, {"TAILRACE_PROT": "1"}, {})
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(tmp_path / "absent.toml", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "url"),
+    [
+        ("sqlite:///a.db", "default", "sqlite:///a.db"),
+        ("shop=sqlite:///a.db", "shop", "sqlite:///a.db"),
+        ("postgresql://h/db?a=b", "default", "postgresql://h/db?a=b"),
+    ],
+)
+def test_a_source_is_a_name_and_a_url_or_a_url_alone(text, name, url):
+    assert parse_source(text) == (name, SourceConfig(url))
+
+
+def test_a_bad_source_name_is_refused():
+    with pytest.raises(ConfigError, match="source name"):
+        parse_source("a b=sqlite:///a.db")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), (65536, 65536), ("1k", 1024), ("1KB", 1000), ("1.5 MiB", 1572864), ("4GiB", 4 << 30), ("none", None)],
+)
+def test_sizes(text, size):
+    assert parse_size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45s", 45), ("90m", 5400), ("0.5h", 1800), ("7D", 604800), ("none", None)]
+)
+def test_durations(text, seconds):
+    assert parse_duration_s(text) == seconds
