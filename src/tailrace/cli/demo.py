@@ -1,0 +1,180 @@
+"""`tailrace demo`: a shop with a live workload and its changes on the terminal; with --once, a proof that all came."""
+
+import asyncio
+import contextlib
+import json
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from msgspec import json as msgspec_json
+
+from tailrace.cli.remote import RemoteServer
+from tailrace.cli.show import show_event
+from tailrace.demo import TABLES, Replica, Shop
+from tailrace.model.errors import TailraceError
+
+__all__ = ["demo"]
+
+_TRADES_ONCE = 400
+_PAUSE_S = 0.25
+_START_MAX_S = 30.0
+_CATCH_UP_MAX_S = 30.0
+_STOP_MAX_S = 10.0
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Run one bounded round, check the result, and exit.")
+@click.option("--http-port", default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
+@click.option("--grpc-port", default=50051, show_default=True, help="gRPC port; 0 takes a free one.")
+@click.option("--trades", default=_TRADES_ONCE, show_default=True, help="With --once: transactions to run.")
+def demo(*, once: bool, http_port: int, grpc_port: int, trades: int) -> None:
+    """Show what Tailrace does, on an SQLite shop of its own in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
+        ports = (0, 0) if once else (http_port, grpc_port)
+        uvloop.run(_demo(Path(directory), ports, trades if once else None))
+
+
+async def _demo(directory: Path, ports: tuple[int, int], trades: int | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with _server(directory, ports) as addresses, RemoteServer(addresses["http"]) as server:
+        shop = await asyncio.to_thread(Shop, directory / "embedded.db", 7)
+        try:
+            await (_show_live(server, shop, stop) if trades is None else _prove(server, shop, trades))
+        finally:
+            shop.close()
+
+
+@contextlib.asynccontextmanager
+async def _server(directory: Path, ports: tuple[int, int]) -> Any:
+    """Run `tailrace serve` on the directory as a process of its own; yield the addresses that it announces."""
+    command = [sys.executable, "-m", "tailrace", "serve", "--json", "--logging-level", "warning"]
+    command += ["--data-dir", str(directory), "--http-port", str(ports[0]), "--grpc-port", str(ports[1])]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), _START_MAX_S)
+        if not line:
+            raise TailraceError(f"the server did not start (exit code {await process.wait()}); its message is above")
+        yield json.loads(line)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_MAX_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _subscribe(server: RemoteServer) -> list[str]:
+    """Subscribe to every table of the shop; return the paths of the streams."""
+    paths = []
+    deadline = time.monotonic() + _CATCH_UP_MAX_S
+    for table in TABLES:
+        while True:
+            try:
+                result = await server.call(
+                    "cdc.subscribe_table",
+                    {
+                        "db": "default",
+                        "table": table,
+                        "include": {"before": True, "after": True},
+                        "format": "plain_json",
+                    },
+                )
+                break
+            except TailraceError:  # the server has yet to notice the tables just made
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.02)
+        paths.append(result["sse_url"])
+    return paths
+
+
+async def _show_live(server: RemoteServer, shop: Shop, stop: asyncio.Event) -> None:
+    paths = await _subscribe(server)
+    click.echo(_invitation(server.url, paths))
+    tasks = [asyncio.create_task(_print(server, path)) for path in paths]
+    try:
+        await asyncio.to_thread(shop.stock_up)
+        while not stop.is_set():
+            await asyncio.to_thread(shop.trade)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _PAUSE_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    click.echo("demo ended; its directory is removed")
+
+
+async def _print(server: RemoteServer, path: str) -> None:
+    async for name, data in server.events(path):
+        if name in {"insert", "update", "delete"}:
+            click.echo(show_event(msgspec_json.decode(data)))
+
+
+def _invitation(url: str, paths: list[str]) -> str:
+    call = {"skeinql": "1.0", "id": 1, "method": "cdc.subscribe_table", "params": {"db": "default", "table": "orders"}}
+    return "\n".join(
+        (
+            "",
+            f"A shop is trading; Tailrace serves its changes at {url}. Try in another terminal:",
+            "",
+            f"  curl -N {url}{paths[TABLES.index('orders')]}",
+            f"  curl {url}/api/v1/rpc -H 'content-type: application/json' -d {shlex.quote(json.dumps(call))}",
+            f"  tailrace tail --server {url} --table orders",
+            f"  curl {url}/metrics",
+            "",
+            "Ctrl-C ends it.",
+            "",
+        )
+    )
+
+
+async def _prove(server: RemoteServer, shop: Shop, trades: int) -> None:
+    """Trade, follow all streams, and check that what arrived replays to exactly the shop's tables."""
+    replica = Replica()
+    paths = await _subscribe(server)
+    tasks = [asyncio.create_task(_replay(server, path, replica)) for path in paths]
+    try:
+        await asyncio.to_thread(shop.stock_up)
+        for _ in range(trades):
+            await asyncio.to_thread(shop.trade)
+        rows = {table: shop.rows(table) for table in TABLES}
+        deadline = time.monotonic() + _CATCH_UP_MAX_S
+        while not all(replica.equals(table, rows[table]) for table in TABLES):
+            failed = [task for task in tasks if task.done()]
+            if failed:
+                await failed[0]
+            if time.monotonic() > deadline:
+                raise TailraceError("demo: the replayed tables are not equal to the shop's tables")
+            await asyncio.sleep(0.02)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    total = sum(map(len, rows.values()))
+    click.echo(
+        f"demo: {replica.applied} changes of {trades + 1} transactions received; replayed, they are exactly the "
+        f"{total} rows of the shop's {len(TABLES)} tables"
+    )
+
+
+async def _replay(server: RemoteServer, path: str, replica: Replica) -> None:
+    async for name, data in server.events(path):
+        if name in {"insert", "update", "delete"}:
+            try:
+                replica.apply(msgspec_json.decode(data))
+            except AssertionError as error:
+                raise TailraceError(f"demo: {error}") from error
+    raise TailraceError("demo: the server ended a stream")

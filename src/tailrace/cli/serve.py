@@ -1,0 +1,82 @@
+"""`tailrace serve`: capture the sources and serve the interfaces until told to stop."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from msgspec import json as msgspec_json
+
+from tailrace import __version__
+from tailrace.app import Addresses, Application
+from tailrace.config import Config, load_config, parse_source
+from tailrace.diagnostics import set_up_logging
+
+__all__ = ["serve"]
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--source", "sources", multiple=True, metavar="NAME=URL", help="A source; may be repeated.")
+@click.option("--data-dir", metavar="DIR", help="Directory of log, metadata and embedded database.")
+@click.option("--host", help="Address to listen on.")
+@click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")
+@click.option("--grpc-port", "--port", type=int, help="gRPC port; 0 takes a free one.")
+@click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
+@click.option("--retention-events", metavar="N", help="Keep at most N changes.")
+@click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
+@click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
+@click.option("--auth/--no-auth", default=None, help="Ask callers for a token (TAILRACE_AUTH_TOKENS, or the file).")
+@click.option("--logging-level", help="debug, info, warning or error.")
+@click.option("--logging-format", help="text, json or auto.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
+def serve(config: Path | None, sources: tuple[str, ...], *, as_json: bool, **flags: Any) -> None:
+    """Capture the sources and serve HTTP and gRPC.
+
+    CONFIG is a TOML file; flags win over TAILRACE_* variables, and those over the file. Without a source, an embedded
+    SQLite database in the data directory is made and served.
+    """
+    loaded = load_config(config, os.environ, _by_path(sources, flags))
+    set_up_logging(loaded.logging.level, loaded.logging.format)
+    uvloop.run(_serve(loaded, as_json=as_json))
+
+
+def _by_path(sources: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags by their setting's path."""
+    nested = {
+        "retention_events": "retention.events",
+        "retention_bytes": "retention.bytes",
+        "retention_age": "retention.age",
+        "auth": "auth.enabled",
+        "logging_level": "logging.level",
+        "logging_format": "logging.format",
+    }
+    by_path = {nested.get(name, name): value for name, value in flags.items()}
+    if sources:
+        by_path["sources"] = {name: {"url": source.url} for name, source in map(parse_source, sources)}
+    return by_path
+
+
+async def _serve(config: Config, *, as_json: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Application(config) as application:
+        _announce(application.addresses, as_json=as_json)
+        await application.run(stop)
+
+
+def _announce(addresses: Addresses, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec_json.encode({"event": "listening", "version": __version__, **addresses.as_dict()}).decode())
+        return
+    click.echo(f"tailrace {__version__}")
+    for name, url in addresses.sources.items():
+        click.echo(f"  source  {name}  {url}")
+    click.echo(f"  data    {addresses.data_dir}")
+    click.echo(f"  HTTP    {addresses.http}")
+    click.echo(f"  gRPC    {addresses.grpc}")

@@ -1,0 +1,125 @@
+"""`tailrace tail`: live changes on the terminal, from a database or from a server."""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+from msgspec import json as msgspec_json
+
+from tailrace.cli.remote import RemoteError, RemoteServer
+from tailrace.cli.show import show_event
+from tailrace.direct import follow
+
+__all__ = ["tail"]
+
+_CHANGE_EVENTS = ("insert", "update", "delete")
+_EVENTS_WAITING_MAX = 256
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option("--server", metavar="HTTP_URL", help="Follow a running server instead of a database.")
+@click.option("--source", default="default", show_default=True, help="With --server: the source's name.")
+@click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
+@click.option("--token", envvar="TAILRACE_TOKEN", help="With --server: the token, or set TAILRACE_TOKEN.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, as when the output is not a terminal.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
+def tail(
+    url: str | None,
+    server: str | None,
+    source: str,
+    tables: tuple[str, ...],
+    token: str | None,
+    *,
+    as_json: bool,
+    limit: int | None,
+) -> None:
+    """Show changes as they are committed.
+
+    URL is a database such as sqlite:///app.db: capture is set up for as long as the command runs, and removed with it
+    unless something else uses it. With --server and --table, the changes come from a running `tailrace serve`.
+    """
+    if (url is None) == (server is None):
+        raise click.UsageError("name a database URL or --server HTTP_URL, one of the two")
+    if server is not None and not tables:
+        raise click.UsageError("--server needs --table")
+    show = _printer(as_json=as_json or not sys.stdout.isatty())
+    with contextlib.suppress(KeyboardInterrupt):
+        if server is not None:
+            uvloop.run(_tail_server(server, token, source, tables, show, limit))
+        else:
+            assert url is not None
+            uvloop.run(_tail_database(url, tables, show, limit))
+
+
+def _printer(*, as_json: bool) -> Callable[[bytes], None]:
+    def print_json(event: bytes) -> None:
+        click.echo(event)
+
+    def print_pretty(event: bytes) -> None:
+        click.echo(show_event(msgspec_json.decode(event)))
+
+    return print_json if as_json else print_pretty
+
+
+async def _tail_database(url: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="tailrace-tail-") as directory:
+        async with contextlib.aclosing(follow(url, Path(directory), tables)) as events:
+            await _show(events, show, limit)
+
+
+async def _tail_server(
+    url: str, token: str | None, source: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None
+) -> None:
+    async with RemoteServer(url, token) as server, contextlib.AsyncExitStack() as stack:
+        queue: asyncio.Queue[bytes | RemoteError] = asyncio.Queue(_EVENTS_WAITING_MAX)
+        for table in tables:
+            params: dict[str, Any] = {"db": source, "table": table, "include": {"before": True, "after": True}}
+            result = await server.call("cdc.subscribe_table", params | {"format": "plain_json"})
+            stack.push_async_callback(server.call, "cdc.close", {"sub_id": result["sub_id"]})
+            stream = asyncio.create_task(_pass_on(server, result["sse_url"], queue))
+            stack.push_async_callback(_end, stream)
+        await _show(_taken(queue), show, limit)
+
+
+async def _show(events: AsyncIterator[bytes], show: Callable[[bytes], None], limit: int | None) -> None:
+    shown = 0
+    async for event in events:
+        show(event)
+        shown += 1
+        if shown == limit:
+            return
+
+
+async def _taken(queue: asyncio.Queue[bytes | RemoteError]) -> AsyncIterator[bytes]:
+    while True:
+        match await queue.get():
+            case RemoteError() as error:
+                raise error
+            case event:
+                yield event
+
+
+async def _pass_on(server: RemoteServer, path: str, queue: asyncio.Queue[bytes | RemoteError]) -> None:
+    """Put the changes of one stream into the queue, and in the end the reason why there are no more."""
+    try:
+        async for name, data in server.events(path):
+            if name in _CHANGE_EVENTS:
+                await queue.put(data)
+            elif name == "resnapshot":
+                raise RemoteError("the server no longer has the next change; start again")
+        raise RemoteError("the server ended the stream")
+    except RemoteError as error:
+        await queue.put(error)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
