@@ -1,0 +1,241 @@
+"""Events of seed B as bytes. Pure.
+
+One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn. Two
+wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it.
+
+A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
+converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.literal import key_literals
+from tailrace.model.chunk import Chunk
+from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
+from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
+from tailrace.model.subscription import Format, Include
+from tailrace.model.table import Kind, TableSchema
+from tailrace.subscription.filter import Rows
+
+__all__ = ["View", "Wire", "encode"]
+
+_ROWS_FEW = 16
+"""Below so many rows, encoding them one by one costs less than calling Arrow."""
+
+_VECTOR_BYTES_MAX = 256 << 20
+"""Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
+
+_LITERAL = b'{"t":'
+_NOTHING = pa.scalar(b"", pa.binary())
+
+
+class Wire(Enum):
+    """How events are framed."""
+
+    SSE = "sse"
+    ARRAY = "array"
+
+
+class View(Struct, frozen=True):
+    """All that decides an event's bytes besides the change. Feeds with equal views share them."""
+
+    wire: Wire
+    format: Format
+    include: Include
+
+
+def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
+    """Return the events of the given rows of a chunk."""
+    offsets: Sequence[int]
+    if isinstance(rows, range):
+        offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
+    else:
+        offsets = [chunk.first + row for row in rows]
+    batch = _narrow(chunk.batch, rows, view)
+    if len(rows) < _ROWS_FEW or batch.nbytes > _VECTOR_BYTES_MAX:
+        array = pa.array(_encode_few(batch, chunk, view), _width(batch))
+    else:
+        array = _encode_many(batch, chunk, view)
+    return Encoded(array, offsets, chunk.last)
+
+
+def _narrow(batch: Any, rows: Rows, view: View) -> Any:
+    """Return the wanted columns of the wanted rows."""
+    names = ["offset", "commit_time_us", "op", "schema", "key"]
+    names += ["before"] * view.include.before + ["after"] * view.include.after
+    narrow = batch.select(names)
+    if isinstance(rows, range):
+        return narrow.slice(rows.start, len(rows))
+    return narrow.take(pa.array(rows, pa.int64()))
+
+
+def _width(batch: Any) -> Any:
+    return pa.large_binary() if batch.nbytes > _VECTOR_BYTES_MAX else pa.binary()
+
+
+# ---- row by row
+
+
+def _encode_few(batch: Any, chunk: Chunk, view: View) -> list[bytes]:
+    key_form, image_form = _FORMS[view.format]
+    nothing = [None] * batch.num_rows
+    events = []
+    for offset, time_us, op, schema_id, key, before, after in zip(
+        *(batch.column(name).to_pylist() for name in ("offset", "commit_time_us", "op", "schema", "key")),
+        batch.column("before").to_pylist() if view.include.before else nothing,
+        batch.column("after").to_pylist() if view.include.after else nothing,
+        strict=True,
+    ):
+        schema = chunk.schemas[schema_id]
+        front, middle = _pieces(schema, op, view.wire)
+        images = b"" if before is None else b',"before":' + image_form(before, schema)
+        if after is not None:
+            images += b',"after":' + image_form(after, schema)
+        events.append(
+            b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
+            % (
+                b"id: %d%s" % (offset, front) if view.wire is Wire.SSE else front,
+                offset,
+                middle,
+                key_form(key, schema),
+                images,
+                time_us // 1000,
+                offset,
+                _ENDS[view.wire],
+            )
+        )
+    return events
+
+
+_FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
+    Format.OBJECTS_JSON: (key_to_literals, image_to_literals),
+    Format.PLAIN_JSON: (key_to_plain, image_to_plain),
+}
+"""How a key and an image are written in each format."""
+
+_ENDS = {Wire.SSE: b"\n\n", Wire.ARRAY: b","}
+
+
+def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:
+    """Return what stands before the offset, and what stands between it and the key."""
+    word = Op(op).word.encode()
+    front = b'\nevent: %s\ndata: {"seq":' % word if wire is Wire.SSE else b'{"seq":'
+    table = schema.table
+    middle = b',"db":%s,"table":%s,"op":"%s","pk":' % (
+        msgspec.json.encode(table.source),
+        msgspec.json.encode(table.wire),
+        word,
+    )
+    return front, middle
+
+
+# ---- column by column
+
+
+def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
+    schema_ids: list[SchemaId] = pc.unique(batch.column("schema")).to_pylist()
+    schemas = [chunk.schemas[schema_id] for schema_id in schema_ids]
+    places = pc.index_in(batch.column("schema"), value_set=pa.array(schema_ids, pa.int32()))
+    codes = pc.add(pc.multiply(places, len(Op)), pc.subtract(pc.cast(batch.column("op"), pa.int32()), 1))
+    pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
+    middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
+    offset = _digits(batch.column("offset"))
+    if view.wire is Wire.SSE:
+        front = [_scalar(b"id: "), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
+    else:
+        front = [_scalar(pieces[0][0])]
+    images = []
+    for name in ("before", "after"):
+        if name in batch.schema.names:
+            column = _images(batch.column(name), places, schemas, view.format)
+            # Null where there is no image, so the join below leaves the member out.
+            images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
+    return pc.binary_join_element_wise(
+        *front,
+        offset,
+        middle,
+        _keys(batch.column("key"), places, schemas, view.format),
+        *images,
+        _scalar(b',"commit_ts_ms":'),
+        _digits(pc.divide(batch.column("commit_time_us"), 1000)),
+        _scalar(b',"lsn":'),
+        offset,
+        _scalar(b"}" + _ENDS[view.wire]),
+        _NOTHING,
+        null_handling="replace",
+        null_replacement=b"",
+    )
+
+
+def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
+    if format_ is Format.OBJECTS_JSON:
+        literals, odd = key_literals(keys, places, schemas)
+        return _mend(literals, keys, odd, places, schemas, key_to_literals)
+    odd = _unlike_plain(keys, places, [_has_json(schema.key_columns) for schema in schemas])
+    return _mend(keys, keys, odd, places, schemas, key_to_plain)
+
+
+def _images(images: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
+    if format_ is Format.OBJECTS_JSON:
+        return _mend(images, images, pc.is_valid(images), places, schemas, image_to_literals)
+    odd = _unlike_plain(images, places, [_has_json(schema.columns) for schema in schemas])
+    return _mend(images, images, odd, places, schemas, image_to_plain)
+
+
+def _unlike_plain(column: Any, places: Any, has_json: list[bool]) -> Any:
+    """Return a mask of the values whose plain form may differ from what the log keeps; None for none."""
+    masks = []
+    if _LITERAL in _bytes_of(column):
+        masks.append(pc.fill_null(pc.match_substring(column, _LITERAL), fill_value=False))
+    if any(has_json):
+        masks.append(pc.and_(pa.array(has_json).take(places), pc.is_valid(column)))
+    if not masks:
+        return None
+    return masks[0] if len(masks) == 1 else pc.or_(*masks)
+
+
+def _mend(
+    target: Any,
+    column: Any,
+    odd: Any,
+    places: Any,
+    schemas: Sequence[TableSchema],
+    convert: Callable[[bytes, TableSchema], bytes],
+) -> Any:
+    """Return `target` with the values under the mask `odd` made from `column` by `convert`."""
+    if odd is None:
+        return target
+    values = zip(column.filter(odd).to_pylist(), places.filter(odd).to_pylist(), strict=True)
+    mended = [convert(value, schemas[place]) for value, place in values]
+    return pc.replace_with_mask(target, odd, pa.array(mended, pa.binary())) if mended else target
+
+
+def _bytes_of(column: Any) -> bytes:
+    """Return the values of a binary array, joined."""
+    _, ends, data = column.buffers()
+    if data is None:
+        return b""
+    view = memoryview(ends).cast("B").cast("i")
+    begin, end = view[column.offset], view[column.offset + len(column)]
+    return data.slice(begin, end - begin).to_pybytes()  # type: ignore[no-any-return]
+
+
+def _has_json(columns: Sequence[Any]) -> bool:
+    return any(column.kind is Kind.JSON for column in columns)
+
+
+def _digits(numbers: Any) -> Any:
+    return pc.cast(pc.cast(numbers, pa.utf8()), pa.binary())
+
+
+def _scalar(value: bytes) -> Any:
+    return pa.scalar(value, pa.binary())
