@@ -1,7 +1,8 @@
 """Events of seed B as bytes. Pure.
 
-One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn. Two
-wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it.
+One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn. Three
+wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it, `LINES`
+as one line.
 
 A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
@@ -43,6 +44,7 @@ class Wire(Enum):
 
     SSE = "sse"
     ARRAY = "array"
+    LINES = "lines"
 
 
 class View(Struct, frozen=True):
@@ -122,7 +124,7 @@ _FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[byte
 }
 """How a key and an image are written in each format."""
 
-_ENDS = {Wire.SSE: b"\n\n", Wire.ARRAY: b","}
+_ENDS = {Wire.SSE: b"\n\n", Wire.ARRAY: b",", Wire.LINES: b"\n"}
 
 
 def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, in
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
-from tailrace.meta.table import MIGRATIONS, migration, subscription
+from tailrace.meta.table import MIGRATIONS, migration, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, Target
@@ -47,6 +48,7 @@ class MetaStore:
         self._lock = threading.Lock()
         self._advances: dict[SubscriptionId, Offset] = {}
         self._flush: Future[None] | None = None
+        self._closed = False
 
     @classmethod
     async def open(cls, url: str, clock: Clock) -> "MetaStore":
@@ -116,8 +118,36 @@ class MetaStore:
         statement = delete(subscription).where(subscription.c.id == subscription_id)
         await self._run(lambda connection: connection.execute(statement))
 
+    async def server_id(self) -> str:
+        """Return the name of whoever keeps this metadata: made up once, the same for ever."""
+
+        def run(connection: Connection) -> str:
+            found: str | None = connection.execute(select(server.c.id)).scalar()
+            if found is None:
+                found = str(uuid.uuid4())
+                connection.execute(insert(server).values(id=found))
+            return found
+
+        return await self._run(run)
+
+    async def shards(self, sources: Sequence[str]) -> Mapping[str, int]:
+        """Return the shard of each source. New sources get the next numbers, in this order; no number is used twice."""
+
+        def run(connection: Connection) -> Mapping[str, int]:
+            known = {row.source: row.id for row in connection.execute(select(shard))}
+            for source in sources:
+                if source not in known:
+                    known[source] = max(known.values(), default=-1) + 1
+                    connection.execute(insert(shard).values(source=source, id=known[source]))
+            return {source: known[source] for source in sources}
+
+        return await self._run(run)
+
     async def close(self) -> None:
-        """Finish what was begun and disconnect."""
+        """Finish what was begun and disconnect. Safe to repeat."""
+        if self._closed:
+            return
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
         self._thread.shutdown(wait=True)
 

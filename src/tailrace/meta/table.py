@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import BigInteger, Boolean, Column, Connection, Integer, MetaData, String, Table, Text
 
-__all__ = ["METADATA", "MIGRATIONS", "migration", "subscription"]
+__all__ = ["METADATA", "MIGRATIONS", "migration", "server", "shard", "subscription"]
 
 METADATA = MetaData()
 
@@ -34,6 +34,21 @@ subscription = Table(
     Column("created_time_us", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
+
+server = Table(
+    "tailrace_server",
+    METADATA,
+    Column("id", String(36), primary_key=True),
+)
+"""One row: the name under which the databases know whoever keeps this metadata."""
+
+shard = Table(
+    "tailrace_shard",
+    METADATA,
+    Column("source", String(255), primary_key=True),
+    Column("id", Integer, nullable=False, unique=True),
+)
+"""Which shard holds the log of which source. A row stays when its source is no longer configured."""
 
 
 def _first_tables(connection: Connection) -> None:

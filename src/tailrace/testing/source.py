@@ -1,7 +1,7 @@
 """A source that plays back a script."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from tailrace.model.commit import Draft
 from tailrace.model.number import Position
@@ -32,7 +32,7 @@ class ScriptedSource:
         if self._open_errors:
             raise self._open_errors.pop(0)
 
-    async def commits(self, after: Position | None) -> AsyncIterator[Sequence[Draft]]:
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
         """Yield the drafts behind `after`, one at a time."""
         begun = after is None
         for step in list(self._script):
