@@ -23,9 +23,14 @@ _TRIES_MAX = 10
 
 
 class LogReader:
-    """Reads a log beside its writer, or without one, and never changes a file. Open it with `LogReader.open`.
+    """Reads a log beside its writer, or without one, and never changes a file.
 
-    It shows what was synced when it last looked: on `refresh`, and when `read` comes to the end. One call at a time.
+    It shows what was synced when it last looked: at the beginning, on `refresh`, and when `read` comes to the end. One
+    call at a time; all but `read` block while they look at the disk.
+
+    Raises:
+        CorruptSegmentError: The log is damaged.
+        FormatVersionError: A newer version wrote it.
     """
 
     def __init__(self, files: Files) -> None:
@@ -37,18 +42,7 @@ class LogReader:
         self._head = Offset(0)
         self._horizon = Offset(1)
         self._last_index = Index(0)
-
-    @classmethod
-    async def open(cls, files: Files) -> "LogReader":
-        """Look at the log in these files.
-
-        Raises:
-            CorruptSegmentError: It is damaged.
-            FormatVersionError: A newer version wrote it.
-        """
-        reader = cls(files)
-        await reader.refresh()
-        return reader
+        self.refresh()
 
     @property
     def head(self) -> Offset:
@@ -69,15 +63,6 @@ class LogReader:
         """Return all schema versions by number."""
         return self._schemas.known
 
-    async def refresh(self) -> None:
-        """Look how far the log is now.
-
-        Raises:
-            CorruptSegmentError: It is damaged.
-            FormatVersionError: A newer version wrote it.
-        """
-        await asyncio.to_thread(self._refresh)
-
     async def read(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head. See `Log.read`.
 
@@ -92,29 +77,13 @@ class LogReader:
             return cached
         return await asyncio.to_thread(self._read, wanted)
 
-    async def segments(self) -> list[SegmentSummary]:
-        """Return a line for each segment, oldest first."""
-        return await asyncio.to_thread(self._segments.summaries)
+    def refresh(self) -> None:
+        """Look how far the log is now: at its state or, where there is none, at the segments themselves.
 
-    def _read(self, wanted: Offset) -> Chunk | None:
-        if wanted > self._head:
-            self._refresh()
-        if wanted > self._head + 1:
-            raise BeyondHeadError(requested=wanted - 1, head=self._head)
-        if wanted < self._horizon:
-            raise BehindHorizonError(requested=wanted, horizon=self._horizon)
-        if wanted > self._head:
-            return None
-        try:
-            chunks = self._segments.load(wanted)
-        except FileNotFoundError:
-            self._refresh()
-            raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
-        return self._cache.find(wanted)
-
-    def _refresh(self) -> None:
-        """Take the state as it is; where there is none, look at the segments themselves. Tries again after a race."""
+        Raises:
+            CorruptSegmentError: It is damaged.
+            FormatVersionError: A newer version wrote it.
+        """
         for _ in range(_TRIES_MAX):
             state = read_state(self._files)
             try:
@@ -126,6 +95,27 @@ class LogReader:
             except FileNotFoundError:
                 continue  # retention removed a segment between listing and opening it
         raise CorruptSegmentError("state", place=0, reason="segments disappear faster than they can be listed")
+
+    def segments(self) -> list[SegmentSummary]:
+        """Return a line for each segment, oldest first."""
+        return self._segments.summaries()
+
+    def _read(self, wanted: Offset) -> Chunk | None:
+        if wanted > self._head:
+            self.refresh()
+        if wanted > self._head + 1:
+            raise BeyondHeadError(requested=wanted - 1, head=self._head)
+        if wanted < self._horizon:
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon)
+        if wanted > self._head:
+            return None
+        try:
+            chunks = self._segments.load(wanted)
+        except FileNotFoundError:
+            self.refresh()
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
+        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+        return self._cache.find(wanted)
 
     def _take_state(self, state: State) -> None:
         entries = self._segments.entries

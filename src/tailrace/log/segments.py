@@ -26,16 +26,16 @@ _INDEXES_KEPT_MAX = 64
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True):
-    """One segment for people. Offsets and times are those of its first and last frame; None while it has none."""
+    """One segment for people. `last_offset` is `first_offset` - 1 while it has no frames."""
 
     name: str
     first_index: Index
     first_offset: Offset
-    last_offset: Offset | None
+    last_offset: Offset
     size_bytes: int
     sealed: bool
-    first_time_us: int | None
-    last_time_us: int | None
+    first_time_us: int
+    last_time_us: int
 
 
 class Block(Struct, frozen=True):
@@ -198,16 +198,16 @@ class Segments:
         return [self._summary(segment) for segment in self.entries]
 
     def _summary(self, segment: Segment) -> SegmentSummary:
-        first, last = self.frames(segment, 0)[:1], self.frames(segment, -1)[-1:]
+        last = [header for _, header in self.frames(segment, -1)[-1:]]
         return SegmentSummary(
             name=segment.name,
             first_index=segment.first_index,
             first_offset=segment.first_offset,
-            last_offset=last[0][1].last_offset if last else None,
+            last_offset=last[0].last_offset if last else Offset(segment.first_offset - 1),
             size_bytes=self.size(segment),
             sealed=segment is not self.entries[-1],
-            first_time_us=first[0][1].append_time_us if first else None,
-            last_time_us=last[0][1].append_time_us if last else None,
+            first_time_us=segment.created_us,
+            last_time_us=last[0].append_time_us if last else segment.created_us,
         )
 
     def _index(self, segment: Segment, view: _View) -> tuple[SparseIndex, int]:

@@ -29,15 +29,18 @@ class Problem(Struct, frozen=True):
     place: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.segment}, byte {self.place}: {self.reason}"
+
 
 class Verified(Struct, frozen=True, kw_only=True):
     """What `verify` found. The log is good when there are no problems; a torn tail is none, the next open cuts it."""
 
     problems: tuple[Problem, ...]
-    segment_count: int
-    frame_count: int
-    commit_count: int
-    change_count: int
+    segments: int
+    frames: int
+    commits: int
+    changes: int
     size_bytes: int
     head: Offset
     torn_bytes: int
@@ -77,10 +80,10 @@ class _Check:
             self._segment(segment, end, newest=segment is self._segments[-1])
         return Verified(
             problems=tuple(self._problems),
-            segment_count=len(self._segments),
-            frame_count=self._frames,
-            commit_count=self._commits,
-            change_count=self._changes,
+            segments=len(self._segments),
+            frames=self._frames,
+            commits=self._commits,
+            changes=self._changes,
             size_bytes=self._bytes,
             head=Offset(self._next[0] - 1 if self._next else 0),
             torn_bytes=self._torn,

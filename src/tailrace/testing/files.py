@@ -92,7 +92,7 @@ class MemoryFiles:
     def after_crash(self, seed: int) -> "MemoryFiles":
         """Return what may be on disk when the machine comes back: of everything unsynced, some of it, by chance.
 
-        Seed 0 keeps nothing that was not synced, seed 1 keeps all of it, others keep pages, lengths and names at random.
+        Seed 0 keeps nothing that was not synced, seed 1 all of it, others keep pages, lengths and names at random.
         """
         with self.lock:
             chance = random.Random(seed)  # noqa: S311
