@@ -60,5 +60,4 @@ def lines(chunk: Chunk, tables: Sequence[str], after: int) -> list[bytes]:
     schemas = chunk.batch.column("schema").to_pylist()
     first = max(0, after + 1 - chunk.first)
     rows = [row for row in range(first, len(chunk)) if schemas[row] in wanted]
-    array: list[bytes] = encode(chunk, rows, LINES).array.to_pylist()
-    return [line[:-1] for line in array]
+    return [line[:-1] for line in encode(chunk, rows, LINES).events()]

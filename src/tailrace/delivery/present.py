@@ -1,8 +1,8 @@
 """Events of seed B as bytes. Pure.
 
-One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn. Three
-wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it, `LINES`
-as one line.
+One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn.
+Three wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it,
+`LINES` as one line.
 
 A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
@@ -19,9 +19,8 @@ from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.literal import key_literals
-from tailrace.model.chunk import Chunk
+from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
-from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Kind, TableSchema
@@ -62,12 +61,9 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
         offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
     else:
         offsets = [chunk.first + row for row in rows]
-    batch = _narrow(chunk.batch, rows, view)
-    if len(rows) < _ROWS_FEW or batch.nbytes > _VECTOR_BYTES_MAX:
-        array = pa.array(_encode_few(batch, chunk, view), _width(batch))
-    else:
-        array = _encode_many(batch, chunk, view)
-    return Encoded(array, offsets, chunk.last)
+    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
+        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
+    return Encoded.of_array(_encode_many(_narrow(chunk.batch, rows, view), chunk, view), offsets, chunk.last)
 
 
 def _narrow(batch: Any, rows: Rows, view: View) -> Any:
@@ -80,27 +76,23 @@ def _narrow(batch: Any, rows: Rows, view: View) -> Any:
     return narrow.take(pa.array(rows, pa.int64()))
 
 
-def _width(batch: Any) -> Any:
-    return pa.large_binary() if batch.nbytes > _VECTOR_BYTES_MAX else pa.binary()
-
-
 # ---- row by row
 
 
-def _encode_few(batch: Any, chunk: Chunk, view: View) -> list[bytes]:
+def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     key_form, image_form = _FORMS[view.format]
-    nothing = [None] * batch.num_rows
+    columns = chunk.batch.columns
+    ops, schema_ids, keys, times_us = (columns[place] for place in _PLACES)
+    befores, afters = columns[_BEFORE], columns[_AFTER]
     events = []
-    for offset, time_us, op, schema_id, key, before, after in zip(
-        *(batch.column(name).to_pylist() for name in ("offset", "commit_time_us", "op", "schema", "key")),
-        batch.column("before").to_pylist() if view.include.before else nothing,
-        batch.column("after").to_pylist() if view.include.after else nothing,
-        strict=True,
-    ):
-        schema = chunk.schemas[schema_id]
-        front, middle = _pieces(schema, op, view.wire)
-        images = b"" if before is None else b',"before":' + image_form(before, schema)
-        if after is not None:
+    for row in rows:
+        offset = chunk.first + row
+        schema = chunk.schemas[schema_ids[row].as_py()]
+        front, middle = _pieces(schema, ops[row].as_py(), view.wire)
+        images = b""
+        if view.include.before and (before := befores[row].as_py()) is not None:
+            images = b',"before":' + image_form(before, schema)
+        if view.include.after and (after := afters[row].as_py()) is not None:
             images += b',"after":' + image_form(after, schema)
         events.append(
             b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
@@ -108,15 +100,18 @@ def _encode_few(batch: Any, chunk: Chunk, view: View) -> list[bytes]:
                 b"id: %d%s" % (offset, front) if view.wire is Wire.SSE else front,
                 offset,
                 middle,
-                key_form(key, schema),
+                key_form(keys[row].as_py(), schema),
                 images,
-                time_us // 1000,
+                times_us[row].as_py() // 1000,
                 offset,
                 _ENDS[view.wire],
             )
         )
     return events
 
+
+_PLACES = [ENVELOPE.get_field_index(name) for name in ("op", "schema", "key", "commit_time_us")]
+_BEFORE, _AFTER = ENVELOPE.get_field_index("before"), ENVELOPE.get_field_index("after")
 
 _FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
     Format.OBJECTS_JSON: (key_to_literals, image_to_literals),
@@ -144,10 +139,12 @@ def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:
 
 
 def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
-    schema_ids: list[SchemaId] = pc.unique(batch.column("schema")).to_pylist()
-    schemas = [chunk.schemas[schema_id] for schema_id in schema_ids]
-    places = pc.index_in(batch.column("schema"), value_set=pa.array(schema_ids, pa.int32()))
-    codes = pc.add(pc.multiply(places, len(Op)), pc.subtract(pc.cast(batch.column("op"), pa.int32()), 1))
+    present = pc.unique(batch.column("schema"))
+    schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
+    places = pc.index_in(batch.column("schema"), value_set=present)
+    codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), 1)
+    if len(schemas) > 1:
+        codes = pc.add(pc.multiply(places, len(Op)), codes)
     pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))

@@ -21,10 +21,10 @@ class LogView(Protocol):
     def horizon(self) -> Offset:
         """Return the offset of the oldest change still readable; `head` + 1 when there is none."""
 
-    async def read(self, after: Offset, limit_changes: int = ..., limit_bytes: int = ...) -> Chunk | None:
+    async def read(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change following `after`, or None when there is none yet.
 
-        The chunk may begin before that change and may be longer than the limits say.
+        The chunk is shared by all readers; it may begin before that change.
 
         Raises:
             BehindHorizonError: The change after `after` was removed by retention.

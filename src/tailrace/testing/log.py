@@ -64,8 +64,8 @@ class MemoryLog:
         """Return all known schema versions."""
         return self._schemas
 
-    async def read(self, after: Offset, limit_changes: int = 4096, limit_bytes: int = 1 << 20) -> Chunk | None:
-        """Return the chunk that holds the change following `after`; whole, whatever the limits."""
+    async def read(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change following `after`; None when that is the head."""
         if after + 1 < self.horizon:
             raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
         if after > self.head:

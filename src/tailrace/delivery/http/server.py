@@ -9,7 +9,7 @@ import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ListenError
 
 __all__ = ["Address", "serve"]
 
@@ -40,7 +40,7 @@ async def serve(
     is still open after `stop_timeout_s` is cut.
 
     Raises:
-        ConfigError: The address cannot be listened on.
+        ListenError: The address cannot be listened on.
     """
     listener = _listen(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
@@ -90,13 +90,13 @@ def _listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
     listener.setblocking(False)
     return listener
