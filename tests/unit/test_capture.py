@@ -3,17 +3,17 @@
 import asyncio
 
 import pytest
-from tailrace.log.log import Log
-from tailrace.testing.files import MemoryFiles
 
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
+from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.model.commit import Draft
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.retry import Backoff
+from tailrace.testing.files import MemoryFiles
 from tailrace.testing.source import ScriptedSource
 
 SCHEMA = TableSchema(TableName("app", "t"), 1, (Column("id", Kind.I64),), ("id",))
@@ -81,7 +81,7 @@ async def test_a_full_disk_stops_capture_unconfirmed_until_there_is_space():
     log = await Log.open(files, LogOptions(), SystemClock())
     await log.put_schema(SCHEMA)
     source, state = ScriptedSource("app", [commit("1", 100)]), CaptureState()
-    files.fill_up()
+    files.capacity_bytes = files.used_bytes()
     pump = Pump(source, log, state, AT_ONCE)
     await pump.open()
     task = asyncio.create_task(pump.run())
@@ -89,7 +89,7 @@ async def test_a_full_disk_stops_capture_unconfirmed_until_there_is_space():
         while not state.problem:
             await asyncio.sleep(0)
     assert (log.head, source.confirmed) == (0, [])
-    files.free_up()
+    files.capacity_bytes = None
     async with asyncio.timeout(10):
         while not source.confirmed:
             await asyncio.sleep(0)
