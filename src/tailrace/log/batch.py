@@ -1,8 +1,9 @@
 """Drafts to Arrow and back: the payload of a frame. Pure."""
 
+import struct
 from array import array
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -11,44 +12,57 @@ from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["conform", "draft_bytes", "encode_drafts", "join", "last_position", "pieces"]
+__all__ = ["conform", "encode_drafts", "join", "last_position", "measure", "pieces"]
 
 PIECE_CHANGES_MAX = 4096
 PIECE_BYTES_MAX = 1024 * 1024
+_pack = struct.Struct("=q").pack
 _ROW_BYTES = 64
 """What a change takes in a frame besides its key and images, about."""
 
 
-def draft_bytes(draft: Draft) -> int:
-    """Return about how many bytes a draft takes in a frame."""
-    images = sum(map(len, filter(None, draft.befores))) + sum(map(len, filter(None, draft.afters)))
-    return images + sum(map(len, draft.keys)) + len(draft) * _ROW_BYTES
+def measure(drafts: Sequence[Draft], schema_count: int) -> tuple[int, int]:
+    """Return how many changes the drafts have, and about how many bytes they take in a frame.
+
+    Raises:
+        ValueError: They are such as only a bug can make: empty, ragged, or with a schema that the log does not have.
+    """
+    if not drafts:
+        raise ValueError("an append needs at least one draft")
+    changes = size_bytes = 0
+    for draft in drafts:
+        schemas, keys, befores, afters = draft.schemas, draft.keys, draft.befores, draft.afters
+        count = len(draft.ops)
+        if not count == len(schemas) == len(keys) == len(befores) == len(afters) or not count:
+            raise ValueError("a draft needs changes, and columns of one length")
+        if min(schemas) < 1 or max(schemas) > schema_count:
+            raise ValueError("a draft refers to a schema that was not put")
+        changes += count
+        if count == 1:
+            size_bytes += len(keys[0]) + len(befores[0] or b"") + len(afters[0] or b"")
+        else:
+            size_bytes += (
+                sum(map(len, keys)) + sum(map(len, filter(None, befores))) + sum(map(len, filter(None, afters)))
+            )
+    return changes, size_bytes + changes * _ROW_BYTES
 
 
 def encode_drafts(drafts: Sequence[Draft], first_offset: Offset, first_index: Index) -> pa.RecordBatch:
     """Return the record batch of whole commits, numbered from the given offset and index."""
-    counts = [len(draft) for draft in drafts]
+    counts = [len(draft.ops) for draft in drafts]
     total = sum(counts)
-    indexes, times, txids = array("q"), array("q"), array("q")
-    positions: list[str | None] = [None] * total
-    end = 0
-    for number, (draft, count) in enumerate(zip(drafts, counts, strict=True)):
-        indexes.extend(array("q", [first_index + number]) * count)
-        times.extend(array("q", [draft.commit_time_us]) * count)
-        txids.extend(array("q", [draft.txid]) * count)
-        end += count
-        positions[end - 1] = draft.position
+    integer, binary = pa.int64(), pa.binary()
     columns = [
-        _fixed(pa.int64(), total, array("q", range(first_offset, first_offset + total))),
-        _fixed(pa.int64(), total, indexes),
-        _fixed(pa.int64(), total, times),
-        _fixed(pa.int64(), total, txids),
+        _fixed(integer, total, array("q", range(first_offset, first_offset + total))),
+        _fixed(integer, total, _repeated(range(first_index, first_index + len(drafts)), counts)),
+        _fixed(integer, total, _repeated([draft.commit_time_us for draft in drafts], counts)),
+        _fixed(integer, total, _repeated([draft.txid for draft in drafts], counts)),
         _fixed(pa.int8(), total, bytes(_joined([draft.ops for draft in drafts]))),
         _fixed(pa.int32(), total, array("i", _joined([draft.schemas for draft in drafts]))),
-        pa.array(_joined([draft.keys for draft in drafts]), pa.binary(), size=total),
-        pa.array(_joined([draft.befores for draft in drafts]), pa.binary(), size=total),
-        pa.array(_joined([draft.afters for draft in drafts]), pa.binary(), size=total),
-        pa.array(positions, pa.utf8(), size=total),
+        pa.array(_joined([draft.keys for draft in drafts]), binary, size=total),
+        pa.array(_joined([draft.befores for draft in drafts]), binary, size=total),
+        pa.array(_joined([draft.afters for draft in drafts]), binary, size=total),
+        pa.array(_positions(drafts, counts), pa.utf8(), size=total),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
 
@@ -82,6 +96,21 @@ def last_position(batch: pa.RecordBatch) -> Position | None:
     """Return the position of the last commit in a batch of whole commits."""
     position: str | None = batch.column("position")[batch.num_rows - 1].as_py()
     return None if position is None else Position(position)
+
+
+def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:
+    """Return each draft's position at its last change and None at the others."""
+    positions: list[str | None] = [None] * sum(counts)
+    for draft, end in zip(drafts, accumulate(counts), strict=True):
+        positions[end - 1] = draft.position
+    return positions
+
+
+def _repeated(values: Sequence[int], counts: Sequence[int]) -> "array[int] | bytes":
+    """Return each value as often as its count says, as 64-bit integers."""
+    if len(counts) == sum(counts):
+        return array("q", values)
+    return b"".join([_pack(value) * count for value, count in zip(values, counts, strict=True)])
 
 
 def _joined(lists: Sequence[list[Any]]) -> list[Any]:

@@ -1,6 +1,5 @@
 """The disk seam: the few things that the log does with files, and how durable each is."""
 
-import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +22,6 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or extend it with zeros. Not durable before `sync`."""
-
-    def allocate(self, size: int) -> None:
-        """Reserve space up to `size` and extend the file to it with zeros. Not durable before `sync`."""
 
     def size(self) -> int:
         """Return the length of the file in bytes."""
@@ -137,19 +133,6 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         """Cut or extend."""
-        os.ftruncate(self._descriptor, size)
-
-    def allocate(self, size: int) -> None:
-        """Reserve space where the system can; extend the file in any case."""
-        now = self.size()
-        if size <= now:
-            return
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(self._descriptor, now, size - now)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                    raise
         os.ftruncate(self._descriptor, size)
 
     def size(self) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tailrace.clock import Clock
-from tailrace.log.batch import draft_bytes
 from tailrace.log.options import LogOptions
 from tailrace.log.writer import Stored, Writer, disk_error, encode_frame
 from tailrace.model.commit import Appended, Draft
@@ -96,7 +95,7 @@ class GroupCommit:
         for worker in self._workers:
             worker.start()
 
-    async def append(self, drafts: Sequence[Draft]) -> Appended:
+    async def append(self, drafts: Sequence[Draft], changes: int, size_bytes: int) -> Appended:
         """Return the numbers of the drafts once they are on disk. Waits while too much is pending.
 
         Raises:
@@ -104,21 +103,17 @@ class GroupCommit:
             AppendTooLargeError: It does not fit into one frame.
             LogClosedError: The log was closed before it was taken.
         """
-        size_bytes = sum(map(draft_bytes, drafts))
         if size_bytes > APPEND_BYTES_MAX:
             raise AppendTooLargeError(size_bytes=size_bytes, size_bytes_max=APPEND_BYTES_MAX)
-        request = _Request(drafts, sum(map(len, drafts)), size_bytes, self._loop.create_future())
-        failures = self._failures
-        async with self._admission:  # first come, first served
-            while self._is_full() and not self._closed:
-                self._room.clear()
-                await self._room.wait()
-            if self._closed:
-                raise LogClosedError("the log is closed")
-            if failures != self._failures:
-                raise LogWriteError("an append before this one failed")
-            self._take_in(request)
-        return await request.appended
+        if self._closed or self._is_full() or self._admission.locked():
+            await self._admit()
+        appended: asyncio.Future[Appended] = self._loop.create_future()
+        self._pending_bytes += size_bytes
+        self._pending_changes += changes
+        self._arrived.append(_Request(drafts, changes, size_bytes, appended))
+        if len(self._arrived) == 1:
+            self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
+        return await appended
 
     async def close(self) -> None:
         """Finish what was taken, then end the workers."""
@@ -137,12 +132,17 @@ class GroupCommit:
             or self._pending_changes >= self._options.pending_changes_max
         )
 
-    def _take_in(self, request: _Request) -> None:
-        self._pending_bytes += request.size_bytes
-        self._pending_changes += request.changes
-        self._arrived.append(request)
-        if len(self._arrived) == 1:
-            self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
+    async def _admit(self) -> None:
+        """Wait for room, first come, first served."""
+        failures = self._failures
+        async with self._admission:
+            while self._is_full() and not self._closed:
+                self._room.clear()
+                await self._room.wait()
+            if self._closed:
+                raise LogClosedError("the log is closed")
+            if failures != self._failures:
+                raise LogWriteError("an append before this one failed")
 
     def _hand_over(self) -> None:
         if not self._arrived:

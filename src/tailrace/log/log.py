@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from tailrace.clock import Clock
-from tailrace.log.batch import pieces
+from tailrace.log.batch import measure, pieces
 from tailrace.log.cache import BlockCache
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
@@ -114,8 +114,8 @@ class Log:
         """
         if self._closed:
             raise LogClosedError("the log is closed")
-        _check(drafts, len(self._schemas.known))
-        return await self._group.append(drafts)
+        changes, size_bytes = measure(drafts, len(self._schemas.known))
+        return await self._group.append(drafts, changes, size_bytes)
 
     async def put_schema(self, schema: TableSchema) -> SchemaId:
         """Keep a schema version, durable on return, and return its number; the same version gives the same number.
@@ -290,15 +290,3 @@ def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, 
     schemas.recover()
     found = recover(files)
     return schemas, found, Writer(files, options, clock, found)
-
-
-def _check(drafts: Sequence[Draft], schema_count: int) -> None:
-    """Refuse drafts that only a bug can make."""
-    if not drafts:
-        raise ValueError("an append needs at least one draft")
-    for draft in drafts:
-        columns = (draft.schemas, draft.keys, draft.befores, draft.afters)
-        if not draft.ops or any(len(column) != len(draft.ops) for column in columns):
-            raise ValueError("a draft needs changes, and columns of one length")
-        if not 1 <= min(draft.schemas) <= max(draft.schemas) <= schema_count:
-            raise ValueError("a draft refers to a schema that was not put")

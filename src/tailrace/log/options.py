@@ -16,8 +16,8 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     segment_age_max_s: float = 86400.0
     """A segment of this age is sealed before the next frame."""
 
-    preallocate_bytes: int = 8 * _MIB
-    """The active segment grows in steps of this size, which makes a sync cheaper. 0 switches it off."""
+    zero_ahead_bytes: int = 1 * _MIB
+    """So many zeros are written behind a small frame at a segment's end, which halves the time of the next syncs."""
 
     frame_bytes_max: int = 2 * _MIB
     """Appends are grouped into frames of about this size; one larger append is a frame of its own."""

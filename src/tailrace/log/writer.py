@@ -1,5 +1,6 @@
 """The one writer of a shard, blocking: encode a frame, write it, sync it. Failures leave the log as it was before."""
 
+import contextlib
 import errno
 import logging
 import threading
@@ -70,8 +71,9 @@ class Writer:
         self._clock = clock
         self._segment = found.segments[-1] if found.segments else None
         self._sparse = found.sparse
-        self._end = self._allocated = found.end
+        self._end = self._length = found.end
         self._file: File | None = files.open(self._segment.name, write=True) if self._segment else None
+        self._zeros = bytes(options.zero_ahead_bytes)
         self._health = _Health.GOOD
         self.next_offset = Offset(found.head + 1)
         self.next_index = Index(found.last_index + 1)
@@ -93,7 +95,12 @@ class Writer:
             self._begin_segment(header)
         assert self._segment is not None
         assert self._file is not None
-        self._write(self._file, frame)
+        try:
+            self._write(self._file, frame)
+        except OSError:
+            with contextlib.suppress(OSError):  # then the next frame tries again, before it is written
+                self._heal()
+            raise
         self._sparse.add(header, self._end)
         self._end += header.frame_bytes
         self.next_offset = Offset(header.last_offset + 1)
@@ -117,7 +124,7 @@ class Writer:
             OSError: The disk refused; the log is whole nevertheless.
         """
         try:
-            if self._file is not None and self._allocated > self._end:
+            if self._file is not None and self._length > self._end:
                 self._file.truncate(self._end)
                 self._file.sync()
         finally:
@@ -129,23 +136,24 @@ class Writer:
         """Write and sync one frame behind the last."""
         self._health = _Health.WRITE_FAILED
         end = self._end + frame.header.frame_bytes
-        if end > self._allocated and self._options.preallocate_bytes:
-            self._allocate(file, end)
         file.write_at(self._end, frame.parts)
+        if end > self._length:
+            self._length = end
+            if frame.header.frame_bytes <= len(self._zeros) // 2:
+                self._write_zeros(file)
         self._health = _Health.SYNC_FAILED
         file.sync()
         self._health = _Health.GOOD
-        self._allocated = max(self._allocated, end)
 
-    def _allocate(self, file: File, end: int) -> None:
-        """Reserve space ahead, as far as there is any: only the write itself tells whether the disk is full."""
-        size = max(end, min(self._end + self._options.preallocate_bytes, self._options.segment_bytes_max))
+    def _write_zeros(self, file: File) -> None:
+        """Write zeros for the next frames to overwrite. That there is no room for them does not mean that it is full."""
         try:
-            file.allocate(size)
-            self._allocated = size
+            file.write_at(self._length, [self._zeros])
+            self._length += len(self._zeros)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
+            self._length = file.size()
 
     def _heal(self) -> None:
         """Undo what a failure left behind."""
@@ -155,7 +163,7 @@ class Writer:
         self._health = _Health.SYNC_FAILED
         self._file.truncate(self._end)
         self._file.sync()
-        self._allocated = self._end
+        self._length = self._end
         self._health = _Health.GOOD
         if broken is _Health.SYNC_FAILED:
             self._seal()
@@ -171,10 +179,10 @@ class Writer:
         segment, file = self._segment, self._file
         assert segment is not None
         assert file is not None
-        if self._allocated > self._end:
+        if self._length > self._end:
             file.truncate(self._end)
             file.sync()
-            self._allocated = self._end
+            self._length = self._end
         file.close()
         self._file = None
         try:
@@ -212,7 +220,7 @@ class Writer:
             raise
         self._file = file
         self._sparse = SparseIndex()
-        self._end = self._allocated = self._segment.header_bytes
+        self._end = self._length = self._segment.header_bytes
 
     def _write_state(self) -> None:
         """Tell other processes how far the log is. They wait when this fails; the log itself does not need it."""

@@ -197,16 +197,6 @@ class MemoryFile:
             self._files.step()
             self._resize(size)
 
-    def allocate(self, size: int) -> None:
-        """Extend with zeros, if there is room."""
-        with self._files.lock:
-            self._check_open(write=True)
-            self._files.step()
-            if size > len(self._content.seen):
-                if self._fitting(size) < size:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                self._resize(size)
-
     def size(self) -> int:
         """Return the length."""
         with self._files.lock:
