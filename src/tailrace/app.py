@@ -27,11 +27,11 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError
 from tailrace.source.base import Source
-from tailrace.source.sqlite.options import SqliteOptions
+from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "build_source", "log_options"]
+__all__ = ["Addresses", "Application", "Shard", "build_source", "log_options", "sqlite_path"]
 
 logger = logging.getLogger(__name__)
 
@@ -116,14 +116,15 @@ class Application:
     async def _start(self) -> None:
         config, stack = self._config, self._stack
         directory = stack.enter_context(DataDirectory(data_directory(config)))
-        sources = config.sources or {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
+        embedded = {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
+        sources = config.sources or embedded
         store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
         stack.push_async_callback(store.close)
         shard_ids = await store.shards(list(sources))
         for name, source in sources.items():
             reader = f"{await store.server_id()}-{shard_ids[name]}"
-            shard = await self._open_shard(name, source, directory.shard(shard_ids[name]), reader)
-            self._shards.append(shard)
+            built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
+            self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
         http = await self._listen(store)
         grpc = GrpcServer(config.host, config.grpc_port)
         stack.push_async_callback(grpc.stop)
@@ -134,8 +135,7 @@ class Application:
             sources={name: _without_password(source.url) for name, source in sources.items()},
         )
 
-    async def _open_shard(self, name: str, config: SourceConfig, directory: Path, reader: str) -> Shard:
-        source = build_source(name, config.url, reader, self._clock)
+    async def _open_shard(self, source: Source, directory: Path) -> Shard:
         log = await Log.open(DiskFiles(directory), log_options(self._config), self._clock)
         self._stack.push_async_callback(log.close)
         self._stack.push_async_callback(source.close)
@@ -164,13 +164,15 @@ class Application:
         return [reason for shard in self._shards for reason in shard.waiting_for()]
 
 
-def build_source(name: str, url: str, reader: str, clock: Clock, *, ephemeral: bool = False) -> Source:
-    """Return the source at a URL. `reader` is the name under which the database remembers how far it was read.
+def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
+    """Return the source at a URL. `reader` is who the database remembers as having read so far.
+
+    `create` lets an embedded database be made where there is none.
 
     Raises:
         ConfigError: No kind of source has such a URL.
     """
-    return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(), clock, ephemeral=ephemeral)
+    return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
 
 
 def sqlite_path(url: str) -> Path:

@@ -1,6 +1,7 @@
 """Following a database without a server: source, log and pump in this process, events as lines of JSON."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.model.chunk import Chunk
 from tailrace.model.subscription import Format, Include
+from tailrace.source.sqlite.options import Reader
 
 __all__ = ["LINES", "follow", "lines"]
 
@@ -31,7 +33,7 @@ async def follow(url: str, directory: Path, tables: Sequence[str]) -> AsyncGener
         SourceError: The database cannot be captured.
     """
     clock = SystemClock()
-    source = build_source("default", url, f"tail-{id(clock):x}", clock, ephemeral=True)
+    source = build_source("default", url, Reader(f"tail-{uuid.uuid4()}", ephemeral=True), clock)
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
     shard = Shard(source, log)
     try:
