@@ -228,7 +228,7 @@ def measure(directory: Path, sub_ids: list[str]) -> bool:
     server = Peer("--serve", str(directory))
     try:
         for _ in range(ROUNDS):
-            for sub_id in one:
+            for sub_id in sub_ids:
                 rate, size_bytes = replay(server, sub_id)
                 one[sub_id] = max(one[sub_id], rate)
                 if sub_id == plain:

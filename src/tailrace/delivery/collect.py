@@ -39,7 +39,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     begin = feed.after
     pieces: list[bytes] = []
     count = size_bytes = 0
-    while count < limits.changes_max and feed.after - begin < limits.scan_changes_max:
+    while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
         except TailraceError:

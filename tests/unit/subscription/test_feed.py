@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from feeding import draft_of, feeding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feeding import draft_of, feeding
 from tailrace.model.errors import BehindHorizonError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.op import Op
 from tailrace.model.start import After, Earliest, Latest

@@ -1,9 +1,9 @@
 """Facts about filters."""
 
-from feeding import chunk_of, draft_of, schema_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feeding import chunk_of, draft_of, schema_of
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from feeding import feeding, schema_of
 
+from feeding import feeding, schema_of
 from tailrace.model.errors import (
     BeyondHeadError,
     InvalidRequestError,

@@ -3,7 +3,6 @@
 import asyncio
 
 from feeding import draft_of
-
 from tailrace.model.op import Op
 from tailrace.subscription.wake import Wake
 from tailrace.testing.log import MemoryLog
