@@ -9,8 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from msgspec import Struct
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
@@ -25,13 +23,11 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import ConfigError
 from tailrace.source.base import Source
-from tailrace.source.sqlite.options import Reader, SqliteOptions
-from tailrace.source.sqlite.source import SqliteSource
+from tailrace.sources import Reader, build_source, without_password
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "build_source", "log_options", "sqlite_path"]
+__all__ = ["Addresses", "Application", "Shard", "log_options"]
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +128,7 @@ class Application:
             http=http,
             grpc=await grpc.start(),
             data_dir=str(directory.path),
-            sources={name: _without_password(source.url) for name, source in sources.items()},
+            sources={name: without_password(source.url) for name, source in sources.items()},
         )
 
     async def _open_shard(self, source: Source, directory: Path) -> Shard:
@@ -164,34 +160,6 @@ class Application:
         return [reason for shard in self._shards for reason in shard.waiting_for()]
 
 
-def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
-    """Return the source at a URL. `reader` is who the database remembers as having read so far.
-
-    `create` lets an embedded database be made where there is none.
-
-    Raises:
-        ConfigError: No kind of source has such a URL.
-    """
-    return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
-
-
-def sqlite_path(url: str) -> Path:
-    """Return the path in an SQLite URL.
-
-    Raises:
-        ConfigError: It is no URL, of another database, or without a path.
-    """
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise ConfigError(f"{url!r} is not a database URL: write e.g. sqlite:///app.db") from error
-    if parsed.get_backend_name() != "sqlite":
-        raise ConfigError(f"there is no source for {parsed.drivername} URLs; there is one for sqlite")
-    if not parsed.database or parsed.database == ":memory:":
-        raise ConfigError("an SQLite source is a file: write e.g. sqlite:///app.db")
-    return Path(parsed.database).absolute()
-
-
 def log_options(config: Config) -> LogOptions:
     """Return the options of each log under a configuration."""
     return LogOptions(
@@ -199,10 +167,6 @@ def log_options(config: Config) -> LogOptions:
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),
     )
-
-
-def _without_password(url: str) -> str:
-    return make_url(url).render_as_string(hide_password=True)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

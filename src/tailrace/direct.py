@@ -5,7 +5,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from tailrace.app import Shard, build_source
+from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.log.files import DiskFiles
@@ -13,7 +13,7 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.model.chunk import Chunk
 from tailrace.model.subscription import Format, Include
-from tailrace.source.sqlite.options import Reader
+from tailrace.sources import Reader, build_source
 
 __all__ = ["LINES", "follow", "lines"]
 
@@ -35,10 +35,10 @@ async def follow(url: str, directory: Path, tables: Sequence[str]) -> AsyncGener
     clock = SystemClock()
     source = build_source("default", url, Reader(f"tail-{uuid.uuid4()}", ephemeral=True), clock)
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
-    shard = Shard(source, log)
+    pump = Pump(source, log, CaptureState())
     try:
         await source.open(log)
-        capture = asyncio.create_task(shard.pump.run())
+        capture = asyncio.create_task(pump.run())
         try:
             after = log.head
             while not capture.done():

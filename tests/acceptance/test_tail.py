@@ -98,7 +98,7 @@ def test_it_follows_a_server(serve, database, tmp_path):
     server.subscribe("t", db="app")
     tail = start_tail("--server", server.url, "--source", "app", "--table", "t", "--table", "other", "--limit", 2)
     try:
-        wait_until(lambda: "tailrace_feeds_open 2" in metrics(server), "two streams")
+        wait_until(lambda: 'tailrace_feeds_open{wire="sse"} 2' in metrics(server), "two streams")
         database.execute("INSERT INTO t VALUES (1, 'Ada')")
         database.execute("INSERT INTO other VALUES (7)")
         assert tail.wait(20) == 0

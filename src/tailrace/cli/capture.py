@@ -3,8 +3,8 @@
 import click
 from msgspec import json as msgspec_json
 
-from tailrace.app import sqlite_path
 from tailrace.source.sqlite.capture_setup import exec_ddl, remove, remove_reader, set_up, status
+from tailrace.sources import sqlite_path
 
 __all__ = ["capture"]
 
