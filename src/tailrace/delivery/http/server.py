@@ -16,6 +16,12 @@ __all__ = ["Address", "serve"]
 _BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
+_CONNECTIONS_MAX = 20_000
+"""Connections and requests at one time; whoever comes then is answered 503."""
+
+_IDLE_S_MAX = 75
+"""Longest time that a connection may stay open between two requests."""
+
 
 class Address(Struct, frozen=True):
     """Where a server listens."""
@@ -54,6 +60,9 @@ async def serve(
             access_log=False,
             log_config=None,
             server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_keep_alive=_IDLE_S_MAX,
             timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
         )
     )
