@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -78,3 +79,32 @@ async def test_stopping_does_not_wait_for_a_client_that_does_not_read():
         begun = time.monotonic()
     assert time.monotonic() - begun < 8
     lazy.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"X-Filler: " + b"y" * 1000 + b"\r\n", b"z" * 1000], ids=["many headers", "one header"]
+)
+async def test_a_head_that_does_not_end_is_refused(line):
+    async with serving() as address:
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-First: ")
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(20):
+                for _ in range(1_000_000):
+                    writer.write(line)
+                    await writer.drain()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        async with httpx.AsyncClient(verify=False) as client:
+            assert (await client.get(address.url)).status_code == 204
+
+
+async def test_what_is_no_http_is_refused():
+    async with serving() as address:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+        async with asyncio.timeout(10):
+            assert (await reader.read(1000)).startswith(b"HTTP/1.1 400")
+        writer.close()
+        await writer.wait_closed()

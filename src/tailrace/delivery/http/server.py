@@ -9,6 +9,7 @@ import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
 
+from tailrace.delivery.http.protocol import BoundedProtocol
 from tailrace.model.errors import ListenError
 
 __all__ = ["Address", "serve"]
@@ -53,7 +54,7 @@ async def serve(
     server = _Server(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
