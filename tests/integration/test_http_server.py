@@ -81,6 +81,13 @@ async def test_stopping_does_not_wait_for_a_client_that_does_not_read():
     lazy.close()
 
 
+async def flood(writer, line):
+    async with asyncio.timeout(20):
+        for _ in range(1_000_000):
+            writer.write(line)
+            await writer.drain()
+
+
 @pytest.mark.parametrize(
     "line", [b"X-Filler: " + b"y" * 1000 + b"\r\n", b"z" * 1000], ids=["many headers", "one header"]
 )
@@ -89,10 +96,7 @@ async def test_a_head_that_does_not_end_is_refused(line):
         _, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-First: ")
         with pytest.raises(ConnectionError):
-            async with asyncio.timeout(20):
-                for _ in range(1_000_000):
-                    writer.write(line)
-                    await writer.drain()
+            await flood(writer, line)
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
