@@ -189,7 +189,8 @@ class Log:
         """
         async with self._retain_lock:
             self._retain_soon.clear()
-            self._horizon = max(self._horizon, await asyncio.to_thread(self._find_horizon, self._head))
+            found = await asyncio.to_thread(self._find_horizon, self._head)
+            self._horizon = max(self._horizon, found)  # appends may have moved it meanwhile
             firsts = [segment.first_offset for segment in self._segments.entries]
             count = removable(firsts, self._horizon, self._head)
             removed = self._segments.entries[:count]
@@ -206,9 +207,8 @@ class Log:
         if self._closed:
             return
         self._closed = True
-        self._housekeeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._housekeeping
+        self._retain_soon.set()
+        await self._housekeeping
         await self._group.close()
         self._waiters.close()
         async with self._schema_lock, self._retain_lock:
@@ -275,10 +275,13 @@ class Log:
         return horizon
 
     async def _keep_house(self) -> None:
-        """Retain from time to time, and soon after a new segment."""
+        """Retain from time to time, and soon after a new segment, until the log is closed."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._retain_soon.wait(), self._options.retention_interval_s)
+                async with asyncio.timeout(self._options.retention_interval_s):
+                    await self._retain_soon.wait()
+            if self._closed:
+                return
             try:
                 await self.retain()
             except (LogError, OSError) as error:

@@ -120,8 +120,8 @@ class Segments:
         """
         name = block.segment.name
         with closing(self._files.open(name)) as file:
-            data = file.read_at(block.begin, block.end - block.begin)
-        if len(data) != block.end - block.begin:
+            data = file.read_at(block.begin, max(0, block.end - block.begin))
+        if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
         batches = decode(data, block.begin, block.segment)
         batch = join(batches)

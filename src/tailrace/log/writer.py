@@ -146,7 +146,7 @@ class Writer:
         self._health = _Health.GOOD
 
     def _write_zeros(self, file: File) -> None:
-        """Write zeros for the next frames to overwrite. That there is no room for them does not mean that it is full."""
+        """Write zeros for the next frames to overwrite. No room for them does not mean that the disk is full."""
         try:
             file.write_at(self._length, [self._zeros])
             self._length += len(self._zeros)

@@ -75,9 +75,8 @@ def test_every_flipped_bit_gives_an_error_or_a_torn_last_line_never_another_sche
         again = Schemas(files)
         try:
             again.load()
-        except CorruptSegmentError as error:
+        except CorruptSegmentError:
             refused += 1
-            assert error.segment == SCHEMAS_NAME
         assert all(again.known[number] == schemas.known[number] for number in again.known)
     assert refused > len(data)
 

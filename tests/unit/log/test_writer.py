@@ -1,6 +1,5 @@
 """The writer under faults and crashes: acknowledged commits stay, refused ones do not count."""
 
-import errno
 import random
 
 import pytest
@@ -146,7 +145,7 @@ def test_faults_at_random_never_lose_an_acknowledged_commit(seed):
     chance = random.Random(seed)
     files = MemoryFiles()
     log = PlainLog(files, ROTATING)
-    kept = []
+    kept, refused = [], 0
     for number in range(1, 60):
         files.fail_writes = int(chance.random() < 0.15)
         files.fail_syncs = int(chance.random() < 0.15)
@@ -155,8 +154,9 @@ def test_faults_at_random_never_lose_an_acknowledged_commit(seed):
         try:
             log.append(one)
             kept.append(one)
-        except OSError as error:
-            assert error.errno in (errno.EIO, errno.ENOSPC)
+        except OSError:
+            refused += 1
+    assert refused
     files.fail_syncs = files.fail_writes = 0
     assert contents(files) == rows_of(kept)
     assert contents(files.after_crash(seed)) == rows_of(kept)
