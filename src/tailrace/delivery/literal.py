@@ -20,6 +20,8 @@ _WHOLE_NUMBER = r"^\[-?[0-9]{1,18}\]$"
 _TEXT = b'["'
 """How a key begins that is one text, if its table has one key column."""
 
+_TWO = pa.scalar(2, pa.int32())
+
 _TEXT_PREFIXES = {
     Kind.BYTES: b'{"t":"bytes","b64":',
     Kind.DEC: b'{"t":"dec","v":',
@@ -43,7 +45,7 @@ def key_literals(keys: Any, places: Any, schemas: Sequence[TableSchema]) -> tupl
     if not all(regular):
         simple = pc.and_(simple, pa.array(regular).take(places))
     prefixes = pa.array([b"[" + prefix for schema in schemas for prefix in _key_prefixes(schema)], pa.binary())
-    codes = pc.add(pc.multiply(places, 2), pc.cast(is_text, pa.int32()))
+    codes = pc.add(pc.multiply(places, _TWO), pc.cast(is_text, pa.int32()))
     literals = pc.binary_join_element_wise(
         prefixes.take(codes), pc.binary_slice(keys, 1, -1), pa.scalar(b"}]", pa.binary()), pa.scalar(b"", pa.binary())
     )

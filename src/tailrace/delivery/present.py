@@ -10,6 +10,7 @@ converted one by one. A handful of changes is encoded row by row, which then cos
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from tailrace.subscription.filter import Rows
 
 __all__ = ["View", "Wire", "encode"]
 
-_ROWS_FEW = 16
+_ROWS_FEW = 24
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
 
 _VECTOR_BYTES_MAX = 256 << 20
@@ -36,6 +37,10 @@ _VECTOR_BYTES_MAX = 256 << 20
 
 _LITERAL = b'{"t":'
 _NOTHING = pa.scalar(b"", pa.binary())
+
+# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time anew.
+_OP_FIRST, _OP_COUNT = pa.scalar(min(Op), pa.int32()), pa.scalar(len(Op), pa.int32())
+_US_PER_MS = pa.scalar(1000, pa.int64())
 
 
 class Wire(Enum):
@@ -142,9 +147,9 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
     present = pc.unique(batch.column("schema"))
     schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
     places = pc.index_in(batch.column("schema"), value_set=present)
-    codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), 1)
+    codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
     if len(schemas) > 1:
-        codes = pc.add(pc.multiply(places, len(Op)), codes)
+        codes = pc.add(pc.multiply(places, _OP_COUNT), codes)
     pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))
@@ -165,7 +170,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         _keys(batch.column("key"), places, schemas, view.format),
         *images,
         _scalar(b',"commit_ts_ms":'),
-        _digits(pc.divide(batch.column("commit_time_us"), 1000)),
+        _digits(pc.divide(batch.column("commit_time_us"), _US_PER_MS)),
         _scalar(b',"lsn":'),
         offset,
         _scalar(b"}" + _ENDS[view.wire]),
@@ -236,5 +241,6 @@ def _digits(numbers: Any) -> Any:
     return pc.cast(pc.cast(numbers, pa.utf8()), pa.binary())
 
 
+@cache
 def _scalar(value: bytes) -> Any:
     return pa.scalar(value, pa.binary())

@@ -14,7 +14,7 @@ from tailrace.subscription.wake import Wake
 
 __all__ = ["Feed", "FeedBatch"]
 
-_BATCH_CHANGES_MAX = 4096
+_BATCH_CHANGES_MAX = 2048
 """Most changes that are filtered and encoded in one go, so that no feed holds the event loop for long."""
 
 

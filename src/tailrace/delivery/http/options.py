@@ -32,7 +32,7 @@ class HttpOptions(Struct, frozen=True):
     stream_keepalive_s: float = 15.0
     """Longest silence on a stream before a comment line is sent."""
 
-    encoded_bytes_max: int = 48 << 20
+    encoded_bytes_max: int = 32 << 20
     """Most memory for encoded events that wait for another subscriber."""
 
     stop_timeout_s: float = 3.0
