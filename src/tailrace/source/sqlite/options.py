@@ -25,7 +25,7 @@ class SqliteOptions(Struct, frozen=True):
     busy_timeout_ms: int = 5000
     """How long to wait for a locked database when capture is set up or follows a schema change."""
 
-    read_changes_max: int = 2048
+    read_changes_max: int = 1024
     """Most rows fetched from the change table at once; keeps read locks short."""
 
     read_bytes: int = 4 << 20

@@ -23,8 +23,8 @@ __all__ = ["ChangeReader", "Seen"]
 _PATH_ROWS_MAX = 200_000
 """Most rows of the change table for which its pages are looked up to find the borders of transactions."""
 
-_PATH_INTERVAL_S = 0.5
-"""How long to do without borders after the write-ahead log could not be followed."""
+_PATH_REST = 10
+"""How much longer to do without borders, once the write-ahead log was lost, than it takes to find it again."""
 
 
 class Seen(Struct, frozen=True):
@@ -155,10 +155,11 @@ class ChangeReader:
                     raise SourceStateError("capture was removed from the database; begin a new log")
                 return None
             first, last = window(connection)
-            now_s = self._clock.monotonic_s()
-            if self._finder.lost and last - first < _PATH_ROWS_MAX and now_s >= self._path_time_s:
-                self._path_time_s = now_s + _PATH_INTERVAL_S
+            begin_s = self._clock.monotonic_s()
+            if self._finder.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
                 self._finder.begin(_rightmost_path(connection), last)
+                end_s = self._clock.monotonic_s()
+                self._path_time_s = end_s + _PATH_REST * (end_s - begin_s)
             return last
         finally:
             connection.execute("COMMIT")

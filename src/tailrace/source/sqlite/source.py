@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class SqliteSource:
             raise
         self._session = session
 
-    async def commits(self, after: Position | None) -> AsyncIterator[Sequence[Draft]]:
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
         """Yield committed transactions after a position as they come; see `Source.commits`."""
         session = self._opened()
         await session.start(after)
@@ -132,7 +132,7 @@ class _Session:
             bytes_max=self._options.commit_bytes_max,
         )
 
-    async def groups(self) -> AsyncIterator[list[Draft]]:
+    async def groups(self) -> AsyncGenerator[list[Draft]]:
         """Yield groups of commits until `stop`; one more is read while the caller has the last one."""
         coming = self._loop.run_in_executor(self._executor, self._next_group)
         while group := await coming:
@@ -217,6 +217,7 @@ class _Session:
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
+            self._look()  # the write-ahead log does not wait
         return drafts
 
     def _learn(self) -> None:
