@@ -129,7 +129,7 @@ def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, Fram
     except BadFrameError as error:
         if find_frame(data, error.place + 1) is not None:
             raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
-    batch = decode(bytes(data[begin:end]), begin, segment)[-1] if last else None
+    batch = decode(bytes(data[begin:end]), begin, segment)[-1][0] if last else None
     return sparse, end, last, batch
 
 
@@ -145,4 +145,4 @@ def _last_frame(files: Files, segments: list[Segment]) -> tuple[FrameHeader, pa.
         raise CorruptSegmentError(segments[-2].name, place=place, reason="its last commits are missing")
     with closing(files.open(segments[-2].name)) as file:
         data = file.read_at(place, header.frame_bytes)
-    return header, decode(data, place, segments[-2])[0]
+    return header, decode(data, place, segments[-2])[0][0]

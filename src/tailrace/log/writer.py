@@ -256,8 +256,11 @@ def encode_frame(drafts: Sequence[Draft], first_offset: Offset, first_index: Ind
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:
     """Return the error of the log that a disk's error stands for."""
-    kind = LogFullError if error.errno in _FULL else LogWriteError
-    translated = kind(str(error))
+    translated: LogFullError | LogWriteError
+    if error.errno in _FULL:
+        translated = LogFullError("the disk of the log is full; free some space, then it goes on by itself")
+    else:
+        translated = LogWriteError(f"the disk of the log refused: {error.strerror or error}")
     translated.__cause__ = error
     return translated
 
