@@ -88,7 +88,6 @@ class Replica:
 
     def __init__(self):
         self.tables = {}
-        self.known = set()
 
     def apply(self, draft, schemas):
         for op, number, key, before, after in zip(
@@ -99,10 +98,9 @@ class Replica:
             if op == Op.SCHEMA:
                 self._apply_schema(name, json.loads(after)["ddl"])
                 continue
-            rows = self.tables.setdefault(name, {})
+            rows = self.tables[name]
             known = rows.get(key)
-            if name in self.known or known is not None:
-                assert self._same(known, before, schema), f"{op} {name} {key}: {before} does not fit {known}"
+            assert self._same(known, before, schema), f"{op} {name} {key}: {before} does not fit {known}"
             assert (before is None) == (op == Op.INSERT)
             assert (after is None) == (op == Op.DELETE)
             if after is None:
@@ -112,11 +110,9 @@ class Replica:
 
     def _apply_schema(self, name, ddl):
         if ddl.startswith("DROP TABLE"):
-            self.tables.pop(name, None)
-            self.known.discard(name)
-        elif name not in self.tables:
-            self.tables[name] = {}
-            self.known.add(name)
+            del self.tables[name]
+        else:
+            self.tables.setdefault(name, {})
 
     @staticmethod
     def _same(known, before, schema):
@@ -140,18 +136,28 @@ class Replica:
 class Captured:
     """A source that runs, and what came out of it."""
 
-    def __init__(self, path, registry=None, after=None, reader="log", options=None):
+    def __init__(self, path, resumes=None, after=None, reader="log", options=None):
         self.path = path
-        self.registry = registry or MemoryRegistry()
-        self.replica = Replica()
+        self.registry = resumes.registry if resumes else MemoryRegistry()
+        self.replica = resumes.replica if resumes else Replica()
         self.drafts = []
-        self.after = after
+        self.after = after or (resumes.after if resumes else None)
         self.source = SqliteSource("app", path, Reader(reader), options or SqliteOptions(), SystemClock())
         self._task = None
 
     async def start(self):
         await self.source.open(self.registry)
+        if not self.replica.tables:
+            self._seed()
         self._task = asyncio.create_task(self._run())
+
+    def _seed(self):
+        """Know the rows that were there before."""
+        database = apsw.Connection(str(self.path))
+        for schema in self.source.tables():
+            rows = {key: decode_image(image, schema) for key, image in expected_rows(database, schema).items()}
+            self.replica.tables[schema.table.name] = rows
+        database.close()
 
     async def _run(self):
         async with aclosing(self.source.commits(self.after)) as commits:

@@ -123,7 +123,6 @@ async def replay(schema, journal, recursive, script):
         database.execute(schema)
         capturing = Captured(path)
         await capturing.start()
-        capturing.replica.known.update(table.table.name for table in capturing.source.tables())
         for step in script:
             if step == "restart":
                 capturing = await restarted(capturing)
@@ -141,7 +140,6 @@ async def agreement(capturing, database):
 
 async def restarted(capturing):
     await capturing.stop()
-    again = Captured(capturing.path, registry=capturing.registry, after=capturing.after)
-    again.replica = capturing.replica
+    again = Captured(capturing.path, resumes=capturing)
     await again.start()
     return again

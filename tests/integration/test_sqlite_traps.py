@@ -211,7 +211,7 @@ async def test_a_user_trigger_added_later_does_not_mix_up_the_order(path, writer
         position = capturing.after
     writer.run("CREATE TRIGGER touch AFTER INSERT ON t BEGIN UPDATE t SET v = 'touched' WHERE id = NEW.id; END")
     writer.run("INSERT INTO t VALUES(1, 'a', 1)")
-    async with captured(path, registry=capturing.registry, after=position) as again:
+    async with captured(path, resumes=capturing, after=position) as again:
         changes = await again.changes_of(2)
         assert [(op, before and before["v"], after["v"]) for op, _, _, before, after in changes] == [
             ("insert", None, 1),
@@ -287,7 +287,7 @@ async def test_every_journal_mode_is_captured_and_may_be_switched_while_running(
         writer.run("INSERT INTO t VALUES(2, 'b', 2)")
         await capturing.changes_of(2)
     writer.run(f"PRAGMA journal_mode = {'wal' if journal != 'wal' else 'delete'}")
-    async with captured(path, registry=capturing.registry, after=capturing.after) as again:
+    async with captured(path, resumes=capturing) as again:
         writer.run("INSERT INTO t VALUES(3, 'c', 3)")
         assert [change[2] for change in await again.changes_of(1)] == [[3]]
     writer.close()
@@ -401,7 +401,6 @@ async def test_wide_tables_are_captured_up_to_the_limit_of_sqlite(path, columns)
 async def test_vacuum_does_not_renumber_tables_without_a_key(path, writer):
     writer.run("CREATE TABLE t(x)")
     async with captured(path) as capturing:
-        capturing.replica.known.add("t")
         writer.run("INSERT INTO t VALUES('a'), ('b'), ('c')")
         writer.run("DELETE FROM t WHERE x = 'b'")
         writer.run("VACUUM")

@@ -81,7 +81,9 @@ class ChangeReader:
         """
         connection = self._open()
         assert self.capture is not None
+        self._data_version = -1
         with translated(self._path), writing(connection):
+            self._check(connection)
             first, last = window(connection)
             if after is None:
                 found = rows(connection, f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,))
@@ -145,14 +147,18 @@ class ChangeReader:
         self._schema_version = self.capture.schema_version
         self.fits += 1
 
+    def _check(self, connection: apsw.Connection) -> None:
+        """Refuse to go on when capture is not the one that was opened."""
+        capture = read_capture(connection)
+        if capture is None or self.capture is None or capture.capture != self.capture.capture:
+            raise SourceStateError("capture was removed from the database; begin a new log")
+
     def _newest(self, connection: apsw.Connection) -> int | None:
         """Return the newest row; None when capture does not fit the schema, which then must be mended first."""
         connection.execute("BEGIN")
         try:
             if int(connection.pragma("schema_version")) != self._schema_version:
-                capture = read_capture(connection)
-                if capture is None or self.capture is None or capture.capture != self.capture.capture:
-                    raise SourceStateError("capture was removed from the database; begin a new log")
+                self._check(connection)
                 return None
             first, last = window(connection)
             begin_s = self._clock.monotonic_s()

@@ -114,8 +114,9 @@ class _Session:
     async def open(self) -> None:
         """Connect and announce the tables."""
         await self._loop.run_in_executor(self._executor, self._reader.open)
-        versions, self._live, _ = await self._loop.run_in_executor(self._executor, self._reader.versions)
+        versions, live, _ = await self._loop.run_in_executor(self._executor, self._reader.versions)
         await self._announcer.announce(versions.values())
+        self._live = live
 
     async def start(self, after: Position | None) -> None:
         """Prepare to read after a position."""
@@ -223,8 +224,9 @@ class _Session:
     def _learn(self) -> None:
         """Announce new table versions through the event loop, and pass them to the decoder."""
         self._fits = self._reader.fits
-        versions, self._live, chained = self._reader.versions()
+        versions, live, chained = self._reader.versions()
         asyncio.run_coroutine_threadsafe(self._announcer.announce(versions.values()), self._loop).result()
+        self._live = live
         for number, version in versions.items():
             self._decoder.know(version, self._announcer.ids[number])
         self._decoder.chain(chained)

@@ -7,9 +7,7 @@ from tailrace.testing.registry import MemoryRegistry
 
 
 def version_of(version, number, *columns):
-    return TableVersion(
-        version, "t", number, tuple(Column(c, Kind.ANY) for c in columns), (), f"t({columns})", 0, (), None
-    )
+    return TableVersion(version, "t", number, tuple(Column(c, Kind.ANY) for c in columns), (), f"t({columns})", 0, None)
 
 
 FIRST = version_of(1, 1, "a")

@@ -9,8 +9,8 @@ from tailrace.source.sqlite.decode import Decoder, time_us
 from tailrace.source.sqlite.table_version import TableVersion
 
 COLUMNS = (Column("id", Kind.I64), Column("u", Kind.STR), Column("v", Kind.ANY))
-TABLE = TableVersion(1, "t", 1, COLUMNS, ("id",), "CREATE TABLE t(...)", 0, ((0,), (1,)), (0, 1))
-KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 0, ((0,),), (0,))
+TABLE = TableVersion(1, "t", 1, COLUMNS, ("id",), "CREATE TABLE t(...)", 0, (0, 1))
+KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 0, (0,))
 TIME = 2440588.5
 
 
@@ -66,7 +66,7 @@ def test_a_row_replaced_under_its_own_key_is_the_before_image():
 
 
 def test_a_row_replaced_by_one_with_another_key_is_deleted_first():
-    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, -1, "a", 9), (Code.INSERT, 5, "a", 9)) == [
+    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.INSERT, 5, "a", 9)) == [
         ("delete", [1], row(1, "a", 0), None),
         ("insert", [5], None, row(5, "a", 9)),
     ]
@@ -116,7 +116,7 @@ def test_a_candidate_that_was_changed_before_it_was_replaced_carries_the_change(
 
 def test_a_candidate_that_moved_out_of_the_way_was_not_replaced():
     assert decoded(
-        (Code.INSERT_CANDIDATE, 1, "a", 0, -1, "a", 9), (Code.UPDATE, 1, "a", 0, 1, "z", 0), (Code.INSERT, 2, "a", 9)
+        (Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.UPDATE, 1, "a", 0, 1, "z", 0), (Code.INSERT, 2, "a", 9)
     ) == [
         ("update", [1], row(1, "a", 0), row(1, "z", 0)),
         ("insert", [2], None, row(2, "a", 9)),
@@ -127,7 +127,7 @@ def test_a_row_numbered_minus_one_is_not_taken_for_one_without_a_number():
     assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, -1, "b", 9), (Code.INSERT, 6, "b", 9)) == [
         ("insert", [6], None, row(6, "b", 9))
     ]
-    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, -1, "a", 9), (Code.INSERT, 6, "a", 9)) == [
+    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, None, "a", 9), (Code.INSERT, 6, "a", 9)) == [
         ("delete", [-1], row(-1, "a", 0), None),
         ("insert", [6], None, row(6, "a", 9)),
     ]
@@ -180,7 +180,7 @@ def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_ro
 
 def test_a_row_in_parts_is_put_together_also_across_two_readings():
     columns = tuple(Column(f"x{number}", Kind.I64) for number in range(CELLS_MAX + 3))
-    wide = TableVersion(3, "wide", 1, columns, ("x0",), "", None, (), None)
+    wide = TableVersion(3, "wide", 1, columns, ("x0",), "", None, None)
     cells = list(range(CELLS_MAX + 3))
     insert = rows_of((Code.INSERT, *cells[:CELLS_MAX]), (Code.MORE, *cells[CELLS_MAX:]), table=wide)
     doubled = cells + cells
@@ -199,7 +199,7 @@ def test_a_row_in_parts_is_put_together_also_across_two_readings():
 
 def test_only_unknown_versions_are_asked_for():
     rows = rows_of((Code.INSERT, 1, "a", 0)) + rows_of(
-        (Code.INSERT, 1, "a"), table=TableVersion(9, "n", 1, COLUMNS, (), "", 0, (), ())
+        (Code.INSERT, 1, "a"), table=TableVersion(9, "n", 1, COLUMNS, (), "", 0, ())
     )
     assert decoder().unknown(rows) == {9}
 
