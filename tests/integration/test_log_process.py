@@ -80,21 +80,21 @@ async def test_another_process_reads_everything_in_order_while_it_is_written(tmp
 async def test_another_process_is_told_when_retention_overtakes_it(tmp_path):
     with start(tmp_path, 2000, 600) as writer:
         reader = await until_written(tmp_path)
-        after, overtaken = Offset(0), 0
-        while writer.poll() is None or after < reader.head:
+        after, ended = Offset(0), False
+        while True:
             try:
                 chunk = await reader.read(after)
             except BehindHorizonError as error:
-                overtaken += 1
                 after = Offset(error.horizon - 1)
-                reader.refresh()
                 continue
-            if chunk is None:
-                reader.refresh()
-                await asyncio.sleep(0.05)
-            else:
+            if chunk is not None:
                 assert chunk.first <= after + 1 <= chunk.last
                 after = chunk.last
+            elif ended:
+                break
+            else:
+                ended = writer.poll() is not None
+                await asyncio.sleep(0.03)
         writer.communicate(timeout=30)
     assert after == 6000
     assert reader.horizon == 6000 - 600 + 1

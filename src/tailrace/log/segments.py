@@ -245,16 +245,21 @@ class Segments:
                 self._indexes.popitem(last=False)
 
 
-def list_segments(files: Files) -> list[Segment]:
+def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
     """Return the segments of a directory, oldest first, after checking that none is missing between two others.
 
+    Beside a running writer, name the newest that was there before the call in `through`: a listing may show one that is
+    made meanwhile and lack the one before it.
+
     Raises:
+        FileNotFoundError: Retention has just removed one that was listed; call again.
         CorruptSegmentError: A header is damaged, or a segment is missing.
         FormatVersionError: A newer version wrote one.
     """
     segments: list[Segment] = []
     for name in files.names():
-        if segment_index(name) is None:
+        index = segment_index(name)
+        if index is None or (through is not None and index > through):
             continue
         with closing(files.open(name)) as file:
             segment = read_segment_header(file, name)
