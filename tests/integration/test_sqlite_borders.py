@@ -45,7 +45,7 @@ async def test_transactions_stay_apart_through_splits_of_the_tree_and_removal_of
     async with captured(path, options=SqliteOptions(trim_interval_s=0.001)) as capturing:
         for first in range(0, 600, 20):
             writer.run("".join(f"INSERT INTO t VALUES({n}, printf('%0500d', {n}));" for n in range(first, first + 20)))
-            await capturing.changes_of(first + 20)
+            await capturing.until(lambda n=first + 20: capturing.count >= n)
         assert keys_of(capturing) == [[number] for number in range(600)]
 
 
@@ -54,7 +54,7 @@ async def test_transactions_stay_apart_when_the_log_is_started_anew(path, writer
     async with captured(path) as capturing:
         for number in range(300):
             writer.run(f"INSERT INTO t VALUES({number}, zeroblob(3000))")
-            await capturing.changes_of(number + 1)
+            await capturing.until(lambda n=number: capturing.count > n)
         assert keys_of(capturing) == [[number] for number in range(300)]
 
 
@@ -73,7 +73,7 @@ async def test_after_a_checkpoint_that_cuts_the_log_short_transactions_are_apart
     async with captured(path) as capturing:
         for number in range(30):
             writer.run(f"INSERT INTO t VALUES({number}, 0)")
-            await capturing.changes_of(number + 1)
+            await capturing.until(lambda n=number: capturing.count > n)
             if number % 10 == 5:
                 writer.run("PRAGMA wal_checkpoint(TRUNCATE)")
         assert keys_of(capturing) == [[number] for number in range(30)]

@@ -297,6 +297,18 @@ async def test_capture_removed_under_a_running_source_is_an_error_with_advice(pa
     await capturing.source.close()
 
 
+async def test_changes_removed_behind_our_back_are_noticed(path, writer):
+    capturing = Captured(path)
+    await capturing.start()
+    writer.run("INSERT INTO t VALUES(1, 'a', 1), (2, 'b', 2)")
+    await capturing.changes_of(2)
+    writer.run("BEGIN IMMEDIATE; INSERT INTO t VALUES(3, 'c', 3); INSERT INTO t VALUES(4, 'd', 4)")
+    writer.run("DELETE FROM _tailrace_change WHERE id = (SELECT max(id) - 1 FROM _tailrace_change); COMMIT")
+    with pytest.raises(SourceStateError, match="begin a new log"):
+        await capturing.changes_of(4)
+    await capturing.source.close()
+
+
 async def test_a_source_that_was_closed_can_be_opened_again(path, writer):
     capturing = Captured(path)
     for number in range(2):

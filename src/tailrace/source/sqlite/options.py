@@ -46,7 +46,7 @@ class SqliteOptions(Struct, frozen=True):
     settle_s: float = 0.25
     """How long to look again at short intervals after the files were touched: the bytes arrive before the commit."""
 
-    trim_interval_s: float = 1.0
+    trim_interval_s: float = 5.0
     """How long confirmed changes may stay in the database."""
 
     trim_backlog: int = 20_000

@@ -82,12 +82,17 @@ class ChangeReader:
         connection = self._open()
         assert self.capture is not None
         self._data_version = -1
-        with translated(self._path), writing(connection):
-            self._check(connection)
-            first, last = window(connection)
-            if after is None:
+        with translated(self._path):
+            connection.execute("BEGIN")
+            try:
+                self._check(connection)
+                first, last = window(connection)
                 found = rows(connection, f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,))
-                return int(found[0][0])
+            finally:
+                connection.execute("COMMIT")
+            confirmed = int(found[0][0]) if found else last
+            if after is None:
+                return confirmed
             number = parse_position(after, self.capture.capture)
             if number < first - 1:
                 raise SourceStateError(
@@ -99,9 +104,9 @@ class ChangeReader:
                     f"the log ends at {after!r}, the database at {last}: it was restored from an older copy; "
                     "begin a new log"
                 )
-            connection.execute(
-                f"UPDATE {READER} SET confirmed = min(confirmed, ?) WHERE name = ?", (number, self._reader.name)
-            )
+            if number < confirmed:
+                with writing(connection):
+                    connection.execute(f"UPDATE {READER} SET confirmed = ? WHERE name = ?", (number, self._reader.name))
             return number
 
     def look(self) -> Seen | None:

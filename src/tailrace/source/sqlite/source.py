@@ -202,10 +202,12 @@ class _Session:
         changes = 0
         while self._after < self._newest and changes < self._options.group_changes_max and not self._stopping:
             rows = self._reader.read(self._after, self._newest, self._limit)
-            if not rows:
+            if not rows or rows[0][0] != self._after + 1:
                 raise SourceStateError("changes that were not confirmed are gone from the database; begin a new log")
             if self._decoder.unknown(rows):
                 self._learn()
+                if self._decoder.unknown(rows):
+                    raise SourceStateError("the change table refers to unknown tables; remove capture, set it up again")
             last = rows[-1][0]
             borders = []
             while self._borders and self._borders[0] <= last:
