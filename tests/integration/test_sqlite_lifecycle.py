@@ -354,16 +354,22 @@ async def test_large_rows_are_fetched_a_few_at_a_time(path, writer):
         assert len(capturing.drafts) > 1
 
 
-async def test_commit_times_are_those_of_the_writer(path, writer):
-    set_up(path)
+async def test_commit_times_are_those_of_the_commit_also_when_it_was_made_while_we_were_stopped(path, writer):
     async with captured(path) as first:
-        pass
-    before_us = SystemClock().now_us() // 1000 * 1000
-    writer.run("INSERT INTO t VALUES(1, 'a', 1)")
-    after_us = SystemClock().now_us()
+        begin_us = SystemClock().now_us()
+        writer.run("INSERT INTO t VALUES(1, 'a', 1)")
+        await first.changes_of(1)
+        assert begin_us <= first.drafts[0].commit_time_us <= SystemClock().now_us()
+    writer.run("INSERT INTO t VALUES(2, 'b', 2)")
+    for file in (path, path.with_name("app.db-wal")):
+        os.utime(file, (1_700_000_000, 1_700_000_000))
     async with captured(path, resumes=first) as second:
         await second.changes_of(1)
-        assert before_us <= second.drafts[0].commit_time_us <= after_us + 1000
+        assert second.drafts[0].commit_time_us == 1_700_000_000_000_000
+        begin_us = SystemClock().now_us()
+        writer.run("INSERT INTO t VALUES(3, 'c', 3)")
+        await second.changes_of(2)
+        assert second.drafts[1].commit_time_us >= begin_us
 
 
 async def test_a_database_behind_a_symbolic_link_is_followed(path, tmp_path):

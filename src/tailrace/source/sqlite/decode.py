@@ -13,16 +13,14 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.source.sqlite.chain import repair
-from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Code, format_position, quote
+from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Border, Code, format_position, quote
 from tailrace.source.sqlite.replaced import Candidates
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.table_version import TableVersion
 
-__all__ = ["Decoder", "time_us"]
+__all__ = ["Decoder"]
 
-_FIRST_CELL = 3
-_EPOCH_DAYS = 2440587.5
-_DAY_US = 86_400_000_000
+_FIRST_CELL = 2
 
 _CODE_MASK = (1 << CODE_BITS) - 1
 _INSERT_CANDIDATE = int(Code.INSERT_CANDIDATE)
@@ -94,16 +92,16 @@ class Decoder:
         """Say which table versions have triggers of the user's."""
         self._chained = frozenset(table.schema for number, table in self._tables.items() if number in versions)
 
-    def feed(self, rows: Sequence[Row], borders: Sequence[int]) -> list[Draft]:
+    def feed(self, rows: Sequence[Row], borders: Sequence[Border]) -> list[Draft]:
         """Take more rows; return the commits that are complete.
 
-        `borders` are numbers of rows that end a transaction, rising, none of them fed before; what follows the last
-        of them is kept. A commit that reaches the bound is cut where it is.
+        `borders` are the ends of transactions, rising, from the first one that was not fed yet to the first one at or
+        after the last row. What follows the last border fed is kept. A commit that reaches the bound is cut there.
         """
         drafts: list[Draft] = []
         tables, handlers = self._tables, self._handlers
         ends = iter(borders)
-        end = next(ends, None)
+        end, time_us = next(ends)
         for row in rows:
             number = row[0]
             code = row[1] & _CODE_MASK
@@ -114,10 +112,10 @@ class Decoder:
                 else:
                     handlers[code](table, row[_FIRST_CELL:])
             if number == end:
-                self._close(drafts, number, row[2])
-                end = next(ends, None)
+                self._close(drafts, number, time_us)
+                end, time_us = next(ends, (end, time_us))
             elif (self._bytes >= self._bytes_max or len(self._draft.ops) >= self._changes_max) and self._may_cut(code):
-                self._close(drafts, number, row[2])
+                self._close(drafts, number, time_us)
         return drafts
 
     def _may_cut(self, code: int) -> bool:
@@ -200,20 +198,15 @@ class Decoder:
         self._bytes += size
         self.bytes_total += size
 
-    def _close(self, drafts: list[Draft], number: int, time: float) -> None:
+    def _close(self, drafts: list[Draft], number: int, time_us: int) -> None:
         draft = self._draft
         self._candidates.clear()
         if not draft.ops:
             return
         draft.position = format_position(self._capture, number)
-        draft.commit_time_us = time_us(time)
+        draft.commit_time_us = time_us
         if self._chained and not self._chained.isdisjoint(draft.schemas):
             repair(draft, self._chained)
         drafts.append(draft)
         self._draft = Draft(_NO_POSITION, 0)
         self._bytes = 0
-
-
-def time_us(julian_days: float) -> int:
-    """Return microseconds since the Unix epoch, exact to the millisecond that SQLite keeps."""
-    return round((julian_days - _EPOCH_DAYS) * _DAY_US / 1000) * 1000

@@ -4,14 +4,14 @@ import pytest
 
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind
-from tailrace.source.sqlite.change_table import CELLS_MAX, Code, header
-from tailrace.source.sqlite.decode import Decoder, time_us
+from tailrace.source.sqlite.change_table import CELLS_MAX, Border, Code, header
+from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.table_version import TableVersion
 
 COLUMNS = (Column("id", Kind.I64), Column("u", Kind.STR), Column("v", Kind.ANY))
 TABLE = TableVersion(1, "t", 1, COLUMNS, ("id",), "CREATE TABLE t(...)", 0, (0, 1))
 KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 0, (0,))
-TIME = 2440588.5
+TIME_US = 86_400_000_000
 
 
 def decoder(*tables, changes_max=1000, bytes_max=1 << 20, chained=()):
@@ -23,7 +23,11 @@ def decoder(*tables, changes_max=1000, bytes_max=1 << 20, chained=()):
 
 
 def rows_of(*records, table=TABLE, first=1):
-    return [(number, header(table.version, code), TIME, *cells) for number, (code, *cells) in enumerate(records, first)]
+    return [(number, header(table.version, code), *cells) for number, (code, *cells) in enumerate(records, first)]
+
+
+def borders_of(*numbers):
+    return [Border(number, TIME_US) for number in numbers]
 
 
 def changes_of(drafts):
@@ -35,7 +39,7 @@ def changes_of(drafts):
 
 
 def decoded(*records, table=TABLE):
-    return changes_of(decoder().feed(rows_of(*records, table=table), [len(records)]))
+    return changes_of(decoder().feed(rows_of(*records, table=table), borders_of(len(records))))
 
 
 def row(number, u, v):
@@ -135,7 +139,7 @@ def test_a_row_numbered_minus_one_is_not_taken_for_one_without_a_number():
 
 def test_candidates_do_not_outlive_their_commit():
     rows = rows_of((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 3, "c", 0), (Code.INSERT, 1, "b", 9))
-    drafts = decoder().feed(rows, [2, 3])
+    drafts = decoder().feed(rows, borders_of(2, 3))
     assert changes_of(drafts)[-1] == ("insert", [1], None, row(1, "b", 9))
 
 
@@ -151,17 +155,17 @@ def test_schema_notes_carry_the_text_of_the_table_or_its_removal():
 def test_commits_end_at_borders_and_carry_position_and_time():
     rows = rows_of(*((Code.INSERT, number, "a", 0) for number in range(5)))
     machine = decoder()
-    drafts = machine.feed(rows[:4], [1, 3])
+    drafts = machine.feed(rows[:4], borders_of(1, 3, 5))
     assert [(draft.position, len(draft), draft.commit_time_us) for draft in drafts] == [
         ("c-1", 1, 86_400_000_000),
         ("c-3", 2, 86_400_000_000),
     ]
-    assert [(draft.position, len(draft)) for draft in machine.feed(rows[4:], [5])] == [("c-5", 2)]
+    assert [(draft.position, len(draft)) for draft in machine.feed(rows[4:], borders_of(5))] == [("c-5", 2)]
 
 
 def test_a_commit_with_nothing_in_it_is_left_out():
     rows = rows_of((Code.NOTE, None), (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 1, "a", 0))
-    assert [draft.position for draft in decoder().feed(rows, [1, 2, 3])] == ["c-3"]
+    assert [draft.position for draft in decoder().feed(rows, borders_of(1, 2, 3))] == ["c-3"]
 
 
 @pytest.mark.parametrize("bounds", [{"changes_max": 2}, {"bytes_max": 30}], ids=["changes", "bytes"])
@@ -173,7 +177,7 @@ def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_ro
         (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "d", 0),
         (Code.INSERT, 1, "d", 0),
     )
-    drafts = decoder(**bounds).feed(rows, [5])
+    drafts = decoder(**bounds).feed(rows, borders_of(5))
     assert [draft.position for draft in drafts] == ["c-2", "c-5"]
     assert changes_of(drafts)[-1] == ("update", [1], row(1, "a", 0), row(1, "d", 0))
 
@@ -192,7 +196,11 @@ def test_a_row_in_parts_is_put_together_also_across_two_readings():
         first=3,
     )
     machine = decoder(wide)
-    drafts = machine.feed(insert[:1], []) + machine.feed(insert[1:] + update[:2], [2]) + machine.feed(update[2:], [5])
+    drafts = (
+        machine.feed(insert[:1], borders_of(9))
+        + machine.feed(insert[1:] + update[:2], borders_of(2, 5))
+        + machine.feed(update[2:], borders_of(5))
+    )
     image = {f"x{number}": number for number in cells}
     assert changes_of(drafts) == [("insert", [0], None, image), ("update", [0], image, image)]
 
@@ -206,9 +214,5 @@ def test_only_unknown_versions_are_asked_for():
 
 def test_tables_with_triggers_of_the_users_are_put_in_order():
     rows = rows_of((Code.UPDATE, 1, "a", 0, 1, "a", 1), (Code.INSERT, 1, "a", 0))
-    drafts = decoder(chained=[1]).feed(rows, [2])
+    drafts = decoder(chained=[1]).feed(rows, borders_of(2))
     assert [change[0] for change in changes_of(drafts)] == ["insert", "update"]
-
-
-def test_times_are_exact_to_the_millisecond():
-    assert time_us(2461360.4234835994) == 1794780588983000
