@@ -49,7 +49,7 @@ CAPTURE = f"{PREFIX}capture"
 FORMAT = 1
 """Version of this layout, kept in the database."""
 
-CELLS_MAX = 128
+CELLS_MAX = 32
 """Most cells in one row of the change table."""
 
 CODE_BITS = 3

@@ -142,7 +142,8 @@ class Decoder:
     def _update(self, table: _Table, cells: Row) -> None:
         old, new = cells[table.first], cells[table.second]
         encoder = table.encoder
-        old_key, new_key = encoder.key(old), encoder.key(new)
+        old_key = encoder.key(old)
+        new_key = old_key if encoder.same_rowid(old, new) else encoder.key(new)
         before, after = encoder.image(old), encoder.image(new)
         replaced = None
         if self._candidates:

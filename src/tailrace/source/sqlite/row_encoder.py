@@ -51,6 +51,10 @@ class RowEncoder:
             return self._careful(cells)
         return image
 
+    def same_rowid(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
+        """Return whether two rows are known to have the same key because that is their number."""
+        return self._rowid_key is not None and old[self._rowid_key] == new[self._rowid_key]
+
     def _careful(self, cells: Sequence[Any]) -> bytes:
         pairs = zip(cells, self._columns, strict=True)
         return _encode(self._row(*(_natural(value, column) for value, column in pairs)))

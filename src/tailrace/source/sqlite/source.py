@@ -26,9 +26,10 @@ _SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
 """Pauses between looks while a commit is expected; the last one is repeated."""
 
 _REST_S = 0.0005
-_BUSY_REST_S = 0.004
-_BUSY_CHANGES = 64
-"""Least time from one look to the next, and the same after a group of many changes: the more at once, the cheaper."""
+_REST_MAX_S = 0.008
+_REST_CHANGE_S = 0.0001
+"""Least time from one look to the next; it grows with the number of changes found, so with more than 10 000 changes a
+second the reader looks less often: the more at once, the less it costs, also the writer."""
 
 _FOLLOW_S = 0.001
 """Pause between two glances at the write-ahead log while the reader rests."""
@@ -116,7 +117,7 @@ class _Session:
         self._after = 0
         self._newest = 0
         self._looked_s = 0.0
-        self._busy = False
+        self._rest_s = _REST_S
         self._borders: deque[Border] = deque()
         self._limit = _READ_FIRST
         self._fits = 0
@@ -179,7 +180,7 @@ class _Session:
         """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
         waited = 0
         woken_s = self._clock.monotonic_s()
-        end_s = self._looked_s + (_BUSY_REST_S if self._busy else _REST_S)
+        end_s = self._looked_s + self._rest_s
         while (rest_s := end_s - self._clock.monotonic_s()) > 0:
             self._watch.pause(min(rest_s, _FOLLOW_S))
             self._reader.follow()
@@ -237,7 +238,7 @@ class _Session:
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
             self._reader.follow()  # the write-ahead log does not wait
-        self._busy = changes >= _BUSY_CHANGES
+        self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
         return drafts
 
     def _learn(self) -> None:
