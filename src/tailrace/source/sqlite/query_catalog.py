@@ -1,0 +1,157 @@
+"""Reads the catalog that query analysis needs from an SQLite database, and asks the database what a query touches."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import apsw
+
+from tailrace.model.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
+from tailrace.model.errors import InvalidRequestError, SourceUnavailableError
+
+__all__ = ["SqliteCatalog"]
+
+_OWN = "_tailrace_"
+"""How the names of the tables and indexes begin that capture keeps in the database."""
+
+_CLOSED = ("sqlite_", "pragma_", _OWN)
+"""How the names of the tables begin that queries do not read: their changes are in no log."""
+
+_READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
+
+_AFFINITIES = (
+    (("INT",), Affinity.NUMERIC),
+    (("CHAR", "CLOB", "TEXT"), Affinity.TEXT),
+    (("BLOB",), Affinity.NONE),
+)
+"""SQLite's rules for the affinity of a declared type, in order ("Datatypes", 3.1). REAL and the rest are numeric."""
+
+
+class SqliteCatalog:
+    """The main schema of a database as it was when this was made. Satisfies `tailrace.model.catalog.Catalog`.
+
+    It uses the connection for `footprint` only, from one thread at a time, and sets its authorizer meanwhile. The
+    connection should be read-only and have no temporary or attached tables.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        with connection:
+            objects = connection.execute(
+                "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
+                "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
+            ).fetchall()
+            kinds = dict(connection.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'").fetchall())
+            encoding = str(connection.pragma("encoding"))
+            objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
+            names = [name for type_, name, *_ in objects if type_ == "table" and not name.startswith("sqlite_")]
+            tables = [_read_table(connection, name, kinds.get(name, "virtual"), encoding) for name in names]
+        self._tables = {fold(table.name): table for table in tables}
+        self._views = {fold(name): CatalogView(name, sql) for type_, name, _, sql, _ in objects if type_ == "view"}
+        self._roots = {root: table for type_, _, table, _, root in objects if root and type_ != "view"}
+        texts = repr([encoding, *(row[:4] for row in objects)])
+        self.version = base64.b32encode(hashlib.sha256(texts.encode()).digest()).decode().rstrip("=").lower()
+
+    def table(self, name: str) -> CatalogTable | None:
+        """Return the base table of that name, letters' case aside."""
+        return self._tables.get(fold(name))
+
+    def view(self, name: str) -> CatalogView | None:
+        """Return the view of that name, letters' case aside."""
+        return self._views.get(fold(name))
+
+    def tables(self) -> Iterable[CatalogTable]:
+        """Return all base tables."""
+        return self._tables.values()
+
+    def footprint(self, sql: str, arguments: int) -> Footprint:
+        """Return what SQLite says that a statement touches: what it asked leave to read, and the trees it opens.
+
+        Raises:
+            InvalidRequestError: SQLite does not take the statement, or it is not one that only reads.
+            SourceUnavailableError: The database is locked.
+        """
+        reads: set[str] = set()
+        functions: set[str] = set()
+        closed: list[str] = []
+
+        def authorize(action: int, first: Any, second: Any, schema: Any, _trigger: Any) -> int:
+            if action == apsw.SQLITE_READ:
+                if schema not in (None, "main") or fold(first).startswith(_CLOSED):
+                    closed.append(first)
+                reads.add(first)
+            elif action == apsw.SQLITE_FUNCTION:
+                functions.add(second.lower())
+            return apsw.SQLITE_OK if action in _READING else apsw.SQLITE_DENY
+
+        self._connection.authorizer = authorize
+        try:
+            cursor = self._connection.execute(f"EXPLAIN {sql}", (None,) * arguments, can_cache=False)
+            program = cursor.fetchall()
+        except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.SchemaChangeError) as error:
+            raise SourceUnavailableError(str(error)) from error
+        except apsw.Error as error:
+            raise InvalidRequestError(f"the database does not take the query: {error}") from error
+        finally:
+            self._connection.authorizer = None
+        if closed:
+            raise InvalidRequestError(f"a query reads tables of the main schema, not {closed[0]}")
+        opened = {self._roots[row[3]] for row in program if row[1] == "OpenRead" and row[3] in self._roots}
+        named = {table.name for table in (self.table(name) for name in reads) if table is not None}
+        return Footprint(frozenset(opened | named), frozenset(functions))
+
+
+def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str) -> CatalogTable:
+    info = connection.execute(
+        "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
+    ).fetchall()
+    columns = tuple(
+        CatalogColumn(column, _affinity(declared or ""), _binary(connection, name, column, kind, encoding), hidden in (2, 3))
+        for column, declared, _, hidden in info
+    )
+    ranked = sorted((rank, column, declared) for column, declared, rank, _ in info if rank)
+    key = tuple(column for _, column, _ in ranked)
+    indexes = connection.execute(
+        "SELECT name, origin FROM pragma_index_list(?, 'main') WHERE name NOT GLOB ?", (name, f"{_OWN}*")
+    ).fetchall()
+    rowid, rowid_column = _rowid(connection, name, key, ranked, indexes)
+    terms = [
+        column
+        for index, _ in indexes
+        for (column,) in connection.execute("SELECT name FROM pragma_index_xinfo(?, 'main') WHERE cid <> -1", (index,))
+    ]
+    ordering = None if None in terms else frozenset([*terms, *key])
+    return CatalogTable(name, columns, key, rowid, rowid_column, ordering, captured=kind == "table")
+
+
+def _rowid(
+    connection: apsw.Connection,
+    name: str,
+    key: tuple[str, ...],
+    ranked: list[tuple[int, str, str]],
+    indexes: list[tuple[str, str]],
+) -> tuple[Rowid, str]:
+    (without,) = connection.execute(
+        "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)
+    ).fetchone() or (1,)
+    if without:
+        return Rowid.NONE, ""
+    if len(key) == 1 and ranked[0][2].upper() == "INTEGER" and not any(origin == "pk" for _, origin in indexes):
+        return Rowid.COLUMN, key[0]
+    return (Rowid.HIDDEN if key else Rowid.KEY), ""
+
+
+def _affinity(declared: str) -> Affinity:
+    upper = declared.upper()
+    if not upper:
+        return Affinity.NONE
+    return next((affinity for words, affinity in _AFFINITIES if any(word in upper for word in words)), Affinity.NUMERIC)
+
+
+def _binary(connection: apsw.Connection, table: str, column: str, kind: str, encoding: str) -> bool:
+    """Return whether text in a column compares by its code points, which UTF-16 in memory does not."""
+    if kind != "table" or encoding != "UTF-8":
+        return False
+    _, collation, *_ = connection.column_metadata("main", table, column)
+    return bool(collation.upper() == "BINARY")

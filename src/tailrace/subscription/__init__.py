@@ -1,0 +1,1 @@
+"""Durable subscriptions and the feeds that serve them. The one door: `tailrace.subscription.service`."""
