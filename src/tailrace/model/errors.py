@@ -4,10 +4,12 @@ TailraceError
 ├── ConfigError                   the configuration is wrong: mend the named key
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
+│   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
 │   └── BeyondHeadError           an offset that the log has not reached yet
 ├── NotFoundError                 no such thing
 │   ├── UnknownTableError
 │   └── UnknownSubscriptionError
+├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
@@ -26,6 +28,7 @@ __all__ = [
     "ConfigError",
     "CorruptSegmentError",
     "DataDirectoryInUseError",
+    "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
     "LogClosedError",
@@ -33,6 +36,7 @@ __all__ = [
     "LogFullError",
     "LogWriteError",
     "NotFoundError",
+    "PredicateError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
@@ -56,6 +60,18 @@ class InvalidRequestError(TailraceError):
 
 class InvalidValueError(InvalidRequestError):
     """A value or typed literal is malformed."""
+
+
+class InvalidPredicateError(InvalidRequestError):
+    """A predicate cannot be read, names what is not there, or can never make sense. Mend it at `place`.
+
+    `place` counts characters from 0. The message ends with the line of the predicate and a mark under the place.
+    """
+
+    def __init__(self, reason: str, *, text: str, place: int) -> None:
+        self.reason = reason
+        self.place = min(max(place, 0), len(text))
+        super().__init__(f"{reason}\n{_excerpt(text, self.place)}")
 
 
 class BeyondHeadError(InvalidRequestError):
@@ -86,6 +102,14 @@ class UnknownSubscriptionError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(f"subscription {name} not found")
         self.name = name
+
+
+class PredicateError(TailraceError):
+    """A predicate failed on a change. The subscription that brought it ends; mend the predicate and subscribe again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the predicate failed: {reason}")
+        self.reason = reason
 
 
 class BehindHorizonError(TailraceError):
@@ -142,3 +166,15 @@ class SourceUnavailableError(SourceError):
 
 class SourceStateError(SourceError):
     """The database is in a state that does not let us capture. The message says what to do."""
+
+
+_EXCERPT_SIDE = 60
+"""How many characters an excerpt shows on either side of its place."""
+
+
+def _excerpt(text: str, place: int) -> str:
+    """Return the part of the line around a place, and a mark under it."""
+    begin = max(text.rfind("\n", 0, place) + 1, place - _EXCERPT_SIDE)
+    end = text.find("\n", place)
+    end = min(len(text) if end < 0 else end, place + _EXCERPT_SIDE)
+    return f"  {text[begin:end]}\n  {' ' * (place - begin)}^"

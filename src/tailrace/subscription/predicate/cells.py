@@ -33,11 +33,11 @@ _TYPES: dict[Classes, Any] = {
 class CellPlan(Struct, frozen=True):
     """How a cell is decoded.
 
-    `type` is what the decoder asks for; a cell that is otherwise makes it raise `msgspec.ValidationError`. Where it asks
-    for nothing, cells whose Python type is in `plain` are what they are, and others go through `convert`.
+    `asked` is the type that the decoder asks for; another makes it raise `msgspec.ValidationError`. Where it asks for
+    none, cells whose Python type is in `plain` are what they are, and others go through `convert`.
     """
 
-    type: Any
+    asked: Any
     classes: Classes
     plain: frozenset[type] = frozenset()
     convert: Callable[[Any], SqlValue] | None = None
@@ -57,13 +57,15 @@ def image_decoder(columns: Iterable[tuple[str, CellPlan]]) -> Callable[[bytes], 
     plans = list(columns)
     if any(_ODD_NAME.search(name) for name, _ in plans):
         return _mapping_decoder(plans)
-    fields = [(f"c{number}", plan.type, msgspec.field(name=name, default=None)) for number, (name, plan) in enumerate(plans)]
+    fields = [
+        (f"c{number}", plan.asked, msgspec.field(name=name, default=None)) for number, (name, plan) in enumerate(plans)
+    ]
     return msgspec.json.Decoder(msgspec.defstruct("Cells", fields, gc=False)).decode
 
 
 def _mapping_decoder(plans: list[tuple[str, CellPlan]]) -> Callable[[bytes], Any]:
     """Return a decoder for names that msgspec does not take for a field's."""
-    fields = [(f"c{number}", plan.type) for number, (_, plan) in enumerate(plans)]
+    fields = [(f"c{number}", plan.asked) for number, (_, plan) in enumerate(plans)]
     cells = msgspec.defstruct("Cells", fields, gc=False)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -117,7 +119,7 @@ def sql_value(natural: Any, kind: Kind) -> SqlValue:
         case bool():
             return int(value)
         case float():
-            return None if value != value else value  # noqa: PLR0124
+            return None if value != value else value
         case Text(_, text):
             return text
         case Decimal():

@@ -1,7 +1,6 @@
 """The meaning of a parsed predicate: columns, affinities, collations, and what can never make sense. Pure."""
 
 from itertools import count
-from typing import NoReturn
 
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.model.table import Column, TableSchema
@@ -29,6 +28,7 @@ from tailrace.subscription.predicate.expression import (
 from tailrace.subscription.predicate.function import FUNCTIONS
 from tailrace.subscription.predicate.syntax import LiteralValue, Node
 from tailrace.subscription.predicate.value import numeric
+from tailrace.subscription.predicate.wording import class_words, describe
 
 __all__ = ["COMPARISONS", "check"]
 
@@ -39,8 +39,10 @@ _ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "-x"})
 _BITS = frozenset({"&", "|", "<<", ">>", "~x"})
 _BOOLEAN = Classes.NULL | Classes.INTEGER
 _AGGREGATES = frozenset({"count", "sum", "total", "avg", "group_concat", "string_agg", "median"})
-_CHANGING = frozenset({"random", "randomblob", "changes", "total_changes", "last_insert_rowid", "date", "time", "datetime"}
-    | {"julianday", "unixepoch", "strftime", "timediff", "sqlite_version"})
+_CHANGING = frozenset(
+    {"random", "randomblob", "changes", "total_changes", "last_insert_rowid", "date", "time", "datetime"}
+    | {"julianday", "unixepoch", "strftime", "timediff", "sqlite_version"}
+)
 
 
 def check(node: Node, schema: TableSchema, text: str) -> Expression:
@@ -66,7 +68,7 @@ class _Check:
         expression = self.value(node)
         declared = expression.typing.declared & ~Classes.NULL
         if declared and not declared & Classes.NUMBER:
-            self._fail(f"{_describe(expression)} is {_words(declared)}, not a condition", node)
+            raise self._error(f"{describe(expression)} is {class_words(declared)}, not a condition", node)
         return expression
 
     def value(self, node: Node) -> Expression:
@@ -91,14 +93,14 @@ class _Check:
         *qualifiers, name = node.parts
         column = self._column(name)
         if len(qualifiers) > 1:
-            self._fail(f"{'.'.join(node.parts)} has too many parts: write before.column or after.column", node)
+            raise self._error(f"{'.'.join(node.parts)} has too many parts: write before.column or after.column", node)
         if column is None:
             return self._other_name(node)
         qualifier = qualifiers[0].lower() if qualifiers else ""
         if qualifier in {Image.BEFORE, Image.AFTER}:
             return self._cell(Image(qualifier), column, node.place)
         if qualifier not in {"", self._schema.table.name.lower()}:
-            self._fail(f"{qualifiers[0]} is not before, after or the table {self._schema.table.name}", node)
+            raise self._error(f"{qualifiers[0]} is not before, after or the table {self._schema.table.name}", node)
         return self._cell(Image.ROW, column, node.place)
 
     def _other_name(self, node: syntax.Name) -> Expression:
@@ -111,7 +113,7 @@ class _Check:
         name = node.parts[-1]
         hint = f"; a text is written '{name}'" if node.quoted else ""
         near = [column.name for column in self._schema.columns][:20]
-        self._fail(f"no column {name} in table {self._schema.table.wire}{hint}; it has {', '.join(near)}", node)
+        raise self._error(f"no column {name} in table {self._schema.table.wire}{hint}; it has {', '.join(near)}", node)
 
     def _column(self, name: str) -> Column | None:
         """Return the column of a name, capitals or not."""
@@ -126,7 +128,7 @@ class _Check:
     def _collate(self, node: syntax.Collate) -> Expression:
         value = self.value(node.value)
         if node.collation not in FOLDS:
-            self._fail(f"unknown collation {node.collation}; there are {', '.join(FOLDS)}", node)
+            raise self._error(f"unknown collation {node.collation}; there are {', '.join(FOLDS)}", node)
         typing = Typing(value.typing.declared, value.typing.affinity, value.typing.implicit, node.collation)
         return Invocation("COLLATE", (value,), typing, node.place)
 
@@ -147,7 +149,9 @@ class _Check:
                 return self._like(operator, operands, place)
             case "+x":
                 typing = operands[0].typing
-                return Invocation("+x", operands, Typing(typing.declared, Affinity.NONE, typing.implicit, typing.explicit), place)
+                return Invocation(
+                    "+x", operands, Typing(typing.declared, Affinity.NONE, typing.implicit, typing.explicit), place
+                )
             case _:
                 return self._computed(operator, operands, place)
 
@@ -155,8 +159,12 @@ class _Check:
         for operand in operands:
             if operator == "||":
                 self._refuse_real(operand)
-            elif not operand.typing.declared & ~(Classes.NULL | Classes.BLOB) and operand.typing.declared & Classes.BLOB:
-                self._fail(f"{_describe(operand)} is a blob: {operator.rstrip('x')} computes with numbers", operand)
+            elif (
+                not operand.typing.declared & ~(Classes.NULL | Classes.BLOB) and operand.typing.declared & Classes.BLOB
+            ):
+                raise self._error(
+                    f"{describe(operand)} is a blob: {operator.rstrip('x')} computes with numbers", operand
+                )
         declared = Classes.NULL | Classes.TEXT
         if operator in _BITS:
             declared = Classes.NULL | Classes.INTEGER
@@ -193,12 +201,14 @@ class _Check:
         alias = Alias(next(self._aliases), value.typing, value.place)
         above = self._compare(">=", alias, lower, place)
         below = self._compare("<=", alias, upper, place)
-        return Invocation("BETWEEN", (value, alias, above, below), Typing(_BOOLEAN, explicit=_explicit(operands)), place)
+        return Invocation(
+            "BETWEEN", (value, alias, above, below), Typing(_BOOLEAN, explicit=_explicit(operands)), place
+        )
 
     def _in(self, operands: tuple[Expression, ...], place: int) -> Expression:
         value, *options = operands
         if any(option.typing.explicit for option in options):
-            self._fail("COLLATE belongs on the left side of IN", options[0])
+            raise self._error("COLLATE belongs on the left side of IN", options[0])
         affinity = value.typing.affinity
         for option in options:
             self._refuse_senseless("IN", value, option, affinity)
@@ -210,11 +220,11 @@ class _Check:
         for operand in operands[:2]:
             self._refuse_real(operand)
             if not operand.typing.declared & ~(Classes.NULL | Classes.BLOB) and operand.typing.declared & Classes.BLOB:
-                self._fail(f"{_describe(operand)} is a blob: {operator} matches text", operand)
+                raise self._error(f"{describe(operand)} is a blob: {operator} matches text", operand)
         if len(operands) == 3:
             escape = operands[2]
             if not (isinstance(escape, Constant) and isinstance(escape.value, str) and len(escape.value) == 1):
-                self._fail("ESCAPE takes a text of one character", escape)
+                raise self._error("ESCAPE takes a text of one character", escape)
         explicit = _explicit((operands[1], operands[0], *operands[2:]))
         return Invocation(operator, operands, Typing(_BOOLEAN, explicit=explicit), place)
 
@@ -237,7 +247,9 @@ class _Check:
         alias = None if base is None else Alias(next(self._aliases), base.typing, base.place)
         branches = []
         for when, then in node.branches:
-            condition = self.condition(when) if alias is None else self._compare("=", alias, self.value(when), when.place)
+            condition = (
+                self.condition(when) if alias is None else self._compare("=", alias, self.value(when), when.place)
+            )
             branches.append((condition, self.value(then)))
         otherwise = _constant(None, node.place) if node.otherwise is None else self.value(node.otherwise)
         declared = otherwise.typing.declared
@@ -270,26 +282,33 @@ class _Check:
     def _scalar(self, node: syntax.Function, arguments: tuple[Expression, ...]) -> Expression:
         function = FUNCTIONS.get(node.name)
         if function is None:
-            self._refuse_function(node)
+            raise self._unknown_function(node)
         if not function.arguments_min <= len(arguments) <= function.arguments_max:
-            self._fail(f"{node.name}() does not take {len(arguments)} arguments here", node)
+            raise self._error(f"{node.name}() does not take {len(arguments)} arguments here", node)
         for argument in arguments if function.as_text else ():
             self._refuse_real(argument)
         first = arguments[0].typing.declared
-        if function.as_text and not function.blob_too and first & Classes.BLOB and not first & ~(Classes.NULL | Classes.BLOB):
-            self._fail(f"{_describe(arguments[0])} is a blob: {node.name}() takes text", arguments[0])
+        if (
+            function.as_text
+            and not function.blob_too
+            and first & Classes.BLOB
+            and not first & ~(Classes.NULL | Classes.BLOB)
+        ):
+            raise self._error(f"{describe(arguments[0])} is a blob: {node.name}() takes text", arguments[0])
         declared = function.result
         if node.name.startswith("substr") and not first & Classes.BLOB:
             declared &= ~Classes.BLOB
         return Invocation(node.name, arguments, Typing(declared, explicit=_explicit(arguments)), node.place)
 
-    def _refuse_function(self, node: syntax.Function) -> NoReturn:
+    def _unknown_function(self, node: syntax.Function) -> InvalidPredicateError:
         if node.name in _AGGREGATES or node.name in {"min", "max"}:
-            self._fail("aggregates are not allowed", node)
+            return self._error("aggregates are not allowed", node)
         if node.name in _CHANGING:
-            self._fail(f"{node.name}() may differ from one call to the next: a predicate hangs on the change alone", node)
+            return self._error(
+                f"{node.name}() may differ from one call to the next: a predicate hangs on the change alone", node
+            )
         known = sorted({*FUNCTIONS, "coalesce", "ifnull", "iif", "nullif", "min", "max"})
-        self._fail(f"unknown function {node.name}(); there are {', '.join(known)}", node)
+        return self._error(f"unknown function {node.name}(); there are {', '.join(known)}", node)
 
     def _collation(self, operands: tuple[Expression, ...]) -> str:
         """Return the collation of a comparison: the first explicit one, else the first column's (chapter 7.1)."""
@@ -298,7 +317,7 @@ class _Check:
                 return operand.typing.explicit
         for operand in operands:
             if operand.typing.implicit == "":
-                self._fail(f"{_describe(operand)} has a collation that cannot be told; add COLLATE", operand)
+                raise self._error(f"{describe(operand)} has a collation that cannot be told; add COLLATE", operand)
             if operand.typing.implicit is not None:
                 return operand.typing.implicit
         return "BINARY"
@@ -307,26 +326,26 @@ class _Check:
         """Refuse a number that may be real where text is wanted: SQLite's versions write reals in different ways."""
         declared = operand.typing.declared
         if declared & Classes.REAL and not declared & (Classes.TEXT | Classes.BLOB):
-            self._fail(f"{_describe(operand)} is a real number and cannot be used as text", operand)
+            raise self._error(f"{describe(operand)} is a real number and cannot be used as text", operand)
 
     def _refuse_senseless(self, operator: str, one: Expression, other: Expression, affinity: Affinity) -> None:
         """Refuse a comparison of values that are always of different storage classes, or always NULL."""
         for operand in (one, other):
             if operator in _NULL_YIELDS_NULL and isinstance(operand, Constant) and operand.value is None:
-                self._fail(f"{operator} NULL is never true: write IS NULL or IS NOT NULL", operand)
+                raise self._error(f"{operator} NULL is never true: write IS NULL or IS NOT NULL", operand)
             if affinity is Affinity.TEXT:
                 self._refuse_real(operand)
         left, right = _compared(one, affinity), _compared(other, affinity)
         nulls = one.typing.declared & other.typing.declared & Classes.NULL
         if left and right and not left & right and not (operator in {"IS", "IS NOT"} and nulls):
-            self._fail(
-                f"{_describe(one)} is {_words(_real(one))} and {_describe(other)} is {_words(_real(other))}: "
+            raise self._error(
+                f"{describe(one)} is {class_words(_real(one))} and {describe(other)} is {class_words(_real(other))}: "
                 f"{operator} between them never depends on the values",
                 other if isinstance(other, Constant) or not isinstance(one, Constant) else one,
             )
 
-    def _fail(self, reason: str, at: Node | Expression) -> NoReturn:
-        raise InvalidPredicateError(reason, text=self._text, place=at.place)
+    def _error(self, reason: str, at: Node | Expression) -> InvalidPredicateError:
+        return InvalidPredicateError(reason, text=self._text, place=at.place)
 
 
 def _constant(value: LiteralValue, place: int) -> Constant:
@@ -360,26 +379,6 @@ def _compared(operand: Expression, affinity: Affinity) -> Classes:
 
 def _real(operand: Expression) -> Classes:
     return operand.typing.declared & ~Classes.NULL
-
-
-def _describe(expression: Expression) -> str:
-    """Name an expression for a message."""
-    match expression:
-        case Cell(_, column):
-            return f"column {column}"
-        case Constant(value):
-            return "this value" if value is None else f"the literal {value!r:.40}"
-        case Invocation(name) if name in FUNCTIONS:
-            return f"{name}()"
-        case _:
-            return "this expression"
-
-
-def _words(classes: Classes) -> str:
-    words = {Classes.TEXT: "text", Classes.BLOB: "a blob", Classes.INTEGER: "an integer", Classes.REAL: "a real number"}
-    if classes & Classes.NUMBER == Classes.NUMBER:
-        words = {Classes.TEXT: "text", Classes.BLOB: "a blob", Classes.NUMBER: "a number"}
-    return " or ".join(word for flag, word in words.items() if classes & flag)
 
 
 def _lower(name: str) -> str:

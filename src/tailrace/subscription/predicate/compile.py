@@ -5,7 +5,8 @@ goes; it is nearly what one would write by hand. A row with another storage clas
 second, which takes cells as they are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,6 @@ import msgspec
 from tailrace.model.errors import InvalidPredicateError, PredicateError
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
-from tailrace.subscription.predicate.affinity import Affinity, Classes
 from tailrace.subscription.predicate.canonical import canonical_text
 from tailrace.subscription.predicate.cells import CellPlan, cell_plan, image_decoder
 from tailrace.subscription.predicate.check import check
@@ -28,11 +28,14 @@ from tailrace.subscription.predicate.expression import (
     Invocation,
     OpWord,
 )
+from tailrace.subscription.predicate.library import with_affinity
 from tailrace.subscription.predicate.predicate import Equality
 from tailrace.subscription.predicate.sql import parse
-from tailrace.subscription.predicate.value import SqlValue, numeric, textual
+from tailrace.subscription.predicate.value import SqlValue
 
 __all__ = ["SqlPredicate", "compile_where"]
+
+_Select = Callable[[Sequence[int], Sequence[bytes | None], Sequence[bytes | None]], list[bool]]
 
 _WORDS = {int(op): op.word for op in Op}
 
@@ -62,72 +65,94 @@ class SqlPredicate:
     def __init__(self, expression: Expression, schema: TableSchema) -> None:
         parts = list(_walk(expression))
         cells = [part for part in parts if isinstance(part, Cell)]
-        paired = any(isinstance(part, OpWord) or (isinstance(part, Cell) and part.image is not Image.ROW) for part in parts)
+        paired = any(
+            isinstance(part, OpWord) or (isinstance(part, Cell) and part.image is not Image.ROW) for part in parts
+        )
         self.canonical = f"sql:{canonical_text(expression)}"
         self.columns = frozenset(cell.column for cell in cells)
         self.equalities = tuple(_equalities(expression))
         needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
-        general = _build(expression, schema, needed, paired=paired or not cells, typed=False, general=None)
-        self._select = _build(expression, schema, needed, paired=paired or not cells, typed=True, general=general)
+        plan = _Plan(expression, schema, needed, paired=paired or not cells)
+        self._select = plan.build(typed=True)
 
-    def select(
-        self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]
-    ) -> list[bool]:
+    def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
         """Tell for each change whether it passes.
 
         Raises:
             PredicateError: It failed on one of them.
         """
         try:
-            return self._select(ops, befores, afters)  # type: ignore[no-any-return]
+            return self._select(ops, befores, afters)
         except msgspec.DecodeError as error:
             raise PredicateError("an image is not valid JSON") from error
-        except (ArithmeticError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        except (ArithmeticError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError) as error:
             raise PredicateError(f"it raised {type(error).__name__}") from error
 
 
-def _build(
-    expression: Expression,
-    schema: TableSchema,
-    needed: Mapping[Image, Sequence[str]],
-    *,
-    paired: bool,
-    typed: bool,
-    general: Any,
-) -> Any:
-    """Return a function of ops, before images and after images that lists which pass."""
-    plans = {
-        (image, name): cell_plan(column, schema, typed=typed)
-        for image, names in needed.items()
-        for name in names
-        if (column := schema.column(name)) is not None
-    }
-    cells = {
-        (image, name): Code(f"{_LOCALS[image]}{names.index(name)}", plans[image, name].classes, simple=True)
-        for image, names in needed.items()
-        for name in names
-    }
-    emitter = Emitter(cells)
-    condition = emitter.true(expression)
-    namespace = emitter.names
-    namespace |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "general": general, "Mismatch": msgspec.ValidationError}
-    loads = {}
-    for image, names in needed.items():
+class _Plan:
+    """What both functions of a predicate are made of."""
+
+    def __init__(
+        self, expression: Expression, schema: TableSchema, needed: Mapping[Image, Sequence[str]], *, paired: bool
+    ) -> None:
+        self._expression = expression
+        self._schema = schema
+        self._needed = needed
+        self._paired = paired
+        self._general: _Select | None = None
+
+    def build(self, *, typed: bool) -> "_Select":
+        """Return a function of ops, before images and after images that lists which pass."""
+        plans = {image: [self._cell(name, typed=typed) for name in names] for image, names in self._needed.items()}
+        cells = {
+            (image, name): Code(f"{_LOCALS[image]}{number}", plan.classes, simple=True)
+            for image in Image
+            for number, (name, plan) in enumerate(plans[image])
+        }
+        emitter = Emitter(cells)
+        condition = emitter.true(self._expression)
+        loads = {
+            image: [_load(image, number, plan) for number, (_, plan) in enumerate(plans[image])] for image in Image
+        }
+        body = _paired(condition, loads) if self._paired else _either(condition, loads[Image.ROW])
+        names = emitter.names | _decoders(plans)
+        names |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "Mismatch": msgspec.ValidationError, "general": self._one}
+        return _assemble(_function(body, guarded=typed), names)
+
+    def _cell(self, name: str, *, typed: bool) -> tuple[str, CellPlan]:
+        column = self._schema.column(name)
+        assert column is not None
+        return name, cell_plan(column, self._schema, typed=typed)
+
+    def _one(self, op: int, before: bytes | None, after: bytes | None) -> bool:
+        """Evaluate the predicate on one change whose cells are not of their declared types."""
+        if self._general is None:
+            self._general = self.build(typed=False)
+        return self._general((op,), (before,), (after,))[0]
+
+
+def _decoders(plans: Mapping[Image, Sequence[tuple[str, CellPlan]]]) -> dict[str, Any]:
+    """Return the names that the statements of `_load` and the bodies refer to."""
+    names: dict[str, Any] = {}
+    for image, pairs in plans.items():
         letter = _LOCALS[image]
-        pairs = [(name, plans[image, name]) for name in names]
-        namespace[f"decode_{letter}"] = image_decoder(pairs)
-        namespace[f"none_{letter}"] = image_decoder(pairs)(b"{}")
-        namespace |= {f"plain_{letter}{number}": plan.plain for number, (_, plan) in enumerate(pairs)}
-        namespace |= {f"convert_{letter}{number}": plan.convert for number, (_, plan) in enumerate(pairs)}
-        loads[image] = [_load(letter, number, plan) for number, (_, plan) in enumerate(pairs)]
-    lines = _paired(condition, loads) if paired else _either(condition, loads[Image.ROW])
-    source = _function(lines, guarded=general is not None)
-    exec(compile(source, "<predicate>", "exec"), namespace)  # noqa: S102 - the source holds our own names and literals
-    return namespace["select"]
+        names[f"decode_{letter}"] = decode = image_decoder(pairs)
+        names[f"none_{letter}"] = decode(b"{}")
+        names |= {f"plain_{letter}{number}": plan.plain for number, (_, plan) in enumerate(pairs)}
+        names |= {f"convert_{letter}{number}": plan.convert for number, (_, plan) in enumerate(pairs)}
+    return names
 
 
-def _load(letter: str, number: int, plan: CellPlan) -> str:
+def _assemble(source: str, names: Mapping[str, Any]) -> _Select:
+    """Return the function that a source defines, with just the names that it uses."""
+    code = compile(source, "<predicate>", "exec")
+    body = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return FunctionType(body, {name: names[name] for name in body.co_names if name in names})
+
+
+def _load(image: Image, number: int, plan: CellPlan) -> str:
     """Return the statement that gives a cell its local name."""
+    letter = _LOCALS[image]
     local = f"{letter}{number}"
     if plan.convert is None:
         return f"{local} = {letter}.c{number}"
@@ -168,7 +193,7 @@ def _function(body: Sequence[str], *, guarded: bool) -> str:
     ]
     if guarded:
         lines += ["        try:", *(f"            {line}" for line in body)]
-        lines += ["        except Mismatch:", "            passed += general((op,), (before,), (after,))"]
+        lines += ["        except Mismatch:", "            add(general(op, before, after))"]
     else:
         lines += [f"        {line}" for line in body]
     return "\n".join([*lines, "    return passed", ""])
@@ -196,17 +221,11 @@ def _equalities(expression: Expression) -> Iterator[Equality]:
                 yield from _equalities(operand)
         case Invocation("=" | "IS" | "IN", (Cell(image, column, typing), Constant(value))) if value is not None:
             affinity = typing.affinity if expression.name == "IN" else expression.affinity
-            yield from _equality(image, column, _converted(value, affinity), expression)
+            yield from _equality(image, column, with_affinity(value, affinity), expression)
         case Invocation("=" | "IS", (Constant(value), Cell(image, column))) if value is not None:
-            yield from _equality(image, column, _converted(value, expression.affinity), expression)
+            yield from _equality(image, column, with_affinity(value, expression.affinity), expression)
 
 
 def _equality(image: Image, column: str, value: SqlValue, comparison: Invocation) -> Iterator[Equality]:
     if comparison.collation == "BINARY" or not isinstance(value, str):
         yield Equality(image, column, value)
-
-
-def _converted(value: SqlValue, affinity: Affinity) -> SqlValue:
-    if affinity >= Affinity.NUMERIC:
-        return numeric(value)
-    return textual(value) if affinity is Affinity.TEXT else value

@@ -1,18 +1,17 @@
 """Python source for a checked expression. Pure.
 
-A part is written in one of three ways: for its **value**, or as a Python condition that holds when the part is **true**, or
-when it is **false**. So three-valued logic costs nothing where only truth is asked for: `a > 1 AND b = 'x'` becomes
-`(a is not None and a > 1 and b == 'x')`. What the storage classes of the columns leave open at compile time is left to
-the functions of `tailrace.subscription.predicate.value`.
+A part is written in one of three ways: for its **value**, or as a Python condition that holds when the part is
+**true**, or when it is **false**. So three-valued logic costs nothing where only truth is asked for:
+`a > 1 AND b = 'x'` becomes `(a is not None and a > 1 and b == 'x')`. What the storage classes of the columns leave
+open at compile time is left to the functions of `tailrace.subscription.predicate.value`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from tailrace.subscription.predicate import value as run_time
 from tailrace.subscription.predicate.affinity import FOLDS, Affinity, Classes
 from tailrace.subscription.predicate.expression import (
     Alias,
@@ -25,9 +24,10 @@ from tailrace.subscription.predicate.expression import (
     OpWord,
     Typing,
 )
-from tailrace.subscription.predicate.function import FUNCTIONS, extreme, null_if
-from tailrace.subscription.predicate.pattern import glob, glob_matcher, like, like_matcher, match_value
-from tailrace.subscription.predicate.value import CASTS, OPERATORS, SqlValue
+from tailrace.subscription.predicate.function import FUNCTIONS
+from tailrace.subscription.predicate.library import LIBRARY, OPERATOR_NAMES, folded, with_affinity
+from tailrace.subscription.predicate.pattern import glob_matcher, like_matcher
+from tailrace.subscription.predicate.value import OPERATORS, SqlValue
 
 __all__ = ["Code", "Emitter"]
 
@@ -35,11 +35,13 @@ _NULL = Classes.NULL
 _BOOLEAN = Classes.NULL | Classes.INTEGER
 _NUMBER = Classes.NULL | Classes.NUMBER
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "IS": "IS NOT", "IS NOT": "IS"}
+_TESTS = frozenset({*_OPPOSITE, "IN", "BETWEEN", "LIKE", "GLOB", "IS TRUE", "IS FALSE", "IS NOT TRUE", "IS NOT FALSE"})
 _PYTHON = {"=": "==", "<>": "!=", "IS": "==", "IS NOT": "!="}
 _EQUALITIES = frozenset(_PYTHON)
 _INLINE = frozenset({"+", "-", "*"})
 _TYPING = Typing(Classes.ALL)
 _ONE_CLASS = (Classes.NUMBER, Classes.TEXT, Classes.BLOB)
+_OPERATOR_RESULTS = {"||": _NULL | Classes.TEXT, **dict.fromkeys(["&", "|", "<<", ">>", "~x"], _BOOLEAN)}
 _CAST_RESULTS = {"NUMERIC": Classes.NUMBER, "BLOB": Classes.BLOB, "TEXT": Classes.TEXT}
 _CAST_RESULTS |= {"INTEGER": Classes.INTEGER, "REAL": Classes.REAL}
 
@@ -67,7 +69,7 @@ class Emitter:
         self._cells = cells
         self._aliases: dict[int, Code] = {}
         self._locals = 0
-        self.names: dict[str, Any] = dict(_NAMES)
+        self.names: dict[str, Any] = dict(LIBRARY)
 
     def true(self, expression: Expression) -> str:
         """Return a condition that holds when the expression is true."""
@@ -124,13 +126,25 @@ class Emitter:
                 return f"({word.join(self._test(operand, wanted=wanted) for operand in part.operands)})"
             if part.name == "NOT":
                 return self._test(part.operands[0], wanted=not wanted)
-            test = _TESTS.get(part.name)
-            if test is not None:
-                return test(self, part, wanted)
+            if part.name in _TESTS:
+                return self._special_test(part, wanted=wanted)
         code = self.value(part)
         if code.classes & (Classes.TEXT | Classes.BLOB):
             return f"truth({code.text})" if wanted else f"(truth({code.text}) is False)"
         return code.text if wanted else f"({code.text} == 0)"
+
+    def _special_test(self, part: Invocation, *, wanted: bool) -> str:
+        match part.name:
+            case "IN":
+                return self._in(part, wanted=wanted)
+            case "BETWEEN":
+                return self._between(part, wanted=wanted)
+            case "LIKE" | "GLOB":
+                return self._like(part, wanted=wanted)
+            case "IS TRUE" | "IS FALSE" | "IS NOT TRUE" | "IS NOT FALSE":
+                return self._truth_test(part, wanted=wanted)
+            case _:
+                return self._compare(part, wanted=wanted)
 
     def _flag(self, part: Invocation) -> Code:
         """Return the value of a test: 1, 0 or NULL. Every operand is written once, so the source stays short."""
@@ -168,7 +182,7 @@ class Emitter:
         found = f"1 if {names[0]} in {known} else {None if missing else 0}"
         return Code(f"(None if {guards[0]} is None else {found})" if guards else f"({found})", _BOOLEAN)
 
-    def _compare(self, part: Invocation, wanted: bool) -> str:
+    def _compare(self, part: Invocation, *, wanted: bool) -> str:
         operator = part.name if wanted else _OPPOSITE[part.name]
         if operator in {"IS", "IS NOT"} and isinstance(part.operands[1], Constant) and part.operands[1].value is None:
             asked = self.value(part.operands[0])
@@ -187,7 +201,7 @@ class Emitter:
 
     def _converted(self, operand: Expression, affinity: Affinity) -> Code:
         if isinstance(operand, Constant):
-            return self._constant(_with_affinity(operand.value, affinity))
+            return self._constant(with_affinity(operand.value, affinity))
         code = self.value(operand)
         if affinity >= Affinity.NUMERIC and code.classes & Classes.TEXT:
             return Code(f"numeric({code.text})", code.classes | Classes.NUMBER)
@@ -209,12 +223,12 @@ class Emitter:
             return f"{one} {python} {other}"
         return f"order({one}, {other}) {python} 0"
 
-    def _truth_test(self, part: Invocation, wanted: bool) -> str:
+    def _truth_test(self, part: Invocation, *, wanted: bool) -> str:
         """Write IS [NOT] TRUE and IS [NOT] FALSE."""
         asked = self._test(part.operands[0], wanted=part.name.endswith("TRUE"))
         return asked if wanted is not part.name.startswith("IS NOT") else f"(not {asked})"
 
-    def _between(self, part: Invocation, wanted: bool) -> str:
+    def _between(self, part: Invocation, *, wanted: bool) -> str:
         begin, above, below = self._halves(part)
         word = " and " if wanted else " or "
         both = word.join([self._test(above, wanted=wanted), self._test(below, wanted=wanted)])
@@ -228,7 +242,7 @@ class Emitter:
         self._aliases[alias.number] = self._aliases[bound.number]
         return begin, above, below
 
-    def _in(self, part: Invocation, wanted: bool) -> str:
+    def _in(self, part: Invocation, *, wanted: bool) -> str:
         if len(part.operands) == 1:
             return str(not wanted)
         members = self._members(part)
@@ -245,15 +259,18 @@ class Emitter:
         return f"({' and '.join([*(f'{guard} is not None' for guard in guards), f'{names[0]} not in {known}'])})"
 
     def _members(self, part: Invocation) -> tuple[Code, str, bool] | None:
-        """Return the left side of IN, the name of the set of its options, and whether NULL is one; None if not constant."""
+        """Return the left side of IN, the name of the set of its options, and whether NULL is one of them.
+
+        None where some are not constant.
+        """
         value, *options = part.operands
         constants = [option.value for option in options if isinstance(option, Constant)]
         if len(constants) < len(options):
             return None
-        members = [_with_affinity(constant, part.affinity) for constant in constants]
+        members = [with_affinity(constant, part.affinity) for constant in constants]
         left = self._converted(value, part.affinity)
         if part.collation != "BINARY":
-            members = [_folded(member, FOLDS[part.collation]) for member in members]
+            members = [folded(member, FOLDS[part.collation]) for member in members]
             left = Code(f"folded({left.text}, {self._fold(part)})", left.classes)
         known = self._name(frozenset(member for member in members if member is not None))
         return left, known, None in members
@@ -263,10 +280,11 @@ class Emitter:
         value, *options = part.operands
         begin, alias = self._bind(self.value(value))
         return begin, [
-            Invocation("=", (alias, option), part.typing, part.place, part.affinity, part.collation) for option in options
+            Invocation("=", (alias, option), part.typing, part.place, part.affinity, part.collation)
+            for option in options
         ]
 
-    def _like(self, part: Invocation, wanted: bool) -> str:
+    def _like(self, part: Invocation, *, wanted: bool) -> str:
         left = self.value(part.operands[0])
         call = self._match(part, left)
         if not call.startswith("match_value(") or left.classes & ~(_NULL | Classes.TEXT):
@@ -311,14 +329,16 @@ class Emitter:
         return Code(f"({text}{codes[-1].text})", classes | codes[-1].classes)
 
     def _computed(self, operator: str, codes: list[Code]) -> Code:
-        name = _OPERATOR_NAMES[operator]
+        name = OPERATOR_NAMES[operator]
         arguments = ", ".join(code.text for code in codes)
         if operator not in _INLINE or any(code.classes & ~_NUMBER for code in codes):
             return Code(f"{name}({arguments})", _OPERATOR_RESULTS.get(operator, _NUMBER))
-        guards, names = self._guard([code if code.simple or code.nullable else Code(code.text, code.classes | _NULL) for code in codes])
+        guards, (one, other) = self._guard(
+            [code if code.simple else Code(code.text, code.classes | _NULL) for code in codes]
+        )
         self._locals += 1
         result = f"t{self._locals}"
-        sum_ = f"{result} if MIN <= ({result} := {names[0]} {operator} {names[1]}) <= MAX else {name}({names[0]}, {names[1]})"
+        sum_ = f"{result} if MIN <= ({result} := {one} {operator} {other}) <= MAX else {name}({one}, {other})"
         nulls = " or ".join(f"{guard} is None" for guard in guards)
         return Code(f"(None if {nulls} else {sum_})" if guards else f"({sum_})", _NUMBER)
 
@@ -362,50 +382,3 @@ class Emitter:
         name = f"k{len(self.names)}"
         self.names[name] = constant
         return name
-
-
-def _with_affinity(constant: SqlValue, affinity: Affinity) -> SqlValue:
-    if affinity >= Affinity.NUMERIC:
-        return run_time.numeric(constant)
-    return run_time.textual(constant) if affinity is Affinity.TEXT else constant
-
-
-def _folded(value: SqlValue, fold: Callable[[str], str] | None) -> SqlValue:
-    return fold(value) if fold is not None and isinstance(value, str) else value
-
-
-def _flag(matches: bool | None) -> SqlValue:
-    return None if matches is None else int(matches)
-
-
-_TESTS: dict[str, Callable[[Emitter, Invocation, bool], str]] = {
-    **dict.fromkeys(_OPPOSITE, Emitter._compare),
-    **dict.fromkeys(["IS TRUE", "IS FALSE", "IS NOT TRUE", "IS NOT FALSE"], Emitter._truth_test),
-    "BETWEEN": Emitter._between,
-    "IN": Emitter._in,
-    "LIKE": Emitter._like,
-    "GLOB": Emitter._like,
-}
-
-_OPERATOR_NAMES = {operator: f"operator_{number}" for number, operator in enumerate(OPERATORS)}
-_OPERATOR_RESULTS = {
-    "||": _NULL | Classes.TEXT,
-    **dict.fromkeys(["&", "|", "<<", ">>", "~x"], _BOOLEAN),
-}
-
-_NAMES: dict[str, Any] = {
-    **{name: getattr(run_time, name) for name in ("numeric", "textual", "order", "same", "truth", "and3", "or3", "not3")},
-    **{f"cast_{name.lower()}": cast for name, cast in CASTS.items()},
-    **{f"f_{name}": function.compute for name, function in FUNCTIONS.items()},
-    **{f"fold_{name.lower()}": fold for name, fold in FOLDS.items()},
-    **{_OPERATOR_NAMES[operator]: compute for operator, compute in OPERATORS.items()},
-    "extreme": extreme,
-    "flag": _flag,
-    "folded": _folded,
-    "glob": glob,
-    "like": like,
-    "match_value": match_value,
-    "null_if": null_if,
-    "MIN": -(2**63),
-    "MAX": 2**63 - 1,
-}

@@ -23,8 +23,8 @@ class Image(StrEnum):
 class Typing(Struct, frozen=True):
     """How SQLite types an expression.
 
-    `declared` are the storage classes that its value should be of, by the declared types of its columns. `implicit` is the
-    collation that it has from a column, `explicit` the one that COLLATE gives it or anything in it.
+    `declared` are the storage classes that its value should be of, by the declared types of its columns. `implicit` is
+    the collation that it has from a column, `explicit` the one that COLLATE gives it or anything in it.
     """
 
     declared: Classes

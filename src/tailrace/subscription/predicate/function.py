@@ -1,7 +1,7 @@
 """Scalar functions of SQLite that a predicate may call. Pure.
 
-https://www.sqlite.org/lang_corefunc.html. Only those whose result hangs on nothing but their arguments and is the same in
-all versions. `coalesce`, `ifnull`, `iif` and `nullif` are not here: they are compiled like CASE.
+https://www.sqlite.org/lang_corefunc.html. Only those whose result hangs on nothing but their arguments and is the same
+in all versions. `coalesce`, `ifnull`, `iif` and `nullif` are not here: they are compiled like CASE.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ _LENGTH_MAX = 2**63 - 1
 class ScalarFunction(Struct, frozen=True):
     """A function: how many arguments it takes, what it returns, and what it does.
 
-    `as_text` tells that it takes its first argument as text, so that a real number there is refused; so is a blob unless
-    `blob_too`.
+    `as_text` tells that it takes its first argument as text, so that a real number there is refused; so is a blob
+    unless `blob_too`.
     """
 
     compute: Callable[..., SqlValue]

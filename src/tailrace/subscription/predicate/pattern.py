@@ -1,8 +1,8 @@
 """LIKE and GLOB as SQLite matches them. Pure.
 
-A pattern is cut at its wildcards for any run of characters into pieces of fixed width. The first piece must stand at the
-beginning, the last at the end, the others are looked for from left to right, each as early as it can be found: so a match
-takes time in proportion to the text, whatever the pattern.
+A pattern is cut at its wildcards for any run of characters into pieces of fixed width. The first piece must stand at
+the beginning, the last at the end, the others are looked for from left to right, each as early as it can be found: so
+a match takes time in proportion to the text, whatever the pattern.
 """
 
 import re
@@ -107,7 +107,10 @@ def _never(_: str) -> bool:
 
 
 def _set(pattern: str, place: int) -> tuple[str, int]:
-    """Read a set of characters after its bracket; return its expression, empty when it is not closed, and the place after."""
+    """Read a set of characters after its bracket; return its expression and the place after it.
+
+    The expression is empty when the set is not closed.
+    """
     negated = pattern[place : place + 1] == "^"
     place += negated
     members: list[str] = []

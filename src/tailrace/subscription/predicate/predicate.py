@@ -14,7 +14,7 @@ __all__ = ["Equality", "Predicate"]
 class Equality(Struct, frozen=True):
     """A condition that every passing change meets: this column has this value in this image.
 
-    `Image.ROW` is either image of the change. The value is compared as `tailrace.subscription.predicate.cells` reads it.
+    `Image.ROW` is either image of the change. The value is to be compared with what `cell_reader` reads.
     """
 
     image: Image
@@ -34,9 +34,7 @@ class Predicate(Protocol):
     equalities: tuple[Equality, ...]
     """Conditions by which an index may find it: a change that does not meet all of them does not pass."""
 
-    def select(
-        self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]
-    ) -> list[bool]:
+    def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
         """Tell for each change whether it passes. Schema changes pass: they have no row.
 
         Raises:

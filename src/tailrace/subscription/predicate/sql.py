@@ -7,7 +7,6 @@ SQLite) and keeps no places. A predicate must mean what the database would take 
 
 import re
 from collections.abc import Callable
-from typing import NoReturn
 
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.subscription.predicate.syntax import (
@@ -99,17 +98,17 @@ class _Parser:
 
     def whole(self) -> Node:
         if self._peek().kind is TokenKind.END:
-            self._fail("a predicate is one condition; this is empty")
+            raise self._error("a predicate is one condition; this is empty")
         node = self._expression(_LOOSEST)
         if self._peek().kind is not TokenKind.END:
-            self._fail_unexpected()
+            raise self._unexpected()
         return node
 
     def _expression(self, floor: int) -> Node:
         """Parse operands and operators that bind more strongly than `floor`."""
         self._depth += 1
         if self._depth > 2 * DEPTH_MAX:
-            self._fail(f"a predicate is at most {DEPTH_MAX} levels deep")
+            raise self._error(f"a predicate is at most {DEPTH_MAX} levels deep")
         left = self._operand()
         while _BINDING.get(self._peek().word, _LOOSEST) > floor:
             left = self._infix(left)
@@ -120,19 +119,19 @@ class _Parser:
         token = self._take()
         word = token.word
         if word in _REFUSED_OPERATORS:
-            self._fail(f"the operator {word} is not supported", token)
+            raise self._error(f"the operator {word} is not supported", token)
         special = _SPECIAL.get(word)
         if special is not None:
             return special(self, left, token)
         return self._operation(_SPELLINGS.get(word, word), (left, self._expression(_BINDING[word])), token)
 
-    def _collate(self, left: Node, token: Token) -> Node:
+    def collate(self, left: Node, token: Token) -> Node:
         name = self._take()
         if name.kind not in {TokenKind.WORD, TokenKind.NAME}:
-            self._fail("the name of a collation is missing", name)
+            raise self._error("the name of a collation is missing", name)
         return self._bounded(Collate(left, name.text.upper(), token.place, height_of(left)))
 
-    def _is(self, left: Node, token: Token) -> Node:
+    def is_(self, left: Node, token: Token) -> Node:
         negated = self._accept("NOT")
         if self._accept("DISTINCT"):
             self._expect("FROM")
@@ -140,10 +139,10 @@ class _Parser:
         right = self._expression(_EQUAL)
         return self._operation("IS NOT" if negated else "IS", (left, right), token)
 
-    def _is_null(self, left: Node, token: Token) -> Node:
+    def is_null(self, left: Node, token: Token) -> Node:
         return self._operation("IS" if token.word == "ISNULL" else "IS NOT", (left, Literal(None, token.place)), token)
 
-    def _not(self, left: Node, token: Token) -> Node:
+    def not_(self, left: Node, token: Token) -> Node:
         """Parse what may follow an operand and NOT."""
         following = self._take()
         match following.word:
@@ -153,31 +152,31 @@ class _Parser:
                 positive = _SPECIAL[following.word](self, left, following)
                 return self._operation("NOT", (positive,), token)
             case "MATCH" | "REGEXP":
-                self._fail(f"the operator {following.word} is not supported", following)
+                raise self._error(f"the operator {following.word} is not supported", following)
             case _:
-                self._fail("expected IN, BETWEEN, LIKE, GLOB or NULL after NOT", following)
+                raise self._error("expected IN, BETWEEN, LIKE, GLOB or NULL after NOT", following)
 
-    def _in(self, left: Node, token: Token) -> Node:
+    def in_(self, left: Node, token: Token) -> Node:
         self._expect("(", "IN takes a list of values in brackets")
         self._refuse_statement()
         options = self._list() if self._peek().word != ")" else ()
         self._expect(")")
         return self._operation("IN", (left, *options), token)
 
-    def _between(self, left: Node, token: Token) -> Node:
+    def between(self, left: Node, token: Token) -> Node:
         lower = self._expression(_AND)
         self._expect("AND", "BETWEEN needs AND")
         return self._operation("BETWEEN", (left, lower, self._expression(_EQUAL)), token)
 
-    def _like(self, left: Node, token: Token) -> Node:
+    def like(self, left: Node, token: Token) -> Node:
         pattern = self._expression(_EQUAL)
         if not self._accept("ESCAPE"):
             return self._operation(token.word, (left, pattern), token)
         if token.word == "GLOB":
-            self._fail("GLOB has no ESCAPE")
+            raise self._error("GLOB has no ESCAPE")
         return self._operation(token.word, (left, pattern, self._expression(_EQUAL)), token)
 
-    def _chain(self, left: Node, token: Token) -> Node:
+    def chain(self, left: Node, token: Token) -> Node:
         """Parse one more operand of AND or OR; a chain of them is one node."""
         right = self._expression(_BINDING[token.word])
         if isinstance(left, Operation) and left.operator == token.word:
@@ -200,7 +199,7 @@ class _Parser:
             case TokenKind.SIGN:
                 return self._sign(token)
             case TokenKind.END:
-                self._fail("a value is missing at the end", token)
+                raise self._error("a value is missing at the end", token)
 
     def _sign(self, token: Token) -> Node:
         match token.word:
@@ -208,7 +207,7 @@ class _Parser:
                 self._refuse_statement()
                 node = self._expression(_LOOSEST)
                 if self._peek().word == ",":
-                    self._fail("row values are not supported")
+                    raise self._error("row values are not supported")
                 self._expect(")")
                 return node
             case ".":
@@ -218,13 +217,17 @@ class _Parser:
             case "+" | "~":
                 return self._operation(f"{token.word}x", (self._expression(_PREFIX - 1),), token)
             case _:
-                self._fail_unexpected(token)
+                raise self._unexpected(token)
 
     def _fraction(self, dot: Token) -> Node:
         """Parse a number that begins with its point, which sqlglot gives as two tokens."""
         digits = self._take()
-        if digits.kind is not TokenKind.NUMBER or digits.place != dot.place + 1 or not re.match("[0-9eE+-]+$", digits.text):
-            self._fail_unexpected(dot)
+        if (
+            digits.kind is not TokenKind.NUMBER
+            or digits.place != dot.place + 1
+            or not re.match("[0-9eE+-]+$", digits.text)
+        ):
+            raise self._unexpected(dot)
         return self._bounded(Literal(self._number(Token(TokenKind.NUMBER, f"0.{digits.text}", dot.place)), dot.place))
 
     def _minus(self, token: Token) -> Node:
@@ -245,7 +248,7 @@ class _Parser:
             value = int(token.text, 16)
             return value - 2**64 if value >= 2**63 else value
         if len(re.sub("[eE].*", "", token.text).replace(".", "").lstrip("0")) > _DIGITS_MAX:
-            self._fail(f"a number has at most {_DIGITS_MAX} digits", token)
+            raise self._error(f"a number has at most {_DIGITS_MAX} digits", token)
         whole = int(token.text) if token.text.isdecimal() else None
         return whole if whole is not None and whole < 2**63 else float(token.text)
 
@@ -260,11 +263,13 @@ class _Parser:
         if word == "CASE":
             return self._case(token)
         if word in _STATEMENTS and (word != "VALUES" or self._peek().word == "("):
-            self._fail("sub-queries and statements are not allowed", token)
+            raise self._error("sub-queries and statements are not allowed", token)
         if word in _CLOCKS:
-            self._fail(f"{word} differs from one moment to the next: a predicate hangs on the change alone", token)
+            raise self._error(
+                f"{word} differs from one moment to the next: a predicate hangs on the change alone", token
+            )
         if word in _RESERVED:
-            self._fail_unexpected(token)
+            raise self._unexpected(token)
         return self._call(token) if self._peek().word == "(" else self._name(token)
 
     def _name(self, token: Token) -> Node:
@@ -272,7 +277,7 @@ class _Parser:
         while self._accept("."):
             last = self._take()
             if last.kind not in {TokenKind.WORD, TokenKind.NAME}:
-                self._fail("the name of a column is missing", last)
+                raise self._error("the name of a column is missing", last)
             parts.append(last.text)
         return self._bounded(Name(tuple(parts), last.kind is TokenKind.NAME, token.place))
 
@@ -281,13 +286,13 @@ class _Parser:
         if token.word == "CAST":
             return self._cast(token)
         if self._peek().word in {"*", "DISTINCT"}:
-            self._fail("aggregates are not allowed", token)
+            raise self._error("aggregates are not allowed", token)
         arguments = self._list() if self._peek().word != ")" else ()
         self._expect(")")
         if self._peek().word in {"OVER", "FILTER"}:
-            self._fail("window functions and aggregates are not allowed", token)
+            raise self._error("window functions and aggregates are not allowed", token)
         if len(arguments) > BRANCHES_MAX:
-            self._fail(f"a function has at most {BRANCHES_MAX} arguments", token)
+            raise self._error(f"a function has at most {BRANCHES_MAX} arguments", token)
         return self._bounded(Function(token.text.lower(), arguments, token.place, height_of(*arguments)))
 
     def _cast(self, token: Token) -> Node:
@@ -311,7 +316,7 @@ class _Parser:
             self._expect("THEN")
             branches.append((condition, self._expression(_LOOSEST)))
         if not 1 <= len(branches) <= BRANCHES_MAX:
-            self._fail(f"CASE has 1 to {BRANCHES_MAX} branches WHEN … THEN", token)
+            raise self._error(f"CASE has 1 to {BRANCHES_MAX} branches WHEN … THEN", token)
         otherwise = self._expression(_LOOSEST) if self._accept("ELSE") else None
         self._expect("END", "CASE needs END")
         height = height_of(base, otherwise, *(node for branch in branches for node in branch))
@@ -329,14 +334,14 @@ class _Parser:
     def _bounded(self, node: Node) -> Node:
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            self._fail(f"a predicate has at most {NODES_MAX} parts")
+            raise self._error(f"a predicate has at most {NODES_MAX} parts")
         if getattr(node, "height", 1) > DEPTH_MAX:
-            self._fail(f"a predicate is at most {DEPTH_MAX} levels deep")
+            raise self._error(f"a predicate is at most {DEPTH_MAX} levels deep")
         return node
 
     def _refuse_statement(self) -> None:
         if self._peek().word in _STATEMENTS:
-            self._fail("sub-queries are not allowed")
+            raise self._error("sub-queries are not allowed")
 
     def _peek(self) -> Token:
         return self._tokens[self._next]
@@ -355,26 +360,26 @@ class _Parser:
 
     def _expect(self, word: str, reason: str = "") -> None:
         if not self._accept(word):
-            self._fail(reason or f"expected {word}")
+            raise self._error(reason or f"expected {word}")
 
-    def _fail_unexpected(self, token: Token | None = None) -> NoReturn:
+    def _unexpected(self, token: Token | None = None) -> InvalidPredicateError:
         token = token or self._peek()
-        self._fail(f"{token.text!r} is not expected here", token)
+        return self._error(f"{token.text!r} is not expected here", token)
 
-    def _fail(self, reason: str, token: Token | None = None) -> NoReturn:
-        raise InvalidPredicateError(reason, text=self._text, place=(token or self._peek()).place)
+    def _error(self, reason: str, token: Token | None = None) -> InvalidPredicateError:
+        return InvalidPredicateError(reason, text=self._text, place=(token or self._peek()).place)
 
 
 _SPECIAL: dict[str, Callable[[_Parser, Node, Token], Node]] = {
-    "AND": _Parser._chain,
-    "OR": _Parser._chain,
-    "COLLATE": _Parser._collate,
-    "IS": _Parser._is,
-    "ISNULL": _Parser._is_null,
-    "NOTNULL": _Parser._is_null,
-    "NOT": _Parser._not,
-    "IN": _Parser._in,
-    "BETWEEN": _Parser._between,
-    "LIKE": _Parser._like,
-    "GLOB": _Parser._like,
+    "AND": _Parser.chain,
+    "OR": _Parser.chain,
+    "COLLATE": _Parser.collate,
+    "IS": _Parser.is_,
+    "ISNULL": _Parser.is_null,
+    "NOTNULL": _Parser.is_null,
+    "NOT": _Parser.not_,
+    "IN": _Parser.in_,
+    "BETWEEN": _Parser.between,
+    "LIKE": _Parser.like,
+    "GLOB": _Parser.like,
 }

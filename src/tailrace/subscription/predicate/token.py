@@ -88,7 +88,9 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
         _refuse_gap(text, after, token.start)
         after = token.end + 1
         tokens.append(_read(text, token.start, after))
-        if text[after - 2 : after] in _SHIFTS and [token.text for token in tokens[-2:]] == list(text[after - 2 : after]):
+        if text[after - 2 : after] in _SHIFTS and [token.text for token in tokens[-2:]] == list(
+            text[after - 2 : after]
+        ):
             tokens[-2:] = [Token(TokenKind.SIGN, text[after - 2 : after], after - 2)]
     _refuse_gap(text, after, len(text))
     tokens.append(Token(TokenKind.END, "", len(text.rstrip())))
