@@ -1,12 +1,14 @@
 """The blocking client: the async one, run in a thread of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tailrace.client.asynchronous import AsyncClient
 from tailrace.client.calls import POLL_LIMIT
+from tailrace.client.errors import ConnectionFailed
 from tailrace.client.event import Event
 from tailrace.client.options import ClientOptions
 from tailrace.client.request import SubscribeOptions
@@ -57,10 +59,9 @@ class Client:
 
     def disconnect(self) -> None:
         """Close temporary subscriptions and all connections, and end the thread."""
-        if self._thread.closed:
-            return
         try:
-            self._thread.run(self._client.disconnect())
+            with suppress(ConnectionFailed):  # it was disconnected before
+                self._thread.run(self._client.disconnect())
         finally:
             self._thread.close()
 
@@ -190,7 +191,7 @@ class Subscription:
                 elif not self._thread.run(core.fill()):
                     return
         finally:
-            if not self._thread.closed:
+            with suppress(ConnectionFailed):  # the client was disconnected, and that closes all
                 self._thread.run(core.aclose())
                 self._thread.run(self._handle.release())
 

@@ -4,11 +4,15 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+from tailrace.client.errors import ConnectionFailed
 
 __all__ = ["LoopThread"]
 
 _T = TypeVar("_T")
+
+_DISCONNECTED = "the client was disconnected"
 
 _END_S_MAX = 10.0
 """Longest time that an interrupted coroutine may take to end."""
@@ -20,57 +24,77 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-client", daemon=True)
+        self._lock = threading.Lock()
+        self._closed = False
         self._thread.start()
-
-    @property
-    def closed(self) -> bool:
-        """Tell whether the thread has ended."""
-        return self._loop.is_closed()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end and return its result or raise its error.
 
         When the waiting is interrupted, by Ctrl-C for example, the coroutine is cancelled, and has ended on return.
+
+        Raises:
+            ConnectionFailed: The thread was closed, before or meanwhile.
         """
-        future: Future[_T] = Future()
-        tasks: list[asyncio.Task[_T]] = []
-
-        def start() -> None:
-            tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(lambda task: _hand_over(task, future))
-
-        def cancel() -> None:
-            tasks[0].cancel()
-
-        self._loop.call_soon_threadsafe(start)
-        try:
-            return future.result()
-        except BaseException:
-            if not future.done():
-                self._loop.call_soon_threadsafe(cancel)
-                wait([future], _END_S_MAX)
-            raise
+        run = _Run(self._loop, coroutine)
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise ConnectionFailed(_DISCONNECTED)
+            self._loop.call_soon_threadsafe(run.start)
+        return run.wait()
 
     def close(self) -> None:
         """Cancel what still runs and end the thread."""
-        if self.closed:
-            return
-        self.run(_cancel_others())
+        end = _Run(self._loop, _cancel_others())
+        with self._lock:
+            if self._closed:
+                end.coroutine.close()
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(end.start)
+        end.wait()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-def _hand_over(task: asyncio.Task[_T], future: Future[_T]) -> None:
-    """Give a task's outcome to the thread that waits for it."""
-    if task.cancelled():
-        future.set_exception(asyncio.CancelledError())
-        return
-    error = task.exception()
-    if error is None:
-        future.set_result(task.result())
-    else:
-        future.set_exception(error)
+class _Run(Generic[_T]):
+    """One coroutine on its way: started and cancelled in the loop's thread, waited for in another."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self.coroutine = coroutine
+        self._loop = loop
+        self._future: Future[_T] = Future()
+        self._task: asyncio.Task[_T] | None = None
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self.coroutine)
+        self._task.add_done_callback(self._hand_over)
+
+    def wait(self) -> _T:
+        try:
+            return self._future.result()
+        except BaseException:
+            if not self._future.done():
+                self._loop.call_soon_threadsafe(self._cancel)
+                wait([self._future], _END_S_MAX)
+            raise
+
+    def _cancel(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    def _hand_over(self, task: asyncio.Task[_T]) -> None:
+        """Give the outcome to the thread that waits for it."""
+        if task.cancelled():
+            self._future.set_exception(ConnectionFailed(_DISCONNECTED))
+            return
+        error = task.exception()
+        if error is None:
+            self._future.set_result(task.result())
+        else:
+            self._future.set_exception(error)
 
 
 async def _cancel_others() -> None:

@@ -10,6 +10,7 @@ import httpx
 from tailrace.client.errors import BadAnswer, ConnectionFailed
 from tailrace.client.options import ClientOptions
 from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
+from tailrace.model.errors import ConfigError
 
 __all__ = ["Transport"]
 
@@ -17,12 +18,16 @@ _R = TypeVar("_R")
 
 
 class Transport:
-    """Connections to one server. For tasks of one event loop."""
+    """Connections to one server. For tasks of one event loop.
+
+    Raises:
+        ConfigError: The URL is not the address of a server.
+    """
 
     def __init__(
         self, url: str, token: str | None, options: ClientOptions, transport: httpx.AsyncBaseTransport | None
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = _checked(url)
         self.options = options
         self._http = httpx.AsyncClient(
             base_url=self.url,
@@ -85,11 +90,20 @@ class Transport:
         """Turn the failures of httpx inside a `with` block into `ConnectionFailed`."""
         try:
             yield
-        except httpx.InvalidURL as error:
-            raise ConnectionFailed(f"{self.url} is not a URL: {error}") from error
         except httpx.HTTPError as error:
             raise ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}") from error
 
     def _timeout(self, read_s: float) -> httpx.Timeout:
         connect_s = self.options.connect_timeout_s
         return httpx.Timeout(connect=connect_s, read=read_s, write=connect_s, pool=connect_s)
+
+
+def _checked(url: str) -> str:
+    """Return the address of a server without a slash at its end."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError(f"{url!r} is not the address of a server: write e.g. http://127.0.0.1:8080")
+    return url.rstrip("/")

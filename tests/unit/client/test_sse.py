@@ -109,8 +109,7 @@ def test_an_id_given_before_the_connection_belongs_to_its_first_events():
 def test_an_event_that_never_ends_is_refused(piece):
     parser = SseParser(event_bytes_max=1000)
     with pytest.raises(BadAnswer, match="larger than 1000 bytes"):
-        for _ in range(1000):
-            parser.feed(piece)
+        [parser.feed(piece) for _ in range(1000)]
 
 
 def test_many_small_events_are_not_a_large_one():
