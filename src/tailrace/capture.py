@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +18,9 @@ __all__ = ["CaptureState", "Pump", "PumpLog"]
 logger = logging.getLogger(__name__)
 
 _GROUPS_IN_FLIGHT_MAX = 4
+
+_PASSING = (SourceUnavailableError, LogFullError, LogWriteError)
+"""What passes by itself: a database that comes back, a disk that is given space."""
 
 
 class PumpLog(SchemaRegistry, Protocol):
@@ -67,7 +71,7 @@ class Pump:
         Raises:
             SourceStateError: The database does not let us capture; the message says what to do.
         """
-        await retry(self._open_once, on=SourceUnavailableError, notice=self._notice, backoff=self._backoff)
+        await self._patiently(partial(self._source.open, self._log))
         self._state.recovered()
 
     async def run(self) -> None:
@@ -76,39 +80,41 @@ class Pump:
         Raises:
             SourceStateError: Capture cannot go on without somebody's help; the message says what to do.
         """
-        await retry(self._stream, on=SourceUnavailableError, notice=self._notice, backoff=self._backoff)
-
-    async def _open_once(self) -> None:
-        await self._source.open(self._log)
+        await self._patiently(self._stream)
 
     async def _stream(self) -> None:
-        """Run reading and appending side by side, so that one waits for the database while the other syncs."""
+        """Run reading and appending side by side, so that one waits for the database while the other syncs.
+
+        A failure of the source travels through the queue behind the commits that came before it: those are appended
+        first. So the next stream begins after everything that this one has read.
+        """
         if self._state.problem:
             await self.open()
-        groups: asyncio.Queue[Sequence[Draft]] = asyncio.Queue(_GROUPS_IN_FLIGHT_MAX)
+        groups: asyncio.Queue[Sequence[Draft] | Exception] = asyncio.Queue(_GROUPS_IN_FLIGHT_MAX)
+        reader = asyncio.create_task(self._read(groups))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(groups))
-                tasks.create_task(self._append(groups))
-        except BaseExceptionGroup as group:
-            # Both tasks fail only with what the source raised; the other one is then cancelled.
-            raise group.exceptions[0] from None
+            while not isinstance(group := await groups.get(), Exception):
+                await self._append(group)
+            raise group
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
-    async def _read(self, groups: asyncio.Queue[Sequence[Draft]]) -> None:
-        async for drafts in self._source.commits(self._log.position):
-            await groups.put(drafts)
+    async def _read(self, groups: asyncio.Queue[Sequence[Draft] | Exception]) -> None:
+        try:
+            async with aclosing(self._source.commits(self._log.position)) as commits:
+                async for drafts in commits:
+                    await groups.put(drafts)
+        except Exception as error:  # raised again by the task that takes it out
+            await groups.put(error)
 
-    async def _append(self, groups: asyncio.Queue[Sequence[Draft]]) -> None:
-        while True:
-            drafts = await groups.get()
-            await retry(
-                partial(self._log.append, drafts),
-                on=(LogFullError, LogWriteError),
-                notice=self._notice,
-                backoff=self._backoff,
-            )
-            self._state.recovered()
-            await self._source.confirm(drafts[-1].position)
+    async def _append(self, drafts: Sequence[Draft]) -> None:
+        await self._patiently(partial(self._log.append, drafts))
+        self._state.recovered()
+        await self._source.confirm(drafts[-1].position)
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[object]]) -> None:
+        await retry(attempt, on=_PASSING, notice=self._notice, backoff=self._backoff)
 
     def _notice(self, error: Exception) -> None:
         """Keep the problem for the health checks and log it once, however often it repeats."""

@@ -29,11 +29,11 @@ _LIFE = {"new": "paid", "paid": "shipped", "shipped": "delivered"}
 
 
 class Shop:
-    """A shop that does business: each `trade` is one transaction. Blocking; for one thread."""
+    """A shop that does business: each `trade` is one transaction. Blocking; for one caller at a time."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 (a workload, not a secret)
-        self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+        self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA foreign_keys = ON")
         self._database.executescript(_SCHEMA)
 

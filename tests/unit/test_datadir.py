@@ -7,9 +7,8 @@ from tailrace.model.errors import ConfigError, DataDirectoryInUseError
 
 
 def test_only_one_owner_at_a_time(tmp_path):
-    with DataDirectory(tmp_path / "data"):
-        with pytest.raises(DataDirectoryInUseError, match="process"):
-            DataDirectory(tmp_path / "data").acquire()
+    with DataDirectory(tmp_path / "data"), pytest.raises(DataDirectoryInUseError, match="process"):
+        DataDirectory(tmp_path / "data").acquire()
     DataDirectory(tmp_path / "data").acquire().release()
 
 

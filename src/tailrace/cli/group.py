@@ -11,13 +11,13 @@ from tailrace.model.errors import ConfigError, TailraceError
 __all__ = ["main", "tailrace"]
 
 _COMMANDS = {
-    "serve": "tailrace.cli.serve:serve",
-    "tail": "tailrace.cli.tail:tail",
-    "demo": "tailrace.cli.demo:demo",
-    "log": "tailrace.cli.log:log",
-    "capture": "tailrace.cli.capture:capture",
+    "serve": "Capture the sources and serve HTTP and gRPC.",
+    "tail": "Show changes as they are committed.",
+    "log": "List, print and verify the log of a data directory.",
+    "capture": "Set capture up in a database, look at it, remove it.",
+    "demo": "Show what Tailrace does, on an SQLite shop of its own.",
 }
-"""Where each command lives. It is imported when called, so that `--help` and small commands start at once."""
+"""The commands. Each is the function of that name in its module, imported when called, so that help starts at once."""
 
 
 class _LazyGroup(click.Group):
@@ -27,9 +27,12 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(f"tailrace.cli.{cmd_name}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

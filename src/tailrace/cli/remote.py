@@ -44,7 +44,7 @@ class RemoteServer:
         try:
             answer = msgspec_json.decode((await self._http.post("/api/v1/rpc", json=request)).content)
         except (httpx.HTTPError, ValueError) as error:
-            raise RemoteError(f"{self.url}: {error or type(error).__name__}") from error
+            raise RemoteError(f"{self.url}: {str(error) or type(error).__name__}") from error
         if not answer.get("ok"):
             raise RemoteError(f"{method}: {answer.get('error', {}).get('message', 'no answer')}")
         result: dict[str, Any] = answer["result"]
@@ -64,7 +64,7 @@ class RemoteServer:
                 async for event in _parse_events(answer.aiter_bytes()):
                     yield event
         except httpx.HTTPError as error:
-            raise RemoteError(f"{self.url}: {error or type(error).__name__}") from error
+            raise RemoteError(f"{self.url}: {str(error) or type(error).__name__}") from error
 
 
 async def _parse_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:

@@ -13,28 +13,36 @@ TailraceError
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
+│   ├── FormatVersionError        a newer version wrote the log: use that version
+│   ├── AppendTooLargeError       more at once than one frame can hold: append less at once
 │   ├── LogFullError              the disk is full: free space; appending goes on by itself
 │   ├── LogWriteError             the disk refused a write: see the cause
 │   └── LogClosedError            the log was closed while somebody waited for it
+├── MetadataError                 the metadata database refused: see the cause
 ├── DataDirectoryInUseError       another process owns the data directory
+├── ListenError                   the address is taken or not of this machine: choose another
 └── SourceError
     ├── SourceUnavailableError    the database cannot be reached now: retried by itself
     └── SourceStateError          the database does not let us capture: do what the message says
 """
 
 __all__ = [
+    "AppendTooLargeError",
     "BehindHorizonError",
     "BeyondHeadError",
     "ConfigError",
     "CorruptSegmentError",
     "DataDirectoryInUseError",
+    "FormatVersionError",
     "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
+    "ListenError",
     "LogClosedError",
     "LogError",
     "LogFullError",
     "LogWriteError",
+    "MetadataError",
     "NotFoundError",
     "PredicateError",
     "SourceError",
@@ -135,6 +143,25 @@ class CorruptSegmentError(LogError):
         self.reason = reason
 
 
+class FormatVersionError(LogError):
+    """A newer version of Tailrace wrote this file. Use that version, or a later one."""
+
+    def __init__(self, name: str, *, version: int, known: int) -> None:
+        super().__init__(f"{name} is of format version {version}; this program knows versions up to {known}")
+        self.name = name
+        self.version = version
+        self.known = known
+
+
+class AppendTooLargeError(LogError):
+    """More at once than one frame can hold. Nothing of it was kept; append fewer commits, or a smaller one."""
+
+    def __init__(self, *, size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(f"an append of {size_bytes} bytes exceeds the limit of {size_bytes_max}")
+        self.size_bytes = size_bytes
+        self.size_bytes_max = size_bytes_max
+
+
 class LogFullError(LogError):
     """The disk is full. Nothing of the append was kept; free some space and append again."""
 
@@ -147,6 +174,10 @@ class LogClosedError(LogError):
     """The log was closed while somebody waited for it. Open it anew."""
 
 
+class MetadataError(TailraceError):
+    """The metadata database cannot be opened or refused a statement. Nothing of the call counts; see the cause."""
+
+
 class DataDirectoryInUseError(TailraceError):
     """Another process owns the data directory. Stop that process or name another directory."""
 
@@ -154,6 +185,15 @@ class DataDirectoryInUseError(TailraceError):
         super().__init__(f"data directory {directory} is in use by {owner}")
         self.directory = directory
         self.owner = owner
+
+
+class ListenError(TailraceError):
+    """An address cannot be listened on: it is taken, or not of this machine. Choose another host or port."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot listen on {address}: {reason}")
+        self.address = address
+        self.reason = reason
 
 
 class SourceError(TailraceError):

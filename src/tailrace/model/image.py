@@ -53,9 +53,9 @@ def decode_key(key: bytes, schema: TableSchema) -> tuple[Value, ...]:
 
 def image_to_literals(image: bytes, schema: TableSchema) -> bytes:
     """Return the image with every cell as a typed literal, columns in order of their names."""
-    kinds = _kinds(schema.columns)
     cells = msgspec_json.decode(image)
-    return msgspec_json.encode({name: _literal(cells[name], kinds.get(name, Kind.ANY)) for name in sorted(cells)})
+    forms = _forms(schema)
+    return msgspec_json.encode({name: _literal(cells[name], forms.get(name, _ANY)) for name in sorted(cells)})
 
 
 def image_to_plain(image: bytes, schema: TableSchema) -> bytes:
@@ -68,7 +68,7 @@ def image_to_plain(image: bytes, schema: TableSchema) -> bytes:
 def key_to_literals(key: bytes, schema: TableSchema) -> bytes:
     """Return the key as an array of typed literals."""
     cells = zip(msgspec_json.decode(key), schema.key_columns, strict=True)
-    return msgspec_json.encode([_literal(cell, column.kind) for cell, column in cells])
+    return msgspec_json.encode([_literal(cell, _form(column.kind)) for cell, column in cells])
 
 
 def key_to_plain(key: bytes, schema: TableSchema) -> bytes:
@@ -82,9 +82,55 @@ def _kinds(columns: Sequence[Column]) -> dict[str, Kind]:
     return {column.name: column.kind for column in columns}
 
 
-def _literal(cell: object, kind: Kind) -> object:
-    if isinstance(cell, dict):
+_Form = tuple[Kind, str | None, str, str]
+"""Of a column: its kind, the tag and member of the literal of a text in it, and the tag of a whole number's.
+
+The tag of a text is None where its literal depends on what the text says.
+"""
+
+_TEXT_FORMS = {
+    Kind.BYTES: ("bytes", "b64"),
+    Kind.DEC: ("dec", "v"),
+    Kind.JSON: (None, "v"),
+    Kind.DATE: ("date", "iso"),
+    Kind.TIME: ("time", "iso"),
+    Kind.DATETIME: ("datetime", "iso"),
+    Kind.UUID: ("uuid", "v"),
+}
+
+
+def _form(kind: Kind) -> _Form:
+    return (kind, *_TEXT_FORMS.get(kind, ("str", "v")), "u64" if kind is Kind.U64 else "i64")
+
+
+_ANY = _form(Kind.ANY)
+_SCHEMAS_KEPT = 4096
+_forms_kept: dict[int, tuple[TableSchema, dict[str, _Form]]] = {}
+
+
+def _forms(schema: TableSchema) -> dict[str, _Form]:
+    """Return the forms of a schema's columns. Kept by identity: to hash a schema costs more than to convert a row."""
+    kept = _forms_kept.get(id(schema))
+    if kept is None or kept[0] is not schema:
+        if len(_forms_kept) >= _SCHEMAS_KEPT:
+            _forms_kept.clear()
+        kept = _forms_kept[id(schema)] = (schema, {column.name: _form(column.kind) for column in schema.columns})
+    return kept[1]
+
+
+def _literal(cell: object, form: _Form) -> object:
+    """Return the literal of a natural cell. The common types come first: this runs once per cell delivered."""
+    kind, text_tag, text_member, number_tag = form
+    cell_type = type(cell)
+    if cell_type is str and text_tag is not None:
+        return {"t": text_tag, text_member: cell}
+    if cell_type is int:
+        return {"t": number_tag if cell < _UNSIGNED else "u64", "v": cell}  # type: ignore[operator]
+    if cell_type is bool:
+        return {"t": "bool", "v": cell}
+    if cell_type is dict:
         return cell
-    if isinstance(cell, str) and kind is Kind.STR:
-        return {"t": "str", "v": cell}
     return to_literal(from_natural(cell, kind), kind)
+
+
+_UNSIGNED = 2**63

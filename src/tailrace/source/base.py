@@ -1,6 +1,6 @@
 """The seam between a database and the pump that moves its commits into the log."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from tailrace.model.commit import Draft
@@ -37,11 +37,11 @@ class Source(Protocol):
             SourceUnavailableError: It cannot be reached now; try again.
         """
 
-    def commits(self, after: Position | None) -> AsyncIterator[Sequence[Draft]]:
+    def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
         """Yield committed transactions in commit order, those after the position `after`, as they come, for ever.
 
         Each group is what was there when the source looked; it is never empty. None starts with what comes after the
-        source was first opened. A position stays valid until it is confirmed.
+        source was first opened. A position stays valid until it is confirmed. Closing the generator ends the stream.
 
         Raises:
             SourceUnavailableError: The connection broke; open again and resume after the last position in the log.

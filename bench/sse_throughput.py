@@ -1,0 +1,299 @@
+"""Replaying a log over SSE: one subscriber, and a hundred at once, against bare sockets that send the same bytes.
+
+The log is written first; then the server and the bare server each run as a process of their own, one after the other,
+and this process reads from them with plain sockets.
+"""
+
+import asyncio
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tailrace.clock import SystemClock
+from tailrace.delivery.http import HttpOptions, create_app, serve
+from tailrace.delivery.name import sub_id_of
+from tailrace.log import DiskFiles, Log, LogOptions
+from tailrace.meta.store import MetaStore
+from tailrace.metrics import Metrics
+from tailrace.model.commit import Draft
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.subscription.service import ServiceOptions, SubscriptionService
+
+CHANGES = 1_000_000
+COMMIT_CHANGES = 100
+GROUP_COMMITS = 40
+SUBSCRIBERS = 100
+WARM_UP_S = 1.0
+WINDOW_S = 4.0
+ROUNDS = 2
+READ_BYTES = 1 << 20
+SAMPLE_BYTES = 4 << 20
+
+ONE_RATE_MIN = 500_000
+MANY_RATE_MIN = 1_500_000
+SHARE_MIN = 0.8
+RSS_MAX_MB = 250
+
+SCHEMA = TableSchema(
+    TableName("app", "orders"),
+    1,
+    (
+        Column("id", Kind.I64),
+        Column("customer", Kind.STR),
+        Column("status", Kind.STR),
+        Column("amount", Kind.DEC),
+        Column("paid", Kind.BOOL),
+        Column("note", Kind.STR),
+    ),
+    ("id",),
+)
+
+
+def image(number: int, status: bytes) -> bytes:
+    return (
+        b'{"id":%d,"customer":"customer-%06d","status":"%s","amount":"%d.%02d","paid":%s,'
+        b'"note":"a note of some length that nobody reads, number %d"}'
+        % (number, number % 9973, status, number % 977, number % 100, b"true" if number % 3 else b"false", number)
+    )
+
+
+def draft(first: int) -> Draft:
+    """Return a commit of 60 % inserts, 30 % updates and 10 % deletes."""
+    made = Draft(f"p{first}", 1_790_000_000_000_000 + first)
+    for number in range(first, first + COMMIT_CHANGES):
+        kind = number % 10
+        op = Op.INSERT if kind < 6 else Op.UPDATE if kind < 9 else Op.DELETE
+        made.add(
+            op,
+            1,
+            b"[%d]" % number,
+            before=None if op is Op.INSERT else image(number, b"open"),
+            after=None if op is Op.DELETE else image(number, b"sent"),
+        )
+    return made
+
+
+async def write_log(directory: Path) -> list[str]:
+    """Write the log; return the names of two subscriptions to all of it: objects without images, plain with `after`."""
+    log = await Log.open(DiskFiles(directory / "log"), LogOptions(), SystemClock())
+    await log.put_schema(SCHEMA)
+    store = await MetaStore.open(f"sqlite:///{directory}/meta.db", SystemClock())
+    service = await SubscriptionService.open({"app": log}, store, ServiceOptions())
+    views = [(Format.PLAIN_JSON, Include(after=True)), (Format.OBJECTS_JSON, Include())]
+    made = [
+        await service.subscribe_tables(
+            TableTarget((SCHEMA.table,)),
+            filter_options=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
+            include=include,
+            format_=format_,
+        )
+        for format_, include in views
+    ]
+    step = COMMIT_CHANGES * GROUP_COMMITS
+    for first in range(0, CHANGES, step):
+        await log.append([draft(start) for start in range(first, first + step, COMMIT_CHANGES)])
+    await store.close()
+    await log.close()
+    return [sub_id_of(subscription.id) for subscription in made]
+
+
+async def run_server(directory: Path) -> None:
+    clock = SystemClock()
+    log = await Log.open(DiskFiles(directory / "log"), LogOptions(), clock)
+    store = await MetaStore.open(f"sqlite:///{directory}/meta.db", clock)
+    service = await SubscriptionService.open({"app": log}, store, ServiceOptions())
+    options = HttpOptions()
+    app = create_app(service, list, Metrics(), clock, options)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run())
+        async with serve(app, "127.0.0.1", 0, on_stop=service.stop, stop_timeout_s=1) as address:
+            print(address.port, flush=True)
+            await asyncio.Event().wait()
+
+
+async def run_bare(sample: Path) -> None:
+    """Send the sample again and again, 128 KiB a write, to whoever connects."""
+    data = sample.read_bytes()
+    pieces = [data[begin : begin + (128 << 10)] for begin in range(0, len(data), 128 << 10)]
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            while True:
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        except ConnectionError:
+            writer.close()
+
+    server = await asyncio.start_server(send, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+class Peer:
+    """A server in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "bench.sse_throughput", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout
+        self.port = int(self.process.stdout.readline())
+
+    def rss_peak_mb(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def connect(self, sub_id: str) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        request = f"GET /api/v1/cdc/sse/{sub_id}?from_offset=0 HTTP/1.1\r\nHost: bench\r\n\r\n"
+        connection.sendall(request.encode())
+        return connection
+
+
+def replay(peer: Peer, sub_id: str) -> tuple[float, float]:
+    """Read all changes with one subscriber; return changes a second and bytes a change."""
+    connection = peer.connect(sub_id)
+    buffer = bytearray(READ_BYTES)
+    view = memoryview(buffer)
+    count = size_bytes = 0
+    tail = b""
+    begin = time.perf_counter()
+    while count < CHANGES:
+        got = connection.recv_into(buffer)
+        assert got, f"the stream ended after {count} changes"
+        count += buffer.count(b"\ndata: ", 0, got) + (tail + bytes(view[:6])).count(b"\ndata: ")
+        tail = bytes(view[max(0, got - 6) : got])
+        size_bytes += got
+    elapsed = time.perf_counter() - begin
+    assert count == CHANGES
+    connection.close()
+    return CHANGES / elapsed, size_bytes / CHANGES
+
+
+def drink(peer: Peer, sub_id: str, size_bytes: int) -> float:
+    """Read so many bytes with one subscriber; return bytes a second."""
+    connection = peer.connect(sub_id)
+    buffer = bytearray(READ_BYTES)
+    left = size_bytes
+    begin = time.perf_counter()
+    while left > 0:
+        left -= connection.recv_into(buffer)
+    elapsed = time.perf_counter() - begin
+    connection.close()
+    return size_bytes / elapsed
+
+
+def crowd(peer: Peer, sub_id: str) -> list[float]:
+    """Read with many subscribers for a while; return bytes a second of each."""
+    selector = selectors.DefaultSelector()
+    connections = [peer.connect(sub_id) for _ in range(SUBSCRIBERS)]
+    for place, connection in enumerate(connections):
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ, place)
+    buffer = bytearray(READ_BYTES)
+    # The first span empties what piled up while the others connected.
+    for window_s in (WARM_UP_S, WINDOW_S):
+        totals = [0] * SUBSCRIBERS
+        begin = time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < window_s:
+            for key, _ in selector.select(0.1):
+                totals[key.data] += key.fileobj.recv_into(buffer)
+    for connection in connections:
+        connection.close()
+    selector.close()
+    return [total / elapsed for total in totals]
+
+
+def report(name: str, measured: float, bar: float, *, unit: str = "", at_most: bool = False) -> bool:
+    good = measured <= bar if at_most else measured >= bar
+    sign = "<=" if at_most else ">="
+    print(f"{name:58s} {measured:14,.2f} {unit:10s} bar {sign} {bar:,.2f}  {'PASS' if good else 'MISS'}", flush=True)
+    return good
+
+
+def measure(directory: Path, sub_ids: list[str]) -> bool:
+    plain, objects = sub_ids
+    one = {plain: 0.0, objects: 0.0}
+    ratio_one = ratio_many = many = share = bare_many = 0.0
+    server = Peer("--serve", str(directory))
+    try:
+        for _ in range(ROUNDS):
+            for sub_id in sub_ids:
+                rate, size_bytes = replay(server, sub_id)
+                one[sub_id] = max(one[sub_id], rate)
+                if sub_id == plain:
+                    each = size_bytes
+        rss_one = server.rss_peak_mb()
+        sample = directory / "sample"
+        connection = server.connect(plain)
+        got = b""
+        while len(got) < SAMPLE_BYTES:
+            got += connection.recv(READ_BYTES)
+        connection.close()
+        sample.write_bytes(got)
+        bare = Peer("--bare", str(sample))
+        try:
+            for _ in range(ROUNDS):
+                rates = crowd(server, plain)
+                if sum(rates) / each > many:
+                    many, share = sum(rates) / each, min(rates) / (sum(rates) / SUBSCRIBERS)
+                bare_rates = crowd(bare, plain)
+                bare_many = max(bare_many, sum(bare_rates) / each)
+                bare_share = min(bare_rates) / (sum(bare_rates) / SUBSCRIBERS)
+                bare_one = drink(bare, plain, int(each * CHANGES)) / each
+                ratio_one = max(ratio_one, one[plain] / bare_one)
+            ratio_many = many / bare_many
+        finally:
+            bare.end()
+        rss_many = server.rss_peak_mb()
+    finally:
+        server.end()
+    print(
+        f"one event is {each:.0f} bytes; bare sockets with {SUBSCRIBERS}: {bare_many:,.0f} a second, "
+        f"least share {bare_share:.2f}"
+    )
+    results = [
+        report("one subscriber, plain_json with after", one[plain], ONE_RATE_MIN, unit="changes/s"),
+        report("one subscriber, objects_json", one[objects], ONE_RATE_MIN, unit="changes/s"),
+        report("one subscriber, peak RSS", rss_one, RSS_MAX_MB, unit="MB", at_most=True),
+        report("100 subscribers, total", many, MANY_RATE_MIN, unit="changes/s"),
+        report("100 subscribers, least share of the mean", share, SHARE_MIN),
+        report("100 subscribers, peak RSS", rss_many, RSS_MAX_MB, unit="MB", at_most=True),
+    ]
+    print(f"against bare sockets with the same bytes: one {ratio_one:.2f}, {SUBSCRIBERS} {ratio_many:.2f}")
+    return all(results)
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        begin = time.perf_counter()
+        (Path(directory) / "log").mkdir()
+        sub_ids = asyncio.run(write_log(Path(directory)))
+        print(f"wrote {CHANGES:,} changes in {time.perf_counter() - begin:.1f} s", flush=True)
+        return 0 if measure(Path(directory), sub_ids) else 1
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    match sys.argv[1:]:
+        case ["--serve", directory]:
+            uvloop.run(run_server(Path(directory)))
+        case ["--bare", sample]:
+            uvloop.run(run_bare(Path(sample)))
+        case _:
+            os.environ.setdefault("PYTHONUNBUFFERED", "1")
+            sys.exit(main())

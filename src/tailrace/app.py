@@ -1,0 +1,174 @@
+"""The composition root: the only place that builds concrete things and joins them."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+
+from tailrace.capture import CaptureState, Pump
+from tailrace.clock import Clock, SystemClock
+from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
+from tailrace.datadir import DataDirectory
+from tailrace.delivery.grpc.server import GrpcServer
+from tailrace.delivery.http.app import create_app
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.server import serve
+from tailrace.log.files import DiskFiles
+from tailrace.log.log import Log
+from tailrace.log.options import LogOptions
+from tailrace.meta.store import MetaStore
+from tailrace.metrics import Metrics
+from tailrace.source.base import Source
+from tailrace.sources import Reader, build_source, without_password
+from tailrace.subscription.service import ServiceOptions, SubscriptionService
+
+__all__ = ["Addresses", "Application", "Shard", "log_options"]
+
+logger = logging.getLogger(__name__)
+
+
+class Addresses(Struct, frozen=True):
+    """Where an application listens and what it serves. URLs carry no passwords."""
+
+    http: str
+    grpc: str
+    data_dir: str
+    sources: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the addresses for a line of JSON."""
+        return {"data_dir": self.data_dir, "http": self.http, "grpc": self.grpc, "sources": self.sources}
+
+
+class Shard:
+    """One source with its log and the pump between them."""
+
+    def __init__(self, source: Source, log: Log) -> None:
+        self.source = source
+        self.log = log
+        self.state = CaptureState()
+        self.pump = Pump(source, log, self.state)
+
+    def waiting_for(self) -> Sequence[str]:
+        """Return why capture does not move, in words; nothing when it does."""
+        if self.state.problem:
+            return [f"source {self.source.name}: {self.state.problem}"]
+        return [] if self.state.open else [f"source {self.source.name} to open"]
+
+    async def run(self) -> None:
+        """Capture until cancelled."""
+        await self.pump.open()
+        await self.pump.run()
+
+
+class Application:
+    """A whole server, from sources to interfaces. Enter it once; then it listens, and `run` keeps it going.
+
+    Leaving it ends the interfaces first, then capture, then the logs, each finishing what it has in hand.
+    """
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._stack = AsyncExitStack()
+        self._shards: list[Shard] = []
+        self.addresses = Addresses("", "", "", {})
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Capture and serve until `stop` is set.
+
+        Raises:
+            SourceStateError: A source cannot be captured without somebody's help.
+        """
+        stopped = asyncio.create_task(stop.wait())
+        captures = [asyncio.create_task(shard.run()) for shard in self._shards]
+        try:
+            done, _ = await asyncio.wait([stopped, *captures], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (stopped, *captures):
+                task.cancel()
+            await asyncio.gather(stopped, *captures, return_exceptions=True)
+
+    async def _start(self) -> None:
+        config, stack = self._config, self._stack
+        directory = stack.enter_context(DataDirectory(data_directory(config)))
+        embedded = {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
+        sources = config.sources or embedded
+        store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
+        stack.push_async_callback(store.close)
+        shard_ids = await store.shards(list(sources))
+        for name, source in sources.items():
+            reader = f"{await store.server_id()}-{shard_ids[name]}"
+            built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
+            self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
+        http = await self._listen(store)
+        grpc = GrpcServer(config.host, config.grpc_port)
+        stack.push_async_callback(grpc.stop)
+        self.addresses = Addresses(
+            http=http,
+            grpc=await grpc.start(),
+            data_dir=str(directory.path),
+            sources={name: without_password(source.url) for name, source in sources.items()},
+        )
+
+    async def _open_shard(self, source: Source, directory: Path) -> Shard:
+        log = await Log.open(DiskFiles(directory), log_options(self._config), self._clock)
+        self._stack.push_async_callback(log.close)
+        self._stack.push_async_callback(source.close)
+        return Shard(source, log)
+
+    async def _listen(self, store: MetaStore) -> str:
+        """Open the subscription service and the HTTP interface on it; return the interface's URL."""
+        logs = {shard.source.name: shard.log for shard in self._shards}
+        options = log_options(self._config)
+        service = await SubscriptionService.open(logs, store, ServiceOptions(options.retention_changes))
+        running = asyncio.create_task(service.run())
+        self._stack.push_async_callback(_end, running)
+        tokens = self._config.auth.tokens if self._config.auth.enabled else ()
+        http_options = HttpOptions(auth_tokens=tokens)
+        app = create_app(service, self._waiting_for, Metrics(), self._clock, http_options)
+        server = serve(
+            app,
+            self._config.host,
+            self._config.http_port,
+            on_stop=service.stop,
+            stop_timeout_s=http_options.stop_timeout_s,
+        )
+        return (await self._stack.enter_async_context(server)).url
+
+    def _waiting_for(self) -> Sequence[str]:
+        return [reason for shard in self._shards for reason in shard.waiting_for()]
+
+
+def log_options(config: Config) -> LogOptions:
+    """Return the options of each log under a configuration."""
+    return LogOptions(
+        retention_changes=parse_size_bytes(config.retention.events),
+        retention_bytes=parse_size_bytes(config.retention.bytes),
+        retention_age_s=parse_duration_s(config.retention.age),
+    )
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,65 @@
+"""`tailrace capture`: prepare a database for capture, look at it, change its schema, and take everything away again."""
+
+import click
+from msgspec import json as msgspec_json
+
+from tailrace.source.sqlite.capture_setup import exec_ddl, remove, remove_reader, set_up, status
+from tailrace.sources import sqlite_path
+
+__all__ = ["capture"]
+
+
+@click.group()
+def capture() -> None:
+    """Set capture up in a database, look at it, remove it. `serve` and `tail` set it up by themselves."""
+
+
+@capture.command("setup")
+@click.argument("url")
+def set_up_capture(url: str) -> None:
+    """From now on every write of any process is recorded, whether or not a server runs."""
+    set_up(sqlite_path(url))
+    click.echo("capture is set up")
+
+
+@capture.command("remove")
+@click.argument("url")
+@click.option("--reader", help="Only forget this reader, so that it no longer keeps changes in the database.")
+def remove_capture(url: str, reader: str | None) -> None:
+    """Remove capture with everything that it added, also changes that nobody has read yet."""
+    if reader is not None:
+        remove_reader(sqlite_path(url), reader)
+        click.echo(f"reader {reader} is forgotten")
+    elif remove(sqlite_path(url)):
+        click.echo("capture is removed")
+    else:
+        click.echo("capture was not set up")
+
+
+@capture.command("status")
+@click.argument("url")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show_status(url: str, *, as_json: bool) -> None:
+    """Tell what is captured, who reads it, and how many changes wait."""
+    found = status(sqlite_path(url))
+    if as_json:
+        click.echo(msgspec_json.encode(found))
+        return
+    if found.capture is None:
+        click.echo("capture is not set up")
+        return
+    click.echo(f"capture {found.capture}: {found.waiting} changes wait, {found.size_bytes} bytes")
+    click.echo(f"tables: {', '.join(found.tables) or 'none'}")
+    for reader in found.readers:
+        kind = "a tail" if reader.ephemeral else "a server"
+        gone = "" if reader.alive else ", gone"
+        click.echo(f"reader {reader.name} ({kind}{gone}): {reader.waiting} changes wait for it")
+
+
+@capture.command("exec")
+@click.argument("url")
+@click.argument("sql")
+def exec_schema_change(url: str, sql: str) -> None:
+    """Run a schema change that SQLite refuses while triggers name a column, e.g. ALTER TABLE … DROP COLUMN."""
+    exec_ddl(sqlite_path(url), sql)
+    click.echo("done")

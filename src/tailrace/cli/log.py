@@ -1,0 +1,94 @@
+"""`tailrace log`: look into the log of a data directory, also while a server writes it."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import click
+from msgspec import json as msgspec_json
+
+from tailrace.datadir import DataDirectory
+from tailrace.direct import lines
+from tailrace.log.files import DiskFiles
+from tailrace.log.reader import LogReader
+from tailrace.log.verify import verify as verify_log
+from tailrace.model.errors import ConfigError
+from tailrace.model.number import Offset
+
+__all__ = ["log"]
+
+_shard = click.option("--shard", default=0, show_default=True, help="Number of the shard.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_directory = click.argument("data_dir", type=click.Path(path_type=Path))
+
+
+@click.group()
+def log() -> None:
+    """List, print and verify the log of a data directory."""
+
+
+@log.command("ls")
+@_directory
+@_shard
+@_json
+def list_segments(data_dir: Path, shard: int, *, as_json: bool) -> None:
+    """List the segments."""
+    reader = LogReader(_files(data_dir, shard))
+    segments = reader.segments()
+    if as_json:
+        listing = {"head": reader.head, "horizon": reader.horizon, "last_index": reader.last_index}
+        click.echo(msgspec_json.encode({**listing, "segments": segments}))
+        return
+    click.echo(f"{'segment':30} {'offsets':>23} {'bytes':>12}  from")
+    for segment in segments:
+        begun = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(segment.first_time_us / 1_000_000))
+        state = "" if segment.sealed else "  active"
+        offsets = f"{segment.first_offset}..{segment.last_offset}"
+        click.echo(f"{segment.name:30} {offsets:>23} {segment.size_bytes:>12}  {begun}{state}")
+    click.echo(f"horizon {reader.horizon}, head {reader.head}, commits {reader.last_index}")
+
+
+@log.command("cat")
+@_directory
+@_shard
+@click.option("--after", type=click.IntRange(0), help="Begin behind this offset; by default at the oldest change.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
+@click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
+def print_changes(data_dir: Path, shard: int, after: int | None, limit: int | None, tables: tuple[str, ...]) -> None:
+    """Print changes as JSON lines, oldest first."""
+    asyncio.run(_print_changes(LogReader(_files(data_dir, shard)), after, limit, tables))
+
+
+async def _print_changes(reader: LogReader, after: int | None, limit: int | None, tables: tuple[str, ...]) -> None:
+    place = Offset(reader.horizon - 1 if after is None else after)
+    left = limit if limit is not None else sys.maxsize
+    while left > 0 and (chunk := await reader.read(place)) is not None:
+        for line in lines(chunk, tables, place)[:left]:
+            click.echo(line)
+            left -= 1
+        place = chunk.last
+
+
+@log.command("verify")
+@_directory
+@_shard
+@_json
+def verify(data_dir: Path, shard: int, *, as_json: bool) -> None:
+    """Check every frame; exit with 1 when anything is wrong."""
+    report = verify_log(_files(data_dir, shard))
+    if as_json:
+        click.echo(msgspec_json.encode(report))
+    else:
+        for problem in report.problems:
+            click.echo(problem)
+        state = "is sound" if not report.problems else f"has {len(report.problems)} problems"
+        click.echo(f"{report.changes} changes in {report.commits} commits, {report.segments} segments: the log {state}")
+    sys.exit(1 if report.problems else 0)
+
+
+def _files(data_dir: Path, shard: int) -> DiskFiles:
+    directory = DataDirectory(data_dir).shard(shard)
+    if not directory.is_dir():
+        raise ConfigError(f"{data_dir} has no log of a shard {shard}")
+    return DiskFiles(directory)

@@ -1,0 +1,1 @@
+"""The interfaces that serve feeds: decode, call the subscription service, present."""

@@ -1,0 +1,60 @@
+"""Collecting events of a feed into one write: as many as fit the limits, waiting when there are none yet."""
+
+import asyncio
+
+from msgspec import Struct
+
+from tailrace.delivery.encoded import Piece
+from tailrace.delivery.present import View
+from tailrace.delivery.presenter import Presenter
+from tailrace.model.errors import TailraceError
+from tailrace.subscription.feed import Feed
+
+__all__ = ["CollectLimits", "collect"]
+
+
+class CollectLimits(Struct, frozen=True):
+    """Bounds of one write."""
+
+    changes_max: int
+    """Most events."""
+
+    bytes_max: int
+    """Most bytes; one event may be larger."""
+
+    scan_changes_max: int = 1 << 16
+    """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""
+
+
+async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectLimits, timeout_s: float) -> Piece:
+    """Return the next events of a feed and move it past them; none when none came in time or within the scan limit.
+
+    Raises:
+        BehindHorizonError: The feed's place was lost before anything was collected.
+        UnknownSubscriptionError: The subscription was closed.
+        LogClosedError: The log was closed, or the service stops.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    begin = feed.after
+    pieces: list[bytes] = []
+    count = size_bytes = 0
+    while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
+        try:
+            batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
+        except TailraceError:
+            if count:
+                break  # what is in hand goes out first; the next call meets the error again
+            raise
+        if batch is None:
+            break
+        bytes_left = limits.bytes_max - size_bytes
+        piece = presenter.encoded(batch, view).cut(feed.after, limits.changes_max - count, bytes_left)
+        if count and piece.count and len(piece.data) > bytes_left:
+            break
+        feed.advance(piece.through)
+        if piece.count:
+            pieces.append(piece.data)
+            count += piece.count
+            size_bytes += len(piece.data)
+    return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)

@@ -1,0 +1,74 @@
+"""Encoded changes: the bytes of a chunk's events, to be cut into writes without encoding again. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.model.number import Offset
+from tailrace.subscription.filter import Rows
+
+__all__ = ["Encoded", "Piece"]
+
+
+class Piece(Struct, frozen=True):
+    """Some consecutive events as bytes. Everything up to `through` is in it, was before it, or is not wanted."""
+
+    data: bytes
+    count: int
+    through: Offset
+
+
+class Encoded:
+    """One event per wanted change of a chunk, back to back in one buffer; shared by many feeds, never changed.
+
+    Event `n` lies between `ends[n]` and `ends[n + 1]`. `offsets` are those of the changes, `last` that of the chunk.
+    """
+
+    __slots__ = ("_data", "_ends", "_last", "_offsets")
+
+    def __init__(self, data: memoryview, ends: Sequence[int], offsets: Sequence[int], last: Offset) -> None:
+        assert len(ends) == len(offsets) + 1
+        self._data = data
+        self._ends = ends
+        self._offsets = offsets
+        self._last = last
+
+    @classmethod
+    def of_list(cls, events: Sequence[bytes], offsets: Sequence[int], last: Offset) -> "Encoded":
+        """Join single events."""
+        return cls(memoryview(b"".join(events)), list(accumulate(map(len, events), initial=0)), offsets, last)
+
+    @classmethod
+    def of_array(cls, array: Any, offsets: Sequence[int], last: Offset) -> "Encoded":
+        """Take over the memory of an Arrow binary array that is not empty."""
+        _, ends, data = array.buffers()
+        view = memoryview(ends).cast("B")
+        numbers = view.cast("q") if pa.types.is_large_binary(array.type) else view.cast("i")
+        return cls(memoryview(data), numbers[array.offset : array.offset + len(array) + 1], offsets, last)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory this takes."""
+        return self._ends[-1] - self._ends[0] + 16 * len(self._offsets)
+
+    def events(self) -> list[bytes]:
+        """Return the events one by one."""
+        return [bytes(self._data[begin:end]) for begin, end in pairwise(self._ends)]
+
+    def pick(self, rows: Rows) -> "Encoded":
+        """Return the events of some rows, of an object that holds those of all rows of a chunk."""
+        events = [bytes(self._data[self._ends[row] : self._ends[row + 1]]) for row in rows]
+        return Encoded.of_list(events, [self._offsets[row] for row in rows], self._last)
+
+    def cut(self, after: Offset, changes_max: int, bytes_max: int) -> Piece:
+        """Return the events that follow `after`, at most so many and so large, but one however large it is."""
+        begin = bisect_right(self._offsets, after)
+        end = min(begin + changes_max, len(self._offsets))
+        if self._ends[end] - self._ends[begin] > bytes_max:
+            end = max(begin + 1, bisect_right(self._ends, self._ends[begin] + bytes_max, begin, end) - 1)
+        through = self._last if end == len(self._offsets) else Offset(self._offsets[end] - 1)
+        return Piece(bytes(self._data[self._ends[begin] : self._ends[end]]), end - begin, through)

@@ -1,0 +1,87 @@
+"""The HTTP application: routes, and what every request passes through."""
+
+from functools import partial
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tailrace.clock import Clock
+from tailrace.delivery.auth import TokenCheck
+from tailrace.delivery.http.answer import problem_answer
+from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
+from tailrace.delivery.http.methods import Methods
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.rpc import RpcEndpoint
+from tailrace.delivery.http.sse import SseEndpoint
+from tailrace.delivery.presenter import Presenter
+from tailrace.metrics import Metrics
+from tailrace.subscription.service import SubscriptionService
+
+__all__ = ["create_app"]
+
+_OPEN_PATHS = frozenset({"/health", "/ready"})
+"""Paths that need no token: probes have none."""
+
+
+def create_app(
+    service: SubscriptionService, readiness: Readiness, metrics: Metrics, clock: Clock, options: HttpOptions
+) -> ASGIApp:
+    """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams."""
+    presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
+    methods = Methods(service, presenter, metrics, clock, options)
+    _observe(service, metrics)
+    return Starlette(
+        routes=[
+            Route("/api/v1/rpc", RpcEndpoint(methods, metrics, clock, options).answer, methods=["POST"]),
+            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(service, presenter, metrics, options), methods=["GET"]),
+            Route("/health", health, methods=["GET"]),
+            Route("/ready", ready_endpoint(readiness), methods=["GET"]),
+            Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
+        ],
+        middleware=[
+            Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"]),
+            Middleware(_TokenGate, check=TokenCheck(options.auth_tokens)),
+        ],
+        exception_handlers={HTTPException: _refuse},
+    )
+
+
+class _TokenGate:
+    """Lets in who has a token."""
+
+    def __init__(self, app: ASGIApp, check: TokenCheck) -> None:
+        self._app = app
+        self._check = check
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
+            request = Request(scope)
+            token = request.query_params.get("access_token")
+            if not self._check.admits(request.headers.get("authorization"), token):
+                app = problem_answer(
+                    HTTPStatus.UNAUTHORIZED, "Missing/invalid bearer token", {"WWW-Authenticate": "Bearer"}
+                )
+        await app(scope, receive, send)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    """Answer a path or a verb that is not there."""
+    assert isinstance(error, HTTPException)
+    return problem_answer(HTTPStatus(error.status_code), str(error.detail).lower(), error.headers)
+
+
+def _observe(service: SubscriptionService, metrics: Metrics) -> None:
+    """Have the gauges ask the service when somebody looks at them."""
+    metrics.subscriptions.set_function(lambda: len(service.subscriptions()))
+    metrics.lag_max.set_function(service.lag_max)
+    for source, log in service.logs.items():
+        metrics.log_head.labels(source).set_function(partial(getattr, log, "head"))
+        metrics.log_horizon.labels(source).set_function(partial(getattr, log, "horizon"))

@@ -1,0 +1,56 @@
+"""`GET /health`, `/ready` and `/metrics`: for those who run the server."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tailrace import __version__
+from tailrace.delivery.http.answer import json_answer
+from tailrace.metrics import Metrics
+
+__all__ = ["Readiness", "health", "metrics_endpoint", "ready_endpoint"]
+
+Readiness = Callable[[], Sequence[str]]
+"""Returns what the server still waits for, in words; nothing when it is ready."""
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _Health(Struct, frozen=True):
+    status: str
+    version: str
+
+
+class _Ready(Struct, frozen=True):
+    ready: bool
+    waiting_for: Sequence[str]
+
+
+async def health(_request: Request) -> Response:
+    """Answer that the process lives."""
+    return json_answer(HTTPStatus.OK, msgspec.json.encode(_Health("ok", __version__)))
+
+
+def ready_endpoint(readiness: Readiness) -> _Endpoint:
+    """Return an endpoint that answers 200 when the server is ready and 503 with the reasons until then."""
+
+    async def ready(_request: Request) -> Response:
+        waiting_for = readiness()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if waiting_for else HTTPStatus.OK
+        return json_answer(status, msgspec.json.encode(_Ready(not waiting_for, waiting_for)))
+
+    return ready
+
+
+def metrics_endpoint(metrics: Metrics) -> _Endpoint:
+    """Return an endpoint that shows the metrics in Prometheus' text form."""
+
+    async def show(_request: Request) -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return show

@@ -1,0 +1,152 @@
+"""Params and results of the RPC methods, members in the order of the wire. Pure.
+
+Params are decoded strictly: an unknown member or a wrong type is an error that names the member.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from tailrace.model.number import Offset
+from tailrace.model.subscription import Format
+
+__all__ = [
+    "AckParams",
+    "AckResult",
+    "BackpressureResult",
+    "CapabilitiesResult",
+    "CloseParams",
+    "CloseResult",
+    "IncludeParams",
+    "NoParams",
+    "PingResult",
+    "PollParams",
+    "PollResult",
+    "ResnapshotEvent",
+    "SubscribeResult",
+    "SubscribeTableParams",
+    "VersionResult",
+]
+
+_OffsetParam = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of a method that takes none."""
+
+
+class IncludeParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which row images are wanted."""
+
+    before: bool = False
+    after: bool = False
+
+
+class SubscribeTableParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.subscribe_table`."""
+
+    db: str
+    table: str
+    ops: list[str] | None = None
+    include: IncludeParams | None = None
+    format: Format | None = None
+
+
+class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.poll`."""
+
+    sub_id: str
+    from_offset: _OffsetParam
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+
+
+class AckParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.ack`."""
+
+    sub_id: str
+    offset: _OffsetParam
+
+
+class CloseParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.close`."""
+
+    sub_id: str
+
+
+class PingResult(Struct, frozen=True):
+    """Result of `system.ping`."""
+
+    pong: bool
+    time_unix_ms: int
+
+
+class VersionResult(Struct, frozen=True):
+    """Result of `system.version`."""
+
+    name: str
+    version: str
+    skeinql: str
+
+
+class CapabilitiesResult(Struct, frozen=True):
+    """Result of `system.capabilities`."""
+
+    methods: Sequence[str]
+    formats: Sequence[str]
+    ops: Sequence[str]
+
+
+class SubscribeResult(Struct, frozen=True):
+    """Result of `cdc.subscribe_table`."""
+
+    sub_id: str
+    offset: Offset
+    sse_url: str
+
+
+class BackpressureResult(Struct, frozen=True):
+    """How near a subscription is to losing changes."""
+
+    state: str
+    lag: int
+    remaining_until_resnapshot: int | None
+    paused: bool = False
+
+
+class PollResult(Struct, frozen=True, kw_only=True):
+    """Result of `cdc.poll`. `events` are encoded already."""
+
+    events: Raw
+    next_offset: Offset
+    earliest_offset: Offset
+    latest_offset: Offset
+    resnapshot_required: bool
+    resnapshot_from_offset: Offset | UnsetType = UNSET
+    resnapshot_reason: str | UnsetType = UNSET
+    backpressure: BackpressureResult
+
+
+class AckResult(Struct, frozen=True):
+    """Result of `cdc.ack`."""
+
+    sub_id: str
+    acked_offset: Offset
+
+
+class CloseResult(Struct, frozen=True):
+    """Result of `cdc.close`."""
+
+    sub_id: str
+    closed: bool
+
+
+class ResnapshotEvent(Struct, frozen=True):
+    """Data of a stream's last event when its place was lost to retention."""
+
+    sub_id: str
+    earliest_offset: Offset
+    latest_offset: Offset
+    resnapshot_from_offset: Offset
+    reason: str

@@ -1,0 +1,187 @@
+"""The RPC methods: decode the params, call the subscription service, give a result."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from tailrace import __version__
+from tailrace.clock import Clock
+from tailrace.delivery.collect import CollectLimits, collect
+from tailrace.delivery.encoded import Piece
+from tailrace.delivery.http.envelope import VERSION
+from tailrace.delivery.http.message import (
+    AckParams,
+    AckResult,
+    BackpressureResult,
+    CapabilitiesResult,
+    CloseParams,
+    CloseResult,
+    IncludeParams,
+    NoParams,
+    PingResult,
+    PollParams,
+    PollResult,
+    SubscribeResult,
+    SubscribeTableParams,
+    VersionResult,
+)
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.name import parse_sub_id, sub_id_of
+from tailrace.delivery.present import View, Wire
+from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
+from tailrace.metrics import Metrics
+from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
+from tailrace.model.number import Offset
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, TableTarget
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.service import SubscriptionService
+
+__all__ = ["Method", "Methods"]
+
+_OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
+"""Ops that seed B knows, by their words."""
+
+_WIRE = Wire.ARRAY.value
+
+
+class Method(Struct, frozen=True):
+    """One RPC method: the type of its params and what answers it."""
+
+    params: type[Struct]
+    call: Callable[[Any], Awaitable[Struct]]
+
+
+class Methods:
+    """The RPC methods over one subscription service; `table` has them by name."""
+
+    def __init__(
+        self,
+        service: SubscriptionService,
+        presenter: Presenter,
+        metrics: Metrics,
+        clock: Clock,
+        options: HttpOptions,
+    ) -> None:
+        self._service = service
+        self._presenter = presenter
+        self._metrics = metrics
+        self._clock = clock
+        self._options = options
+        self.table: dict[str, Method] = {
+            "cdc.ack": Method(AckParams, self._ack),
+            "cdc.close": Method(CloseParams, self._close),
+            "cdc.poll": Method(PollParams, self._poll),
+            "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
+            "system.capabilities": Method(NoParams, self._capabilities),
+            "system.ping": Method(NoParams, self._ping),
+            "system.version": Method(NoParams, self._version),
+        }
+
+    async def _ping(self, _params: NoParams) -> PingResult:
+        return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
+
+    async def _version(self, _params: NoParams) -> VersionResult:
+        return VersionResult(name="tailrace", version=__version__, skeinql=VERSION)
+
+    async def _capabilities(self, _params: NoParams) -> CapabilitiesResult:
+        return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(_OPS))
+
+    async def _subscribe_table(self, params: SubscribeTableParams) -> SubscribeResult:
+        schema = self._service.table(params.db, params.table)
+        include = params.include or IncludeParams()
+        subscription = await self._service.subscribe_tables(
+            TableTarget((schema.table,)),
+            filter_options=FilterOptions(_ops(params.ops or list(_OPS))),
+            include=Include(before=include.before, after=include.after),
+            format_=params.format or Format.OBJECTS_JSON,
+        )
+        sub_id = sub_id_of(subscription.id)
+        return SubscribeResult(sub_id=sub_id, offset=subscription.cursor, sse_url=f"/api/v1/cdc/sse/{sub_id}")
+
+    async def _poll(self, params: PollParams) -> PollResult:
+        subscription = self._find(params.sub_id)
+        start = start_after(Offset(params.from_offset), subscription.cursor)
+        piece, lost = Piece(b"", 0, start.offset), False
+        with self._service.feed(subscription.id, start) as feed:
+            try:
+                piece = await self._collect(feed, params)
+            except BehindHorizonError:
+                lost = True
+                self._metrics.resnapshots.labels(_WIRE).inc()
+        self._metrics.delivered_changes.labels(_WIRE).inc(piece.count)
+        self._metrics.delivered_bytes.labels(_WIRE).inc(len(piece.data))
+        status = self._service.status(subscription.id)
+        backpressure = BackpressureResult(
+            state=str(status.pressure.state),
+            lag=status.pressure.lag,
+            remaining_until_resnapshot=status.pressure.remaining,
+        )
+        if lost:
+            before_horizon = Offset(status.horizon - 1)
+            return PollResult(
+                events=Raw(b"[]"),
+                next_offset=before_horizon,
+                earliest_offset=status.horizon,
+                latest_offset=status.head,
+                resnapshot_required=True,
+                resnapshot_from_offset=before_horizon,
+                resnapshot_reason=RESNAPSHOT_REASON,
+                backpressure=backpressure,
+            )
+        return PollResult(
+            events=Raw(b"[%s]" % piece.data[:-1]),
+            next_offset=piece.through,
+            earliest_offset=status.horizon,
+            latest_offset=status.head,
+            resnapshot_required=False,
+            backpressure=backpressure,
+        )
+
+    async def _collect(self, feed: Feed, params: PollParams) -> Piece:
+        """Return the next events; none when none came in the time that the subscriber wants to wait.
+
+        A narrow filter over a long log takes several rounds, between which others have their turn.
+        """
+        loop = asyncio.get_running_loop()
+        view = View(Wire.ARRAY, feed.subscription.format, feed.subscription.include)
+        limits = CollectLimits(changes_max=params.limit, bytes_max=self._options.poll_bytes_max)
+        begin_s = loop.time()
+        while True:
+            waited_s = loop.time() - begin_s
+            try:
+                piece = await collect(feed, self._presenter, view, limits, params.wait_ms / 1000 - waited_s)
+            except LogClosedError:
+                return Piece(b"", 0, feed.after)  # the server stops: the subscriber polls again later
+            if piece.count or feed.caught_up or waited_s > self._options.poll_scan_s_max:
+                return piece
+            await asyncio.sleep(0)
+
+    async def _ack(self, params: AckParams) -> AckResult:
+        subscription = await self._service.acknowledge(self._find(params.sub_id).id, Offset(params.offset))
+        return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
+
+    async def _close(self, params: CloseParams) -> CloseResult:
+        await self._service.close(self._find(params.sub_id).id)
+        return CloseResult(sub_id=params.sub_id, closed=True)
+
+    def _find(self, sub_id: str) -> Subscription:
+        try:
+            return self._service.subscription(parse_sub_id(sub_id))
+        except UnknownSubscriptionError:
+            raise UnknownSubscriptionError(sub_id) from None
+
+
+def _ops(words: list[str]) -> tuple[Op, ...]:
+    """Return the ops that words name, each once, in order of their numbers."""
+    cleaned = [word.strip().lower() for word in words]
+    for word in cleaned:
+        if word not in _OPS:
+            raise InvalidRequestError(f"params of cdc.subscribe_table: unsupported op {word!r} in `ops`: use {_CHOICE}")
+    return tuple(sorted({_OPS[word] for word in cleaned}))
+
+
+_CHOICE = ", ".join(_OPS)

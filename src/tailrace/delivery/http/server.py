@@ -1,0 +1,112 @@
+"""Running the HTTP application on a socket, with uvicorn."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from msgspec import Struct
+from starlette.types import ASGIApp
+
+from tailrace.delivery.http.protocol import BoundedProtocol
+from tailrace.model.errors import ListenError
+
+__all__ = ["Address", "serve"]
+
+_BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+_CONNECTIONS_MAX = 20_000
+"""Connections and requests at one time; whoever comes then is answered 503."""
+
+_IDLE_S_MAX = 75
+"""Longest time that a connection may stay open between two requests."""
+
+
+class Address(Struct, frozen=True):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Return the base URL for clients on this machine."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@asynccontextmanager
+async def serve(
+    app: ASGIApp, host: str, port: int, *, on_stop: Callable[[], None], stop_timeout_s: float
+) -> AsyncIterator[Address]:
+    """Serve an application for the length of an `async with` block; port 0 takes a free one.
+
+    The socket listens before the block begins. At its end `on_stop` is called, which must make open streams end; what
+    is still open after `stop_timeout_s` is cut.
+
+    Raises:
+        ListenError: The address cannot be listened on.
+    """
+    listener = _listen(host, port)
+    bound_host, bound_port = listener.getsockname()[:2]
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_keep_alive=_IDLE_S_MAX,
+            timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
+        )
+    )
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await server.listening.wait()
+        yield Address(bound_host, bound_port)
+    finally:
+        on_stop()
+        server.should_exit = True
+        await task
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that says when it listens and leaves signals to the program around it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
+    listener.setblocking(False)
+    return listener

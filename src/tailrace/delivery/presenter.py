@@ -1,0 +1,81 @@
+"""The presenter: encodes each chunk once per view and filter and keeps the newest results for whoever comes next."""
+
+from collections import OrderedDict
+
+from prometheus_client import Counter
+
+from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.present import View, encode
+from tailrace.model.number import Offset
+from tailrace.subscription.feed import FeedBatch
+from tailrace.subscription.filter import Filter, Rows
+
+__all__ = ["Presenter"]
+
+_Key = tuple[str, Offset, Offset, View, Filter | None]
+
+_SHARE_MIN = 0.25
+"""From this share of a chunk on, a filter picks its events out of those of the whole chunk."""
+
+_ENTRY_BYTES = 512
+"""About what an entry takes besides its events."""
+
+
+class Presenter:
+    """Gives the encoded events of feed batches. For tasks of one event loop.
+
+    What was encoded is kept, least recently used out first, up to `bytes_max`. The log never changes what an offset
+    means, so a chunk is known by its source and its first and last offsets, even when it was read anew.
+    """
+
+    def __init__(self, bytes_max: int, encoded_changes: Counter) -> None:
+        self._bytes_max = bytes_max
+        self._encoded_changes = encoded_changes
+        self._kept: OrderedDict[_Key, Encoded | None] = OrderedDict()
+        self._bytes = 0
+
+    def encoded(self, batch: FeedBatch, view: View) -> Encoded:
+        """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them."""
+        chunk = batch.chunk
+        key = (batch.source, chunk.first, chunk.last, view, batch.filter)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key] or self._whole(batch, view)
+        rows = batch.rows()
+        if len(rows) == len(chunk):
+            self._keep(key, None)
+            return self._whole(batch, view)
+        if len(rows) < len(chunk) * _SHARE_MIN:
+            encoded = self._encode(batch, rows, view)
+        else:
+            encoded = self._whole(batch, view).pick(rows)
+        self._keep(key, encoded)
+        return encoded
+
+    def _whole(self, batch: FeedBatch, view: View) -> Encoded:
+        """Return the events of all changes of the batch's chunk, whatever its filter."""
+        chunk = batch.chunk
+        key = (batch.source, chunk.first, chunk.last, view, None)
+        whole = self._kept.get(key)
+        if whole is not None:
+            self._kept.move_to_end(key)
+            return whole
+        whole = self._encode(batch, range(len(chunk)), view)
+        self._keep(key, whole)
+        return whole
+
+    def _encode(self, batch: FeedBatch, rows: Rows, view: View) -> Encoded:
+        self._encoded_changes.inc(len(rows))
+        return encode(batch.chunk, rows, view)
+
+    def _keep(self, key: _Key, encoded: Encoded | None) -> None:
+        """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""
+        self._kept[key] = encoded
+        self._bytes += _charge(encoded)
+        while self._bytes > self._bytes_max:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= _charge(oldest)
+
+
+def _charge(encoded: Encoded | None) -> int:
+    return _ENTRY_BYTES + (0 if encoded is None else encoded.size_bytes)

@@ -1,0 +1,77 @@
+"""Errors as the seeds show them. The only place that knows. Pure."""
+
+from msgspec import Struct
+
+from tailrace.model.errors import (
+    AppendTooLargeError,
+    BehindHorizonError,
+    BeyondHeadError,
+    ConfigError,
+    CorruptSegmentError,
+    DataDirectoryInUseError,
+    FormatVersionError,
+    InvalidRequestError,
+    InvalidValueError,
+    ListenError,
+    LogClosedError,
+    LogError,
+    LogFullError,
+    LogWriteError,
+    MetadataError,
+    NotFoundError,
+    SourceError,
+    SourceStateError,
+    SourceUnavailableError,
+    TailraceError,
+    UnknownSubscriptionError,
+    UnknownTableError,
+)
+
+__all__ = ["TABLE", "Problem", "problem_of"]
+
+TABLE: dict[type[TailraceError], str] = {
+    TailraceError: "internal",
+    ConfigError: "internal",
+    InvalidRequestError: "invalid_request",
+    InvalidValueError: "invalid_request",
+    BeyondHeadError: "invalid_request",
+    NotFoundError: "not_found",
+    UnknownTableError: "not_found",
+    UnknownSubscriptionError: "not_found",
+    BehindHorizonError: "conflict",
+    LogError: "internal",
+    CorruptSegmentError: "internal",
+    FormatVersionError: "internal",
+    AppendTooLargeError: "internal",
+    LogFullError: "internal",
+    LogWriteError: "internal",
+    LogClosedError: "internal",
+    MetadataError: "internal",
+    DataDirectoryInUseError: "internal",
+    ListenError: "internal",
+    SourceError: "internal",
+    SourceUnavailableError: "internal",
+    SourceStateError: "internal",
+}
+"""Code of each error in an answer of seed B. Each class is named: a new one must be decided on."""
+
+_DETAILS: dict[type[TailraceError], tuple[str, ...]] = {
+    BeyondHeadError: ("requested", "head"),
+    BehindHorizonError: ("requested", "horizon"),
+}
+"""Fields of an error that a program can use, told as `details`."""
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """The `error` member of an answer."""
+
+    code: str
+    message: str
+    details: dict[str, int] | None = None
+
+
+def problem_of(error: TailraceError) -> Problem:
+    """Return what a subscriber of seed B is told."""
+    fields = _DETAILS.get(type(error))
+    details = None if fields is None else {field: getattr(error, field) for field in fields}
+    return Problem(TABLE[type(error)], str(error), details)

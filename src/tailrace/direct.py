@@ -1,0 +1,65 @@
+"""Following a database without a server: source, log and pump in this process, events as lines of JSON."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from tailrace.capture import CaptureState, Pump
+from tailrace.clock import SystemClock
+from tailrace.delivery.present import View, Wire, encode
+from tailrace.log.files import DiskFiles
+from tailrace.log.log import Log
+from tailrace.log.options import LogOptions
+from tailrace.model.chunk import Chunk
+from tailrace.model.subscription import Format, Include
+from tailrace.sources import Reader, build_source
+
+__all__ = ["LINES", "follow", "lines"]
+
+LINES = View(Wire.LINES, Format.PLAIN_JSON, Include(before=True, after=True))
+"""Events as lines of plain JSON with both images."""
+
+_WAIT_S = 1.0
+
+
+async def follow(url: str, directory: Path, tables: Sequence[str]) -> AsyncGenerator[bytes, None]:
+    """Yield the changes of a database from now on, one line each; `tables` empty means all.
+
+    The log is kept in `directory`. Capture is set up for as long as the generator runs.
+
+    Raises:
+        ConfigError: The URL is not that of a source.
+        SourceError: The database cannot be captured.
+    """
+    clock = SystemClock()
+    source = build_source("default", url, Reader(f"tail-{uuid.uuid4()}", ephemeral=True), clock)
+    log = await Log.open(DiskFiles(directory), LogOptions(), clock)
+    pump = Pump(source, log, CaptureState())
+    try:
+        await source.open(log)
+        capture = asyncio.create_task(pump.run())
+        try:
+            after = log.head
+            while not capture.done():
+                chunk = await log.read(after) if await log.wait(after, _WAIT_S) else None
+                if chunk is not None:
+                    for line in lines(chunk, tables, after):
+                        yield line
+                    after = chunk.last
+            await capture
+        finally:
+            capture.cancel()
+            await asyncio.gather(capture, return_exceptions=True)
+    finally:
+        await source.close()
+        await log.close()
+
+
+def lines(chunk: Chunk, tables: Sequence[str], after: int) -> list[bytes]:
+    """Return the changes of a chunk that follow `after`, one line each, without the line's end."""
+    wanted = {number for number, schema in chunk.schemas.items() if not tables or schema.table.wire in tables}
+    schemas = chunk.batch.column("schema").to_pylist()
+    first = max(0, after + 1 - chunk.first)
+    rows = [row for row in range(first, len(chunk)) if schemas[row] in wanted]
+    return [line[:-1] for line in encode(chunk, rows, LINES).events()]

@@ -1,0 +1,121 @@
+"""Drafts to Arrow and back: the payload of a frame. Pure."""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.chunk import ENVELOPE
+from tailrace.model.commit import Draft
+from tailrace.model.number import Index, Offset, Position
+
+__all__ = ["conform", "encode_drafts", "join", "last_position", "measure", "pieces"]
+
+PIECE_CHANGES_MAX = 4096
+PIECE_BYTES_MAX = 1024 * 1024
+_pack = struct.Struct("=q").pack
+_ROW_BYTES = 64
+"""What a change takes in a frame besides its key and images, about."""
+
+
+def measure(drafts: Sequence[Draft], schema_count: int) -> tuple[int, int]:
+    """Return how many changes the drafts have, and about how many bytes they take in a frame.
+
+    Raises:
+        ValueError: They are such as only a bug can make: empty, ragged, or with a schema that the log does not have.
+    """
+    if not drafts:
+        raise ValueError("an append needs at least one draft")
+    changes = size_bytes = 0
+    for draft in drafts:
+        schemas, keys, befores, afters = draft.schemas, draft.keys, draft.befores, draft.afters
+        count = len(draft.ops)
+        if not count == len(schemas) == len(keys) == len(befores) == len(afters) or not count:
+            raise ValueError("a draft needs changes, and columns of one length")
+        if min(schemas) < 1 or max(schemas) > schema_count:
+            raise ValueError("a draft refers to a schema that was not put")
+        changes += count
+        if count == 1:
+            size_bytes += len(keys[0]) + len(befores[0] or b"") + len(afters[0] or b"")
+        else:
+            size_bytes += (
+                sum(map(len, keys)) + sum(map(len, filter(None, befores))) + sum(map(len, filter(None, afters)))
+            )
+    return changes, size_bytes + changes * _ROW_BYTES
+
+
+def encode_drafts(drafts: Sequence[Draft], first_offset: Offset, first_index: Index) -> pa.RecordBatch:
+    """Return the record batch of whole commits, numbered from the given offset and index."""
+    counts = [len(draft.ops) for draft in drafts]
+    total = sum(counts)
+    integer, binary = pa.int64(), pa.binary()
+    columns = [
+        _fixed(integer, total, array("q", range(first_offset, first_offset + total))),
+        _fixed(integer, total, _repeated(range(first_index, first_index + len(drafts)), counts)),
+        _fixed(integer, total, _repeated([draft.commit_time_us for draft in drafts], counts)),
+        _fixed(integer, total, _repeated([draft.txid for draft in drafts], counts)),
+        _fixed(pa.int8(), total, bytes(_joined([draft.ops for draft in drafts]))),
+        _fixed(pa.int32(), total, array("i", _joined([draft.schemas for draft in drafts]))),
+        pa.array(_joined([draft.keys for draft in drafts]), binary, size=total),
+        pa.array(_joined([draft.befores for draft in drafts]), binary, size=total),
+        pa.array(_joined([draft.afters for draft in drafts]), binary, size=total),
+        pa.array(_positions(drafts, counts), pa.utf8(), size=total),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with exactly today's columns: those that an older segment lacks are null."""
+    if batch.schema.equals(ENVELOPE):
+        return batch
+    have = set(batch.schema.names)
+    columns = [
+        batch.column(field.name) if field.name in have else pa.nulls(batch.num_rows, field.type) for field in ENVELOPE
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
+
+
+def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return consecutive batches as one. Copies, unless there is just one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def pieces(batch: pa.RecordBatch, size_bytes: int) -> list[pa.RecordBatch]:
+    """Return the batch in pieces that are worth sharing: bounded in changes and, if changes are alike, in bytes."""
+    rows = batch.num_rows
+    if rows <= PIECE_CHANGES_MAX and size_bytes <= 2 * PIECE_BYTES_MAX:
+        return [batch]
+    step = max(1, min(PIECE_CHANGES_MAX, rows * PIECE_BYTES_MAX // size_bytes))
+    return [batch.slice(begin, step) for begin in range(0, rows, step)]
+
+
+def last_position(batch: pa.RecordBatch) -> Position | None:
+    """Return the position of the last commit in a batch of whole commits."""
+    position: str | None = batch.column("position")[batch.num_rows - 1].as_py()
+    return None if position is None else Position(position)
+
+
+def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:
+    """Return each draft's position at its last change and None at the others."""
+    positions: list[str | None] = [None] * sum(counts)
+    for draft, end in zip(drafts, accumulate(counts), strict=True):
+        positions[end - 1] = draft.position
+    return positions
+
+
+def _repeated(values: Sequence[int], counts: Sequence[int]) -> "array[int] | bytes":
+    """Return each value as often as its count says, as 64-bit integers."""
+    if len(counts) == sum(counts):
+        return array("q", values)
+    return b"".join([_pack(value) * count for value, count in zip(values, counts, strict=True)])
+
+
+def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+    return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
+
+
+def _fixed(kind: pa.DataType, count: int, values: "array[int] | bytes") -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)])

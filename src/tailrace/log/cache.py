@@ -1,0 +1,57 @@
+"""Blocks read back from segments, shared by all readers. Pure."""
+
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from tailrace.model.chunk import Chunk
+from tailrace.model.number import Offset
+
+__all__ = ["MEMO_FACTOR", "BlockCache"]
+
+MEMO_FACTOR = 3
+"""A chunk is counted this many times, for what readers make of it and keep in its memo."""
+
+
+class BlockCache:
+    """The blocks used last, found by any offset in them, bounded in bytes, memos included.
+
+    The block put last always stays, however large: a huge frame is read once and not once per piece.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max // MEMO_FACTOR
+        self._blocks: OrderedDict[Offset, tuple[Sequence[Chunk], int]] = OrderedDict()
+        self._firsts: list[Offset] = []
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory the changes take, without memos."""
+        return self._bytes
+
+    def find(self, offset: Offset) -> Chunk | None:
+        """Return the chunk that holds a change; None when it is not here."""
+        place = bisect_right(self._firsts, offset) - 1
+        if place < 0:
+            return None
+        first = self._firsts[place]
+        chunks, _ = self._blocks[first]
+        if offset > chunks[-1].last:
+            return None
+        self._blocks.move_to_end(first)
+        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.first) - 1]
+
+    def put(self, chunks: Sequence[Chunk], size_bytes: int) -> None:
+        """Keep the chunks of a block, in place of a shorter reading of the same block."""
+        first = chunks[0].first
+        if first in self._blocks:
+            self._bytes -= self._blocks.pop(first)[1]
+        else:
+            insort(self._firsts, first)
+        self._blocks[first] = (chunks, size_bytes)
+        self._bytes += size_bytes
+        while self._bytes > self._bytes_max and len(self._blocks) > 1:
+            oldest, (_, size) = self._blocks.popitem(last=False)
+            self._firsts.remove(oldest)
+            self._bytes -= size

@@ -1,0 +1,177 @@
+"""Frames: the bytes of whole commits. Pure. The layout is drawn in docs/log-format.md.
+
+0      4     8            12             16       20       24            32           40              48
+magic  crc   payload crc  payload bytes  changes  commits  first offset  first index  append time µs  payload …
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from tailrace.model.number import Index, Offset
+
+__all__ = [
+    "FRAME_HEADER_BYTES",
+    "BadFrameError",
+    "FrameHeader",
+    "find_frame",
+    "frame_header",
+    "pack_frame",
+    "scan",
+    "walk",
+]
+
+_MAGIC = b"TRFR"
+_LAYOUT = struct.Struct("<4sIIIIIQQQ")
+FRAME_HEADER_BYTES = _LAYOUT.size
+_ALIGNMENT = 8
+_SCAN_BYTES = 64 * 1024
+
+
+class BadFrameError(Exception):
+    """The bytes at `place` are no whole frame. The caller knows which file it is and whether that may be."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(f"byte {place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+class FrameHeader(Struct, frozen=True, gc=False):
+    """What a frame says of itself. `frame_bytes` is its whole length, header and payload."""
+
+    payload_crc: int
+    payload_bytes: int
+    change_count: int
+    commit_count: int
+    first_offset: Offset
+    first_index: Index
+    append_time_us: int
+
+    @property
+    def frame_bytes(self) -> int:
+        """Return the length of the whole frame."""
+        return FRAME_HEADER_BYTES + self.payload_bytes
+
+    @property
+    def last_offset(self) -> Offset:
+        """Return the offset of its last change."""
+        return Offset(self.first_offset + self.change_count - 1)
+
+    @property
+    def last_index(self) -> Index:
+        """Return the index of its last commit."""
+        return Index(self.first_index + self.commit_count - 1)
+
+
+def pack_frame(
+    payload: bytes | memoryview,
+    *,
+    change_count: int,
+    commit_count: int,
+    first_offset: Offset,
+    first_index: Index,
+    append_time_us: int,
+) -> bytes:
+    """Return the header of the frame with this payload, whose length must be a multiple of 8."""
+    assert len(payload) % _ALIGNMENT == 0
+    rest = _LAYOUT.pack(
+        _MAGIC,
+        0,
+        zlib.crc32(payload),
+        len(payload),
+        change_count,
+        commit_count,
+        first_offset,
+        first_index,
+        append_time_us,
+    )[8:]
+    return _MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest
+
+
+def frame_header(data: bytes | memoryview, at: int, place: int) -> FrameHeader:
+    """Return the frame header that begins `at` in `data`. `place` is where that is in the file, for the error.
+
+    Raises:
+        BadFrameError: It is cut short, or not a frame header.
+    """
+    if len(data) - at < FRAME_HEADER_BYTES:
+        raise BadFrameError(place, "the frame's header is cut short")
+    magic, crc, payload_crc, size, changes, commits, offset, index, time_us = _LAYOUT.unpack_from(data, at)
+    if magic != _MAGIC:
+        raise BadFrameError(place, "no frame begins here")
+    if zlib.crc32(memoryview(data)[at + 8 : at + FRAME_HEADER_BYTES]) != crc:
+        raise BadFrameError(place, "the frame's header does not match its checksum")
+    return FrameHeader(payload_crc, size, changes, commits, offset, index, time_us)
+
+
+def walk(data: bytes | memoryview, place: int) -> Iterator[tuple[int, FrameHeader]]:
+    """Yield where in `data` each frame begins, and its header, to the end of `data`, which is at `place` in the file.
+
+    All checksums are checked, and that frames are dense in offset and index.
+
+    Raises:
+        BadFrameError: The next bytes are not the next frame. What was yielded before is good.
+    """
+    view = memoryview(data)
+    at = 0
+    previous: FrameHeader | None = None
+    while at < len(view):
+        header = frame_header(view, at, place + at)
+        payload = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
+        if len(payload) < header.payload_bytes:
+            raise BadFrameError(place + at, "the frame is cut short")
+        if zlib.crc32(payload) != header.payload_crc:
+            raise BadFrameError(place + at, "the frame's payload does not match its checksum")
+        _check_order(previous, header, place + at)
+        yield at, header
+        previous = header
+        at += header.frame_bytes
+
+
+def scan(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[tuple[int, FrameHeader]]:
+    """Yield place and header of each frame between two bytes of a file, without reading payloads that are large.
+
+    Raises:
+        BadFrameError: The next bytes are not the next frame's header, or it does not end where it should.
+    """
+    place = window_begin = begin
+    window = b""
+    previous: FrameHeader | None = None
+    while place < end:
+        if place + FRAME_HEADER_BYTES > window_begin + len(window):
+            window_begin, window = place, read_at(place, min(_SCAN_BYTES, end - place))
+        header = frame_header(window, place - window_begin, place)
+        _check_order(previous, header, place)
+        if place + header.frame_bytes > end:
+            raise BadFrameError(place, "the frame is cut short")
+        yield place, header
+        previous = header
+        place += header.frame_bytes
+
+
+def _check_order(previous: FrameHeader | None, header: FrameHeader, place: int) -> None:
+    if previous and (header.first_offset, header.first_index) != (previous.last_offset + 1, previous.last_index + 1):
+        raise BadFrameError(place, "the frame does not follow the one before it")
+
+
+def find_frame(data: bytes | memoryview, begin: int) -> int | None:
+    """Return where the first whole good frame at or behind `begin` begins in `data`; None where there is none.
+
+    Tells a torn tail, behind which there is nothing, from damage in the middle.
+    """
+    view = memoryview(data)
+    whole = bytes(view)
+    at = whole.find(_MAGIC, begin)
+    while at >= 0:
+        try:
+            header = frame_header(view, at, at)
+            payload = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
+            if len(payload) == header.payload_bytes and zlib.crc32(payload) == header.payload_crc:
+                return at
+        except BadFrameError:
+            pass
+        at = whole.find(_MAGIC, at + 1)
+    return None

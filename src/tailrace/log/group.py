@@ -1,0 +1,249 @@
+"""Group commit: many appends, one frame, one sync.
+
+Appends collect on the event loop and go to two worker threads. While one of them waits for the disk, the other takes
+what has come meanwhile and encodes it, if that is enough to be worth it, and then waits for its turn. So the disk is
+never idle while there is work, and whatever arrives during a sync shares the next one.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from tailrace.clock import Clock
+from tailrace.log.options import LogOptions
+from tailrace.log.writer import Stored, Writer, disk_error, encode_frame
+from tailrace.model.commit import Appended, Draft
+from tailrace.model.errors import AppendTooLargeError, LogClosedError, LogWriteError
+from tailrace.model.number import Index, Offset
+
+__all__ = ["APPEND_BYTES_MAX", "GroupCommit"]
+
+APPEND_BYTES_MAX = 1024 * 1024 * 1024
+"""Arrow counts the bytes of a column in 31 bits; one append is one frame."""
+
+_WORKERS = 2
+_OVERLAP_BYTES_MIN = 32 * 1024
+"""Less than this is not worth encoding while the disk is busy; it rather waits for company."""
+
+
+class _Request(Struct, gc=False, eq=False):
+    """One append on its way."""
+
+    drafts: Sequence[Draft]
+    changes: int
+    size_bytes: int
+    appended: asyncio.Future[Appended]
+
+
+class _Group(Struct, eq=False):
+    """The appends of one frame, and the numbers that it will have if all before it succeed."""
+
+    ticket: int
+    requests: list[_Request]
+    first_offset: Offset
+    first_index: Index
+    append_time_us: int
+
+
+class GroupCommit:
+    """Runs the writer in threads. All methods are called on one event loop; `publish` is called there too.
+
+    After a failure everything that was waiting fails as well: an append may build on the one before it, and a log that
+    held only the later one would have a hole.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        options: LogOptions,
+        clock: Clock,
+        *,
+        append_time_us: int,
+        publish: Callable[[Stored], None],
+    ) -> None:
+        self._writer = writer
+        self._options = options
+        self._clock = clock
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        # On the event loop.
+        self._arrived: list[_Request] = []
+        self._admission = asyncio.Lock()
+        self._room = asyncio.Event()
+        self._pending_bytes = 0
+        self._pending_changes = 0
+        self._failures = 0
+        self._closed = False
+        # Shared with the workers, under the condition.
+        self._condition = threading.Condition()
+        self._queue: deque[_Request] = deque()
+        self._queue_bytes = 0
+        self._ending = False
+        self._next_ticket = 0
+        self._turn = 0
+        self._doomed_below = 0
+        self._doom: Exception | None = None
+        self._planned = (writer.next_offset, writer.next_index)
+        self._append_time_us = append_time_us
+        self._workers = [
+            threading.Thread(target=self._work, name=f"tailrace-log-{number}", daemon=True)
+            for number in range(_WORKERS)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    async def append(self, drafts: Sequence[Draft], changes: int, size_bytes: int) -> Appended:
+        """Return the numbers of the drafts once they are on disk. Waits while too much is pending.
+
+        Raises:
+            LogFullError, LogWriteError: The disk refused; nothing of it counts.
+            AppendTooLargeError: It does not fit into one frame.
+            LogClosedError: The log was closed before it was taken.
+        """
+        if size_bytes > APPEND_BYTES_MAX:
+            raise AppendTooLargeError(size_bytes=size_bytes, size_bytes_max=APPEND_BYTES_MAX)
+        if self._closed or self._is_full() or self._admission.locked():
+            await self._admit()
+        appended: asyncio.Future[Appended] = self._loop.create_future()
+        self._pending_bytes += size_bytes
+        self._pending_changes += changes
+        self._arrived.append(_Request(drafts, changes, size_bytes, appended))
+        if len(self._arrived) == 1:
+            self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
+        return await appended
+
+    async def close(self) -> None:
+        """Finish what was taken, then end the workers."""
+        self._closed = True
+        self._room.set()
+        self._hand_over()
+        with self._condition:
+            self._ending = True
+            self._condition.notify_all()
+        for worker in self._workers:
+            await asyncio.to_thread(worker.join)
+
+    def _is_full(self) -> bool:
+        return (
+            self._pending_bytes >= self._options.pending_bytes_max
+            or self._pending_changes >= self._options.pending_changes_max
+        )
+
+    async def _admit(self) -> None:
+        """Wait for room, first come, first served."""
+        failures = self._failures
+        async with self._admission:
+            while self._is_full() and not self._closed:
+                self._room.clear()
+                await self._room.wait()
+            if self._closed:
+                raise LogClosedError("the log is closed")
+            if failures != self._failures:
+                raise LogWriteError("an append before this one failed")
+
+    def _hand_over(self) -> None:
+        if not self._arrived:
+            return
+        with self._condition:
+            self._queue.extend(self._arrived)
+            self._queue_bytes += sum(request.size_bytes for request in self._arrived)
+            self._condition.notify()
+        self._arrived.clear()
+
+    def _succeeded(self, group: _Group, stored: Stored) -> None:
+        self._publish(stored)
+        offset, index = group.first_offset, group.first_index
+        for request in group.requests:
+            appended = Appended(
+                index, offset, Index(index + len(request.drafts) - 1), Offset(offset + request.changes - 1)
+            )
+            offset, index = Offset(appended.last_offset + 1), Index(appended.last_index + 1)
+            if not request.appended.done():
+                request.appended.set_result(appended)
+        self._release(group.requests)
+
+    def _failed(self, requests: list[_Request], error: Exception) -> None:
+        self._failures += 1
+        requests = [*requests, *self._arrived]
+        self._arrived.clear()
+        for request in requests:
+            if not request.appended.done():
+                request.appended.set_exception(disk_error(error) if isinstance(error, OSError) else error)
+        self._release(requests)
+
+    def _release(self, requests: list[_Request]) -> None:
+        self._pending_bytes -= sum(request.size_bytes for request in requests)
+        self._pending_changes -= sum(request.changes for request in requests)
+        self._room.set()
+
+    # The rest runs in the workers.
+
+    def _work(self) -> None:
+        while (group := self._take()) is not None:
+            outcome: Stored | Exception
+            try:
+                drafts = [draft for request in group.requests for draft in request.drafts]
+                frame = encode_frame(drafts, group.first_offset, group.first_index, group.append_time_us)
+                outcome = self._await_turn(group) or self._writer.store(frame)
+            except Exception as error:  # the appenders get it, whatever it is
+                outcome = error
+            self._end_turn(group, outcome)
+
+    def _take(self) -> _Group | None:
+        """Return the next group, as soon as it is worth starting; None when all is done."""
+        with self._condition:
+            self._condition.wait_for(self._may_take)
+            if not self._queue:
+                self._condition.notify_all()
+                return None
+            requests = [self._queue.popleft()]
+            changes, size = requests[0].changes, requests[0].size_bytes
+            while self._queue:
+                changes += self._queue[0].changes
+                size += self._queue[0].size_bytes
+                if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
+                    break
+                requests.append(self._queue.popleft())
+            self._queue_bytes -= sum(request.size_bytes for request in requests)
+            offset, index = self._planned
+            self._append_time_us = max(self._append_time_us, self._clock.now_us())
+            group = _Group(self._next_ticket, requests, offset, index, self._append_time_us)
+            self._next_ticket += 1
+            self._planned = (
+                Offset(offset + sum(request.changes for request in requests)),
+                Index(index + sum(len(request.drafts) for request in requests)),
+            )
+            return group
+
+    def _may_take(self) -> bool:
+        if not self._queue:
+            return self._ending
+        in_flight = self._next_ticket - self._turn
+        return in_flight == 0 or (in_flight < _WORKERS and self._queue_bytes >= _OVERLAP_BYTES_MIN)
+
+    def _await_turn(self, group: _Group) -> Exception | None:
+        """Wait until all groups before this one are done; return the error if one of them failed."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._turn == group.ticket)
+            return self._doom if group.ticket < self._doomed_below else None
+
+    def _end_turn(self, group: _Group, outcome: Stored | Exception) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._turn == group.ticket)
+            requests = group.requests
+            if isinstance(outcome, Exception) and group.ticket >= self._doomed_below:
+                self._doom, self._doomed_below = outcome, self._next_ticket
+                requests = [*requests, *self._queue]
+                self._queue.clear()
+                self._queue_bytes = 0
+                self._planned = (self._writer.next_offset, self._writer.next_index)
+            self._turn += 1
+            self._condition.notify_all()
+            # Still under the condition, so that outcomes arrive in the order of the turns.
+            if isinstance(outcome, Exception):
+                self._loop.call_soon_threadsafe(self._failed, requests, outcome)
+            else:
+                self._loop.call_soon_threadsafe(self._succeeded, group, outcome)

@@ -1,0 +1,295 @@
+"""The log of one shard: appended by one process, read by everybody in it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+
+from tailrace.clock import Clock
+from tailrace.log.batch import measure, pieces
+from tailrace.log.cache import BlockCache
+from tailrace.log.files import Files
+from tailrace.log.group import GroupCommit
+from tailrace.log.options import LogOptions
+from tailrace.log.recover import Found, recover
+from tailrace.log.retain import age_horizon, byte_horizon
+from tailrace.log.retention import horizon_by_changes, removable
+from tailrace.log.ring import Ring
+from tailrace.log.schemas import Schemas
+from tailrace.log.segment import index_name
+from tailrace.log.segments import Segments, SegmentSummary
+from tailrace.log.waiters import Waiters
+from tailrace.log.writer import Stored, Writer, disk_error
+from tailrace.model.chunk import Chunk
+from tailrace.model.commit import Appended, Draft
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError, LogError
+from tailrace.model.number import Index, Offset, Position, SchemaId
+from tailrace.model.table import TableName, TableSchema
+
+__all__ = ["Log"]
+
+logger = logging.getLogger(__name__)
+
+
+class Log:
+    """Numbers commits, keeps them, hands them out. Open it with `Log.open`, holding the directory's lock.
+
+    All methods are called on one event loop, from as many tasks as there are. `head`, `horizon`, `last_index` and
+    `position` speak of what is on disk; nothing else is ever handed out.
+    """
+
+    def __init__(
+        self, files: Files, options: LogOptions, clock: Clock, schemas: Schemas, writer: Writer, found: Found
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._clock = clock
+        self._schemas = schemas
+        self._writer = writer
+        self._head = found.head
+        self._horizon = max(found.horizon, horizon_by_changes(found.head, options.retention_changes))
+        self._last_index = found.last_index
+        self._position = found.position
+        self._segments = Segments(files, schemas.known)
+        self._segments.replace(found.segments, found.sparse, found.end)
+        self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
+        self._cache = BlockCache(options.cache_bytes_max)
+        self._loading: dict[Offset, asyncio.Future[None]] = {}
+        self._waiters = Waiters()
+        self._schema_lock = asyncio.Lock()
+        self._retain_lock = asyncio.Lock()
+        self._retain_soon = asyncio.Event()
+        self._closed = False
+        self._group = GroupCommit(writer, options, clock, append_time_us=found.append_time_us, publish=self._publish)
+        self._housekeeping = asyncio.create_task(self._keep_house())
+
+    @classmethod
+    async def open(cls, files: Files, options: LogOptions, clock: Clock) -> "Log":
+        """Recover the log in these files, or begin one, and take it for writing.
+
+        Raises:
+            CorruptSegmentError: It is damaged before its end.
+            FormatVersionError: A newer version wrote it.
+            LogFullError, LogWriteError: The disk refused.
+        """
+        try:
+            schemas, found, writer = await asyncio.to_thread(_recover, files, options, clock)
+        except OSError as error:
+            raise disk_error(error) from error
+        log = cls(files, options, clock, schemas, writer, found)
+        await log.retain()
+        return log
+
+    @property
+    def head(self) -> Offset:
+        """Return the offset of the newest change; 0 when there is none."""
+        return self._head
+
+    @property
+    def horizon(self) -> Offset:
+        """Return the offset of the oldest change that can be read; `head` + 1 when there is none."""
+        return self._horizon
+
+    @property
+    def last_index(self) -> Index:
+        """Return the index of the newest commit; 0 when there is none."""
+        return self._last_index
+
+    @property
+    def position(self) -> Position | None:
+        """Return the position of the newest commit: where the source resumes."""
+        return self._position
+
+    async def append(self, drafts: Sequence[Draft]) -> Appended:
+        """Number the commits and return once they are on disk, all or none; appends that come together share a sync.
+
+        Waits while too much is pending. A caller with several appends in flight gets them in the order of the calls;
+        when one fails, those behind it fail too, and it should begin again with the first. A cancelled append may
+        still happen.
+
+        Raises:
+            LogFullError, LogWriteError: The disk refused; nothing of it counts. It works again when the disk does.
+            AppendTooLargeError: It does not fit into one frame.
+            LogClosedError: The log was closed.
+        """
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        changes, size_bytes = measure(drafts, len(self._schemas.known))
+        return await self._group.append(drafts, changes, size_bytes)
+
+    async def put_schema(self, schema: TableSchema) -> SchemaId:
+        """Keep a schema version, durable on return, and return its number; the same version gives the same number.
+
+        Raises:
+            LogFullError, LogWriteError: The disk refused; it was not kept.
+            LogClosedError: The log was closed.
+        """
+        async with self._schema_lock:
+            if self._closed:
+                raise LogClosedError("the log is closed")
+            try:
+                number = self._schemas.id_of(schema)
+                return number if number is not None else await asyncio.to_thread(self._schemas.put, schema)
+            except OSError as error:
+                raise disk_error(error) from error
+
+    def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
+        """Return the newest known version of a table's schema."""
+        return self._schemas.latest(table)
+
+    def schema(self, number: SchemaId) -> TableSchema:
+        """Return a schema version by its number, which must be one that the log gave out."""
+        return self._schemas.known[number]
+
+    def schemas(self) -> Mapping[SchemaId, TableSchema]:
+        """Return all schema versions by number: a live mapping that only grows."""
+        return self._schemas.known
+
+    async def read(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`; None when that is the head.
+
+        The chunk is shared by all readers and cut where the log finds it cheap: it may begin before the wanted change,
+        never behind it. Take what you want of it by offset. It is bounded: about 4096 changes and 2 MiB, or one change.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            CorruptSegmentError: The segment that holds it is damaged.
+            LogClosedError: The log was closed.
+        """
+        wanted = self._wanted(after)
+        if wanted is None:
+            return None
+        return self._ring.find(wanted) or self._cache.find(wanted) or await self._load(wanted)
+
+    async def wait(self, after: Offset, timeout_s: float) -> bool:
+        """Return True as soon as the head is beyond `after`, False after the timeout.
+
+        Raises:
+            LogClosedError: The log was closed.
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while self._head <= after:
+            if self._closed:
+                raise LogClosedError("the log is closed")
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or not await self._waiters.wait(left_s):
+                return self._head > after
+        return True
+
+    async def segments(self) -> list[SegmentSummary]:
+        """Return a line for each segment, oldest first."""
+        return await asyncio.to_thread(self._segments.summaries)
+
+    async def retain(self) -> None:
+        """Apply the rules of retention now and remove files that lie wholly below the horizon. Runs by itself, too.
+
+        Raises:
+            CorruptSegmentError: A segment in which the horizon belongs is damaged.
+        """
+        async with self._retain_lock:
+            self._retain_soon.clear()
+            found = await asyncio.to_thread(self._find_horizon, self._head)
+            self._horizon = max(self._horizon, found)  # appends may have moved it meanwhile
+            firsts = [segment.first_offset for segment in self._segments.entries]
+            count = removable(firsts, self._horizon, self._head)
+            removed = self._segments.entries[:count]
+            if count:
+                self._segments.drop(count)
+            await asyncio.to_thread(self._writer.move_horizon, self._horizon)
+            for segment in removed:
+                await asyncio.to_thread(self._files.remove, segment.name)
+                await asyncio.to_thread(self._files.remove, index_name(segment.first_index))
+                logger.info("segment removed", extra={"segment": segment.name, "horizon": self._horizon})
+
+    async def close(self) -> None:
+        """Finish the appends that were taken, wake everybody who waits, and close the files."""
+        if self._closed:
+            return
+        self._closed = True
+        self._retain_soon.set()
+        await self._housekeeping
+        await self._group.close()
+        self._waiters.close()
+        async with self._schema_lock, self._retain_lock:
+            try:
+                await asyncio.to_thread(self._writer.close)
+            except OSError as error:
+                logger.warning("unused space not given back", extra={"problem": str(error)})
+            self._schemas.close()
+
+    def _wanted(self, after: Offset) -> Offset | None:
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        if after > self._head:
+            raise BeyondHeadError(requested=after, head=self._head)
+        wanted = Offset(after + 1)
+        if wanted < self._horizon:
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon)
+        return wanted if wanted <= self._head else None
+
+    async def _load(self, wanted: Offset) -> Chunk:
+        """Read the block that holds a change, once for all who want it now."""
+        while (loading := self._loading.get(wanted)) is not None:
+            await asyncio.shield(loading)
+            if (chunk := self._cache.find(wanted)) is not None:
+                return chunk
+        self._loading[wanted] = done = asyncio.get_running_loop().create_future()
+        try:
+            chunks = await asyncio.to_thread(self._segments.load, wanted)
+            self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+        except FileNotFoundError:
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
+        finally:
+            del self._loading[wanted]
+            done.set_result(None)
+        chunk = self._cache.find(wanted)
+        assert chunk is not None
+        return chunk
+
+    def _publish(self, stored: Stored) -> None:
+        """Show a frame that is on disk to everybody."""
+        header = stored.frame.header
+        for batch in pieces(stored.frame.batch, header.payload_bytes):
+            share = header.payload_bytes * batch.num_rows // header.change_count
+            self._ring.add(Chunk(batch, self._schemas.known), share)
+        self._segments.advance(stored.segment, stored.sparse, stored.end)
+        self._head = header.last_offset
+        self._last_index = header.last_index
+        self._position = stored.frame.position
+        self._horizon = max(self._horizon, stored.horizon)
+        entries = self._segments.entries
+        begins = header.first_index == stored.segment.first_index
+        if len(entries) > 1 and (begins or entries[1].first_offset <= self._horizon):
+            self._retain_soon.set()
+        self._waiters.wake()
+
+    def _find_horizon(self, head: Offset) -> Offset:
+        """Return where the rules for bytes and age put the horizon."""
+        horizon = self._horizon
+        if self._options.retention_bytes is not None:
+            horizon = max(horizon, byte_horizon(self._segments, self._options.retention_bytes, head))
+        if self._options.retention_age_s is not None:
+            oldest_us = self._clock.now_us() - int(self._options.retention_age_s * 1_000_000)
+            horizon = max(horizon, age_horizon(self._segments, oldest_us, head))
+        return horizon
+
+    async def _keep_house(self) -> None:
+        """Retain from time to time, and soon after a new segment, until the log is closed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.retention_interval_s):
+                    await self._retain_soon.wait()
+            if self._closed:
+                return
+            try:
+                await self.retain()
+            except (LogError, OSError) as error:
+                logger.warning("retention failed", extra={"problem": str(error)})
+
+
+def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, Found, Writer]:
+    schemas = Schemas(files)
+    schemas.recover()
+    found = recover(files)
+    return schemas, found, Writer(files, options, clock, found)

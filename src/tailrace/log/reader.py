@@ -1,0 +1,141 @@
+"""The log of a shard, read by another process than the one that writes it."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import closing
+
+from tailrace.log.cache import BlockCache
+from tailrace.log.files import Files
+from tailrace.log.recover import examine, read_state
+from tailrace.log.schemas import Schemas
+from tailrace.log.segments import Segments, SegmentSummary, index_segment, list_segments
+from tailrace.log.sparse import SparseIndex
+from tailrace.log.state import State
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, CorruptSegmentError
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.table import TableSchema
+
+__all__ = ["LogReader"]
+
+_CACHE_BYTES_MAX = 16 * 1024 * 1024
+_TRIES_MAX = 10
+
+
+class LogReader:
+    """Reads a log beside its writer, or without one, and never changes a file.
+
+    It shows what was synced when it last looked: at the beginning, on `refresh`, and when `read` comes to the end. One
+    call at a time; all but `read` block while they look at the disk.
+
+    Raises:
+        CorruptSegmentError: The log is damaged.
+        FormatVersionError: A newer version wrote it.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._schemas = Schemas(files)
+        self._segments = Segments(files, self._schemas.known)
+        self._cache = BlockCache(_CACHE_BYTES_MAX)
+        self._sparse = SparseIndex()
+        self._head = Offset(0)
+        self._horizon = Offset(1)
+        self._last_index = Index(0)
+        self.refresh()
+
+    @property
+    def head(self) -> Offset:
+        """Return the offset of the newest change that was synced; 0 when there is none."""
+        return self._head
+
+    @property
+    def horizon(self) -> Offset:
+        """Return the offset of the oldest change that can be read; `head` + 1 when there is none."""
+        return self._horizon
+
+    @property
+    def last_index(self) -> Index:
+        """Return the index of the newest commit; 0 when there is none."""
+        return self._last_index
+
+    def schemas(self) -> Mapping[SchemaId, TableSchema]:
+        """Return all schema versions by number."""
+        return self._schemas.known
+
+    async def read(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`; None when that is the head. See `Log.read`.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        wanted = Offset(after + 1)
+        cached = self._cache.find(wanted)
+        if cached is not None and self._horizon <= wanted <= self._head:
+            return cached
+        return await asyncio.to_thread(self._read, wanted)
+
+    def refresh(self) -> None:
+        """Look how far the log is now: at its state or, where there is none, at the segments themselves.
+
+        Raises:
+            CorruptSegmentError: It is damaged.
+            FormatVersionError: A newer version wrote it.
+        """
+        for _ in range(_TRIES_MAX):
+            state = read_state(self._files)
+            try:
+                if state is None:
+                    self._take_examined()
+                else:
+                    self._take_state(state)
+                return
+            except FileNotFoundError:
+                continue  # retention removed a segment between listing and opening it
+        raise CorruptSegmentError("state", place=0, reason="segments disappear faster than they can be listed")
+
+    def segments(self) -> list[SegmentSummary]:
+        """Return a line for each segment, oldest first."""
+        return self._segments.summaries()
+
+    def _read(self, wanted: Offset) -> Chunk | None:
+        if wanted > self._head:
+            self.refresh()
+        if wanted > self._head + 1:
+            raise BeyondHeadError(requested=wanted - 1, head=self._head)
+        if wanted < self._horizon:
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon)
+        if wanted > self._head:
+            return None
+        try:
+            chunks = self._segments.load(wanted)
+        except FileNotFoundError:
+            self.refresh()
+            raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
+        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+        return self._cache.find(wanted)
+
+    def _take_state(self, state: State) -> None:
+        entries = self._segments.entries
+        if not entries or entries[-1].first_index != state.active_index or entries[0].first_offset < state.horizon:
+            entries = tuple(found for found in list_segments(self._files) if found.first_index <= state.active_index)
+            if state.active_index and (not entries or entries[-1].first_index != state.active_index):
+                raise CorruptSegmentError("state", place=0, reason=f"segment {state.active_index} is missing")
+            if not self._segments.entries or self._segments.entries[-1].first_index != state.active_index:
+                self._sparse = SparseIndex()
+        self._schemas.load()
+        if entries:
+            with closing(self._files.open(entries[-1].name)) as file:
+                index_segment(file, entries[-1], self._sparse, state.synced_bytes)
+            self._segments.replace(entries, self._sparse, state.synced_bytes)
+        self._head, self._last_index = state.head, state.last_index
+        self._horizon = max(state.horizon, entries[0].first_offset if entries else Offset(1))
+
+    def _take_examined(self) -> None:
+        found = examine(self._files)
+        self._schemas.load()
+        self._segments.replace(found.segments, found.sparse, found.end)
+        self._sparse = found.sparse
+        self._head, self._last_index, self._horizon = found.head, found.last_index, found.horizon

@@ -1,0 +1,148 @@
+"""Finding the end of a log: what is whole, what is torn, what is damaged. See "Open" in docs/log-format.md."""
+
+import logging
+from contextlib import closing
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.log.batch import last_position
+from tailrace.log.files import Files
+from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, walk
+from tailrace.log.segment import Segment, segment_name
+from tailrace.log.segments import Segments, decode, list_segments
+from tailrace.log.sparse import SparseIndex
+from tailrace.log.state import STATE_BYTES, STATE_NAME, State, unpack_state
+from tailrace.model.errors import CorruptSegmentError
+from tailrace.model.number import Index, Offset, Position
+
+__all__ = ["Found", "examine", "read_state", "recover"]
+
+logger = logging.getLogger(__name__)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A log as it is on disk. `end` is where the last whole frame of the newest segment ends; `sparse` is its index."""
+
+    segments: list[Segment]
+    sparse: SparseIndex
+    end: int
+    head: Offset
+    last_index: Index
+    horizon: Offset
+    position: Position | None
+    append_time_us: int
+
+
+def recover(files: Files) -> Found:
+    """Examine a log, cut its torn tail, and make sure that all of the rest is on disk. For the one writer.
+
+    Raises:
+        CorruptSegmentError: It is damaged before its end.
+        FormatVersionError: A newer version wrote it.
+        OSError: The disk refused.
+    """
+    for name in files.names():
+        if name.endswith(".tmp"):
+            files.remove(name)
+    found = examine(files)
+    if found.segments:
+        name = found.segments[-1].name
+        with closing(files.open(name, write=True)) as file:
+            if file.size() > found.end:
+                if any(file.read_at(found.end, file.size() - found.end)):
+                    logger.warning("torn tail cut", extra={"segment": name, "through_bytes": found.end})
+                file.truncate(found.end)
+            file.sync()
+        files.sync_names()
+    return found
+
+
+def examine(files: Files) -> Found:
+    """Return what is in a log, without changing anything. Reads the newest segment whole, of the others only headers.
+
+    Raises:
+        CorruptSegmentError: It is damaged before its end.
+        FormatVersionError: A newer version wrote it.
+    """
+    segments = list_segments(files)
+    state = read_state(files)
+    newest = segments[-1] if segments else None
+    if state and state.active_index > (newest.first_index if newest else 0):
+        raise CorruptSegmentError(segment_name(state.active_index), place=0, reason="the file is missing")
+    if newest is None:
+        return Found(
+            segments=[],
+            sparse=SparseIndex(),
+            end=0,
+            head=Offset(0),
+            last_index=Index(0),
+            horizon=Offset(1),
+            position=None,
+            append_time_us=0,
+        )
+    sparse, end, last, batch = _walk_newest(files, newest)
+    if state and state.active_index == newest.first_index and state.synced_bytes > end:
+        raise CorruptSegmentError(newest.name, place=end, reason="changes that were synced are gone or damaged")
+    if last is None and len(segments) > 1:
+        last, batch = _last_frame(files, segments)
+    head = last.last_offset if last else Offset(newest.first_offset - 1)
+    horizon = max(state.horizon if state else Offset(0), segments[0].first_offset)
+    return Found(
+        segments=segments,
+        sparse=sparse,
+        end=end,
+        head=head,
+        last_index=last.last_index if last else Index(newest.first_index - 1),
+        horizon=min(horizon, Offset(head + 1)),
+        position=last_position(batch) if batch else None,
+        append_time_us=last.append_time_us if last else 0,
+    )
+
+
+def read_state(files: Files) -> State | None:
+    """Return what the state file says; None when there is none, or a damaged one."""
+    try:
+        file = files.open(STATE_NAME)
+    except FileNotFoundError:
+        return None
+    with closing(file):
+        return unpack_state(file.read_at(0, STATE_BYTES + 1))
+
+
+def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, FrameHeader | None, pa.RecordBatch | None]:
+    """Return index and end of the whole frames, and the last of them with its batch."""
+    with closing(files.open(segment.name)) as file:
+        data = memoryview(file.read_at(0, file.size()))
+    sparse = SparseIndex()
+    end = begin = segment.header_bytes
+    last: FrameHeader | None = None
+    expected = (segment.first_offset, segment.first_index)
+    try:
+        for at, header in walk(data[segment.header_bytes :], segment.header_bytes):
+            begin = segment.header_bytes + at
+            if last is None and (header.first_offset, header.first_index) != expected:
+                raise CorruptSegmentError(segment.name, place=begin, reason="the first frame is another one")
+            sparse.add(header, begin)
+            end = begin + header.frame_bytes
+            last = header
+    except BadFrameError as error:
+        if find_frame(data, error.place + 1) is not None:
+            raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+    batch = decode(bytes(data[begin:end]), begin, segment)[-1] if last else None
+    return sparse, end, last, batch
+
+
+def _last_frame(files: Files, segments: list[Segment]) -> tuple[FrameHeader, pa.RecordBatch]:
+    """Return the last frame of the segment before the newest."""
+    sealed = Segments(files, {})
+    sealed.replace(segments, SparseIndex(), 0)
+    frames = sealed.frames(segments[-2], -1)
+    if not frames:
+        raise CorruptSegmentError(segments[-2].name, place=segments[-2].header_bytes, reason="it has no frames")
+    place, header = frames[-1]
+    if header.last_index + 1 != segments[-1].first_index:
+        raise CorruptSegmentError(segments[-2].name, place=place, reason="its last commits are missing")
+    with closing(files.open(segments[-2].name)) as file:
+        data = file.read_at(place, header.frame_bytes)
+    return header, decode(data, place, segments[-2])[0]

@@ -1,0 +1,301 @@
+"""The segments of a shard, read: find the block that holds a change, and turn blocks into chunks."""
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.log.batch import conform, join, pieces
+from tailrace.log.files import File, Files
+from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
+from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
+from tailrace.log.sparse import SparseIndex
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import CorruptSegmentError
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.table import TableSchema
+
+__all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "list_segments"]
+
+_INDEXES_KEPT_MAX = 64
+
+
+class SegmentSummary(Struct, frozen=True, kw_only=True):
+    """One segment for people. `last_offset` is `first_offset` - 1 while it has no frames."""
+
+    name: str
+    first_index: Index
+    first_offset: Offset
+    last_offset: Offset
+    size_bytes: int
+    sealed: bool
+    first_time_us: int
+    last_time_us: int
+
+
+class Block(Struct, frozen=True):
+    """Consecutive frames of a segment, from byte `begin` to `end`, the first of which begins with `first_offset`."""
+
+    segment: Segment
+    begin: int
+    end: int
+    first_offset: Offset
+
+
+class _View(Struct, frozen=True):
+    """A snapshot of the list, swapped at once."""
+
+    entries: tuple[Segment, ...]
+    active: SparseIndex
+    end: int
+
+
+class Segments:
+    """All segments, oldest first, the last one active. Any thread may read; one thread changes the list.
+
+    What is read is a snapshot: `end` is how much of the active segment is synced and may be shown. `schemas` is the
+    live mapping that chunks refer to.
+    """
+
+    def __init__(self, files: Files, schemas: Mapping[SchemaId, TableSchema]) -> None:
+        self._files = files
+        self._schemas = schemas
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[Index, SparseIndex] = OrderedDict()
+        self._view = _View((), SparseIndex(), 0)
+
+    @property
+    def entries(self) -> tuple[Segment, ...]:
+        """Return all segments, oldest first."""
+        return self._view.entries
+
+    def replace(self, entries: Sequence[Segment], active: SparseIndex, end: int) -> None:
+        """Take another list, whose last segment has this index and is synced up to byte `end`."""
+        self._view = _View(tuple(entries), active, end)
+
+    def advance(self, segment: Segment, active: SparseIndex, end: int) -> None:
+        """Note how far the active segment is synced; a segment that was not there before follows the last one."""
+        entries = self._view.entries
+        if entries and entries[-1].first_index == segment.first_index:
+            entries = entries[:-1]
+        self._view = _View((*entries, segment), active, end)
+
+    def drop(self, count: int) -> None:
+        """Forget the oldest segments. The active one stays."""
+        view = self._view
+        assert count < len(view.entries)
+        self._view = _View(view.entries[count:], view.active, view.end)
+
+    def find(self, offset: Offset) -> Block:
+        """Return the block that holds a change, which must be in the log.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        view = self._view
+        number = bisect_right(view.entries, offset, key=lambda segment: segment.first_offset) - 1
+        if number < 0:
+            raise FileNotFoundError(f"no segment holds change {offset}")
+        segment = view.entries[number]
+        sparse, end = self._index(segment, view)
+        block = sparse.block_of(offset)
+        if block < 0:
+            raise CorruptSegmentError(segment.name, place=segment.header_bytes, reason="it has no frames")
+        begin = sparse.place(block)
+        assert begin is not None
+        return Block(segment, begin, min(sparse.place(block + 1) or end, end), sparse.first_offset(block))
+
+    def read(self, block: Block) -> list[Chunk]:
+        """Return the chunks of a block.
+
+        Raises:
+            CorruptSegmentError: It is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        name = block.segment.name
+        with closing(self._files.open(name)) as file:
+            data = file.read_at(block.begin, max(0, block.end - block.begin))
+        if not data or len(data) != block.end - block.begin:
+            raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
+        batches = decode(data, block.begin, block.segment)
+        batch = join(batches)
+        first = batch.column(0)[0].as_py()
+        if first != block.first_offset:
+            raise CorruptSegmentError(
+                name, place=block.begin, reason=f"change {block.first_offset} is expected here, not {first}"
+            )
+        newest = pc.max(batch.column("schema")).as_py()
+        if newest > len(self._schemas):
+            raise CorruptSegmentError(
+                name, place=block.begin, reason=f"it refers to schema {newest}, which the log does not have"
+            )
+        return [Chunk(piece, self._schemas) for piece in pieces(batch, len(data))]
+
+    def load(self, offset: Offset) -> list[Chunk]:
+        """Return the chunks of the block that holds a change. A sparse index that misleads is thrown away and rebuilt.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        block = self.find(offset)
+        try:
+            chunks = self.read(block)
+        except CorruptSegmentError:
+            if not self._rebuild(block.segment):
+                raise
+            block = self.find(offset)
+            chunks = self.read(block)
+        if not chunks[0].first <= offset <= chunks[-1].last:
+            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
+        return chunks
+
+    def frames(self, segment: Segment, block: int) -> list[tuple[int, FrameHeader]]:
+        """Return place and header of each frame in a block, by its number; a negative number counts from the last.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        sparse, end = self._index(segment, self._view)
+        count = len(sparse)
+        if not count:
+            return []
+        number = block % count
+        begin, until = sparse.place(number), sparse.place(number + 1) or end
+        assert begin is not None
+        with closing(self._files.open(segment.name)) as file:
+            try:
+                return list(scan(file.read_at, begin, min(until, end)))
+            except BadFrameError as error:
+                raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+
+    def size(self, segment: Segment) -> int:
+        """Return the length of a segment in bytes; of the active one, what is synced."""
+        view = self._view
+        if segment is view.entries[-1]:
+            return view.end
+        with closing(self._files.open(segment.name)) as file:
+            return file.size()
+
+    def index(self, segment: Segment) -> tuple[SparseIndex, int]:
+        """Return a segment's sparse index and its length in bytes.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        return self._index(segment, self._view)
+
+    def summaries(self) -> list[SegmentSummary]:
+        """Return a line for each segment, oldest first."""
+        return [self._summary(segment) for segment in self.entries]
+
+    def _summary(self, segment: Segment) -> SegmentSummary:
+        last = [header for _, header in self.frames(segment, -1)[-1:]]
+        return SegmentSummary(
+            name=segment.name,
+            first_index=segment.first_index,
+            first_offset=segment.first_offset,
+            last_offset=last[0].last_offset if last else Offset(segment.first_offset - 1),
+            size_bytes=self.size(segment),
+            sealed=segment is not self.entries[-1],
+            first_time_us=segment.created_us,
+            last_time_us=last[0].append_time_us if last else segment.created_us,
+        )
+
+    def _index(self, segment: Segment, view: _View) -> tuple[SparseIndex, int]:
+        """Return a segment's index: the active one's, or from memory, from its file, or by walking the segment."""
+        if segment is view.entries[-1]:
+            return view.active, view.end
+        with closing(self._files.open(segment.name)) as file:
+            size = file.size()
+            with self._lock:
+                sparse = self._indexes.get(segment.first_index)
+            if sparse is None:
+                sparse = self._read_index(segment, size) or index_segment(file, segment, SparseIndex(), size)
+                self._keep(segment.first_index, sparse)
+            return sparse, size
+
+    def _read_index(self, segment: Segment, size: int) -> SparseIndex | None:
+        try:
+            file = self._files.open(index_name(segment.first_index))
+        except FileNotFoundError:
+            return None
+        with closing(file):
+            return SparseIndex.unpack(file.read_at(0, file.size()), segment.first_index, size)
+
+    def _rebuild(self, segment: Segment) -> bool:
+        """Walk a sealed segment and keep the index found; False when it is the active one, whose index is our own."""
+        if segment is self.entries[-1]:
+            return False
+        with closing(self._files.open(segment.name)) as file:
+            self._keep(segment.first_index, index_segment(file, segment, SparseIndex(), file.size()))
+        return True
+
+    def _keep(self, first_index: Index, sparse: SparseIndex) -> None:
+        with self._lock:
+            self._indexes[first_index] = sparse
+            self._indexes.move_to_end(first_index)
+            while len(self._indexes) > _INDEXES_KEPT_MAX:
+                self._indexes.popitem(last=False)
+
+
+def list_segments(files: Files) -> list[Segment]:
+    """Return the segments of a directory, oldest first, after checking that none is missing between two others.
+
+    Raises:
+        CorruptSegmentError: A header is damaged, or a segment is missing.
+        FormatVersionError: A newer version wrote one.
+    """
+    segments: list[Segment] = []
+    for name in files.names():
+        if segment_index(name) is None:
+            continue
+        with closing(files.open(name)) as file:
+            segment = read_segment_header(file, name)
+        if segments and segment.previous_index != segments[-1].first_index:
+            raise CorruptSegmentError(segment_name(segment.previous_index), place=0, reason="the file is missing")
+        segments.append(segment)
+    return segments
+
+
+def decode(data: bytes, place: int, segment: Segment) -> list[pa.RecordBatch]:
+    """Return the batches of all frames in `data`, which begins at `place` of the segment, all checksums checked.
+
+    Raises:
+        CorruptSegmentError: It holds anything but whole good frames.
+    """
+    buffer = pa.py_buffer(data)
+    batches = []
+    try:
+        for at, header in walk(data, place):
+            payload = buffer.slice(at + FRAME_HEADER_BYTES, header.payload_bytes)
+            batches.append(conform(pa.ipc.read_record_batch(payload, segment.schema)))
+    except BadFrameError as error:
+        raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+    except pa.ArrowException as error:
+        raise CorruptSegmentError(segment.name, place=place, reason="a frame is no Arrow record batch") from error
+    return batches
+
+
+def index_segment(file: File, segment: Segment, sparse: SparseIndex, end: int) -> SparseIndex:
+    """Add all frames up to byte `end` to an index, from where it ends, reading little but headers.
+
+    Raises:
+        CorruptSegmentError: Something else than whole frames is in the way.
+    """
+    begin = sparse.place(len(sparse) - 1) if len(sparse) else segment.header_bytes
+    assert begin is not None
+    try:
+        for place, header in scan(file.read_at, begin, end):
+            sparse.add(header, place)
+    except BadFrameError as error:
+        raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+    return sparse

@@ -1,0 +1,153 @@
+"""Checking a whole log: every checksum, every number, every border. Reads everything, changes nothing."""
+
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.log.batch import conform
+from tailrace.log.files import Files
+from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, find_frame, walk
+from tailrace.log.recover import read_state
+from tailrace.log.schemas import Schemas
+from tailrace.log.segment import Segment
+from tailrace.log.segments import list_segments
+from tailrace.model.errors import LogError
+from tailrace.model.number import Index, Offset
+from tailrace.model.op import Op
+
+__all__ = ["Problem", "Verified", "verify"]
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is wrong, and where."""
+
+    segment: str
+    place: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.segment}, byte {self.place}: {self.reason}"
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """What `verify` found. The log is good when there are no problems; a torn tail is none, the next open cuts it."""
+
+    problems: tuple[Problem, ...]
+    segments: int
+    frames: int
+    commits: int
+    changes: int
+    size_bytes: int
+    head: Offset
+    torn_bytes: int
+
+
+def verify(files: Files) -> Verified:
+    """Walk all frames of a log and return what was found.
+
+    Checks checksums, that offsets and indexes are dense over all segments, that commits are whole and carry their
+    position, and that schemas are known. Blocking. May run beside the writer: then it looks at what is synced.
+    """
+    return _Check(files).run()
+
+
+class _Check:
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._problems: list[Problem] = []
+        self._segments: list[Segment] = []
+        self._schema_count = 0
+        self._frames = self._commits = self._changes = self._bytes = self._torn = 0
+        self._next: tuple[int, int] | None = None
+
+    def run(self) -> Verified:
+        state = read_state(self._files)
+        try:
+            self._segments = list_segments(self._files)
+            schemas = Schemas(self._files)
+            schemas.load()
+            self._schema_count = len(schemas.known)
+        except LogError as error:
+            self._problems.append(
+                Problem(getattr(error, "segment", ""), getattr(error, "place", 0), getattr(error, "reason", str(error)))
+            )
+        for segment in self._segments:
+            end = state.synced_bytes if state and state.active_index == segment.first_index else None
+            self._segment(segment, end, newest=segment is self._segments[-1])
+        return Verified(
+            problems=tuple(self._problems),
+            segments=len(self._segments),
+            frames=self._frames,
+            commits=self._commits,
+            changes=self._changes,
+            size_bytes=self._bytes,
+            head=Offset(self._next[0] - 1 if self._next else 0),
+            torn_bytes=self._torn,
+        )
+
+    def _segment(self, segment: Segment, end: int | None, *, newest: bool) -> None:
+        with closing(self._files.open(segment.name)) as file:
+            data = file.read_at(0, file.size() if end is None else end)
+        first = (segment.first_offset, segment.first_index)
+        if self._next is not None and self._next != first:
+            self._problem(segment, segment.header_bytes, "it does not begin where the segment before it ends")
+        self._next = first
+        good = segment.header_bytes
+        try:
+            for at, header in walk(memoryview(data)[segment.header_bytes :], segment.header_bytes):
+                place = segment.header_bytes + at
+                for reason in self._frame(segment, header, data, place):
+                    self._problem(segment, place, reason)
+                good = place + header.frame_bytes
+        except BadFrameError as error:
+            if newest and end is None and find_frame(data, error.place + 1) is None:
+                self._torn = len(data) - good if any(data[good:]) else 0
+            else:
+                self._problem(segment, error.place, error.reason)
+        if end is not None and good < end and not self._problems:
+            self._problem(segment, good, "changes that were synced are gone")
+        self._bytes += good
+
+    def _frame(self, segment: Segment, header: FrameHeader, data: bytes, place: int) -> Iterator[str]:
+        if (header.first_offset, header.first_index) != self._next:
+            yield "the frame does not follow the one before it"
+        self._next = (header.last_offset + 1, header.last_index + 1)
+        self._frames += 1
+        self._commits += header.commit_count
+        self._changes += header.change_count
+        payload = pa.py_buffer(data).slice(place + FRAME_HEADER_BYTES, header.payload_bytes)
+        try:
+            batch = conform(pa.ipc.read_record_batch(payload, segment.schema))
+            batch.validate(full=True)
+        except pa.ArrowException:
+            yield "the frame is no Arrow record batch"
+            return
+        yield from _check_batch(batch, header, self._schema_count)
+
+    def _problem(self, segment: Segment, place: int, reason: str) -> None:
+        self._problems.append(Problem(segment.name, place, reason))
+
+
+def _check_batch(batch: pa.RecordBatch, header: FrameHeader, schema_count: int) -> Iterator[str]:
+    rows = batch.num_rows
+    if rows != header.change_count or not rows:
+        yield f"the frame holds {rows} changes and says {header.change_count}"
+        return
+    numbers = pa.array(array("q", range(header.first_offset, header.first_offset + rows)), pa.int64())
+    if not batch.column("offset").equals(numbers):
+        yield "offsets are not dense"
+    borders = pc.is_valid(batch.column("position"))
+    indexes = batch.column("index")
+    steps = pc.subtract(indexes.slice(1), indexes.slice(0, rows - 1))
+    whole = (Index(indexes[0].as_py()), Index(indexes[-1].as_py())) == (header.first_index, header.last_index)
+    if not whole or not steps.equals(borders.slice(0, rows - 1).cast(pa.int64())) or not borders[-1].as_py():
+        yield "commits are not whole, or lack their position"
+    if not pc.all(pc.is_in(batch.column("op"), pa.array(list(Op), pa.int8()))).as_py():
+        yield "an op is unknown"
+    lowest_highest = pc.min_max(batch.column("schema")).as_py()
+    if lowest_highest["min"] < 1 or lowest_highest["max"] > schema_count:
+        yield f"schema {lowest_highest['max']} is not known"

@@ -1,0 +1,272 @@
+"""The one writer of a shard, blocking: encode a frame, write it, sync it. Failures leave the log as it was before."""
+
+import contextlib
+import errno
+import logging
+import threading
+from collections.abc import Sequence
+from enum import Enum
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.clock import Clock
+from tailrace.log.batch import encode_drafts
+from tailrace.log.files import File, Files
+from tailrace.log.frame import FrameHeader, frame_header, pack_frame
+from tailrace.log.options import LogOptions
+from tailrace.log.recover import Found
+from tailrace.log.retention import horizon_by_changes
+from tailrace.log.segment import Segment, index_name, pack_segment_header, read_segment_header, segment_name
+from tailrace.log.sparse import SparseIndex
+from tailrace.log.state import STATE_BYTES, STATE_NAME, State, pack_state
+from tailrace.model.chunk import ENVELOPE
+from tailrace.model.commit import Draft
+from tailrace.model.errors import LogError, LogFullError, LogWriteError
+from tailrace.model.number import Index, Offset, Position
+
+__all__ = ["Frame", "Stored", "Writer", "disk_error", "encode_frame"]
+
+logger = logging.getLogger(__name__)
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Frame(Struct, frozen=True):
+    """A frame in memory: its batch, for readers, and its bytes, for the disk."""
+
+    header: FrameHeader
+    batch: pa.RecordBatch
+    parts: Sequence[bytes | memoryview]
+    position: Position
+
+
+class Stored(Struct, frozen=True):
+    """A frame that is on disk: the segment it is in, that segment's index and synced length, and the horizon now."""
+
+    frame: Frame
+    segment: Segment
+    sparse: SparseIndex
+    end: int
+    horizon: Offset
+
+
+class _Health(Enum):
+    """What must be done before the next frame. After a failed sync, the segment is not written again."""
+
+    GOOD = "go on"
+    WRITE_FAILED = "cut the segment"
+    SYNC_FAILED = "cut the segment, then begin another"
+
+
+class Writer:
+    """Appends frames to the active segment and begins new ones.
+
+    `store` is called by one thread at a time, `move_horizon` by any. Numbers are those of the next commit and change.
+    """
+
+    def __init__(self, files: Files, options: LogOptions, clock: Clock, found: Found) -> None:
+        self._files = files
+        self._options = options
+        self._clock = clock
+        self._segment = found.segments[-1] if found.segments else None
+        self._sparse = found.sparse
+        self._end = self._length = found.end
+        self._file: File | None = files.open(self._segment.name, write=True) if self._segment else None
+        self._zeros = bytes(options.zero_ahead_bytes)
+        self._health = _Health.GOOD
+        self.next_offset = Offset(found.head + 1)
+        self.next_index = Index(found.last_index + 1)
+        self._horizon = found.horizon
+        self._state_lock = threading.Lock()
+        self._state_file = _open_state(files)
+        self._write_state()
+
+    def store(self, frame: Frame) -> Stored:
+        """Write a frame and sync it; on return it is on disk and in `state`.
+
+        Raises:
+            OSError: The disk refused, and nothing of the frame counts.
+        """
+        header = frame.header
+        assert (header.first_offset, header.first_index) == (self.next_offset, self.next_index)
+        self._heal()
+        if self._segment is None or self._file is None or self._is_full(self._segment, header):
+            self._begin_segment(header)
+        assert self._segment is not None
+        assert self._file is not None
+        try:
+            self._write(self._file, frame)
+        except OSError:
+            with contextlib.suppress(OSError):  # then the next frame tries again, before it is written
+                self._heal()
+            raise
+        self._sparse.add(header, self._end)
+        self._end += header.frame_bytes
+        self.next_offset = Offset(header.last_offset + 1)
+        self.next_index = Index(header.last_index + 1)
+        with self._state_lock:
+            self._horizon = max(self._horizon, horizon_by_changes(header.last_offset, self._options.retention_changes))
+            horizon = self._horizon
+        self._write_state()
+        return Stored(frame, self._segment, self._sparse, self._end, horizon)
+
+    def move_horizon(self, horizon: Offset) -> None:
+        """Move the horizon, never back, and write it down."""
+        with self._state_lock:
+            self._horizon = max(self._horizon, horizon)
+        self._write_state()
+
+    def close(self) -> None:
+        """Give unused space back and close the files. What was stored is on disk already.
+
+        Raises:
+            OSError: The disk refused; the log is whole nevertheless.
+        """
+        try:
+            if self._file is not None and self._length > self._end:
+                self._file.truncate(self._end)
+                self._file.sync()
+        finally:
+            if self._file is not None:
+                self._file.close()
+            self._state_file.close()
+
+    def _write(self, file: File, frame: Frame) -> None:
+        """Write and sync one frame behind the last."""
+        self._health = _Health.WRITE_FAILED
+        end = self._end + frame.header.frame_bytes
+        file.write_at(self._end, frame.parts)
+        if end > self._length:
+            self._length = end
+            if frame.header.frame_bytes <= len(self._zeros) // 2:
+                self._write_zeros(file)
+        self._health = _Health.SYNC_FAILED
+        file.sync()
+        self._health = _Health.GOOD
+
+    def _write_zeros(self, file: File) -> None:
+        """Write zeros for the next frames to overwrite. No room for them does not mean that the disk is full."""
+        try:
+            file.write_at(self._length, [self._zeros])
+            self._length += len(self._zeros)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._length = file.size()
+
+    def _heal(self) -> None:
+        """Undo what a failure left behind."""
+        if self._health is _Health.GOOD or self._file is None:
+            return
+        broken = self._health
+        self._health = _Health.SYNC_FAILED
+        self._file.truncate(self._end)
+        self._file.sync()
+        self._length = self._end
+        self._health = _Health.GOOD
+        if broken is _Health.SYNC_FAILED:
+            self._seal()
+
+    def _is_full(self, segment: Segment, header: FrameHeader) -> bool:
+        if self._end == segment.header_bytes:
+            return False
+        age_us = header.append_time_us - segment.created_us
+        return self._end >= self._options.segment_bytes_max or age_us >= self._options.segment_age_max_s * 1_000_000
+
+    def _seal(self) -> None:
+        """End the active segment at its last frame. Its index is advisory: a failure to write that is only noted."""
+        segment, file = self._segment, self._file
+        assert segment is not None
+        assert file is not None
+        if self._length > self._end:
+            file.truncate(self._end)
+            file.sync()
+            self._length = self._end
+        file.close()
+        self._file = None
+        try:
+            index = self._files.create(index_name(segment.first_index))
+            index.write_at(0, [self._sparse.pack(segment.first_index, self._end)])
+            index.close()
+        except OSError as error:
+            logger.warning("sparse index not written", extra={"segment": segment.name, "problem": str(error)})
+        logger.info("segment sealed", extra={"segment": segment.name, "size_bytes": self._end})
+
+    def _begin_segment(self, header: FrameHeader) -> None:
+        """Make the segment that begins with this frame; it gets its name when its header is on disk."""
+        if self._file is not None:
+            self._seal()
+        name = segment_name(header.first_index)
+        previous = self._segment.first_index if self._segment else Index(0)
+        if self._segment and previous == header.first_index:  # the one before got no frame and is made anew
+            previous = self._segment.previous_index
+        encoded = pack_segment_header(
+            first_offset=header.first_offset,
+            first_index=header.first_index,
+            previous_index=previous,
+            created_us=header.append_time_us,
+            schema=ENVELOPE,
+        )
+        file = self._files.create(f"{name}.tmp")
+        try:
+            file.write_at(0, [encoded])
+            file.sync()
+            self._files.rename(f"{name}.tmp", name)
+            self._files.sync_names()
+            self._segment = read_segment_header(file, name)
+        except (OSError, LogError):
+            file.close()
+            raise
+        self._file = file
+        self._sparse = SparseIndex()
+        self._end = self._length = self._segment.header_bytes
+
+    def _write_state(self) -> None:
+        """Tell other processes how far the log is. They wait when this fails; the log itself does not need it."""
+        with self._state_lock:
+            state = State(
+                head=Offset(self.next_offset - 1),
+                last_index=Index(self.next_index - 1),
+                horizon=self._horizon,
+                active_index=self._segment.first_index if self._segment else Index(0),
+                synced_bytes=self._end,
+                time_us=self._clock.now_us(),
+            )
+            try:
+                self._state_file.write_at(0, [pack_state(state)])
+            except OSError as error:
+                logger.warning("state not written", extra={"problem": str(error)})
+
+
+def encode_frame(drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int) -> Frame:
+    """Return the frame of whole commits with these numbers."""
+    batch = encode_drafts(drafts, first_offset, first_index)
+    payload = memoryview(batch.serialize())
+    head = pack_frame(
+        payload,
+        change_count=batch.num_rows,
+        commit_count=len(drafts),
+        first_offset=first_offset,
+        first_index=first_index,
+        append_time_us=append_time_us,
+    )
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), drafts[-1].position)
+
+
+def disk_error(error: OSError) -> LogFullError | LogWriteError:
+    """Return the error of the log that a disk's error stands for."""
+    kind = LogFullError if error.errno in _FULL else LogWriteError
+    translated = kind(str(error))
+    translated.__cause__ = error
+    return translated
+
+
+def _open_state(files: Files) -> File:
+    """Open the state file. One of another length is not ours to keep: it is emptied."""
+    if STATE_NAME not in files.names():
+        return files.create(STATE_NAME)
+    file = files.open(STATE_NAME, write=True)
+    if file.size() != STATE_BYTES:
+        file.truncate(0)
+    return file

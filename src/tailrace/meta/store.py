@@ -1,0 +1,228 @@
+"""The metadata database as the rest of Tailrace sees it."""
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, insert, inspect, make_url, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from tailrace.clock import Clock
+from tailrace.meta.table import MIGRATIONS, migration, server, shard, subscription
+from tailrace.model.errors import ConfigError, MetadataError
+from tailrace.model.number import Offset
+from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, Target
+
+__all__ = ["MetaStore", "SubscriptionDraft"]
+
+_T = TypeVar("_T")
+
+
+class SubscriptionDraft(Struct, frozen=True):
+    """A subscription that has no number yet."""
+
+    source: str
+    target: Target
+    filter: FilterOptions
+    include: Include
+    format: Format
+    cursor: Offset
+
+
+class MetaStore:
+    """Keeps subscriptions in one SQL database. What a method wrote is durable when it returns.
+
+    All statements run on one thread of the store's own, in the order of the calls; callers may be many tasks of one
+    event loop. Cursors that are advanced while that thread is busy share the next transaction.
+    """
+
+    def __init__(self, engine: Engine, thread: ThreadPoolExecutor, clock: Clock) -> None:
+        self._engine = engine
+        self._thread = thread
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._advances: dict[SubscriptionId, Offset] = {}
+        self._flush: Future[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock) -> "MetaStore":
+        """Connect to the database at an SQLAlchemy URL and bring its tables to the newest version.
+
+        Raises:
+            ConfigError: The URL is malformed or its driver is not installed.
+            MetadataError: The database refused, or was written by a newer Tailrace.
+        """
+        engine = _engine(url)
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tailrace-meta")
+        store = cls(engine, thread, clock)
+        try:
+            await store._run(lambda connection: _migrate(connection, clock))
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        """Return all subscriptions in order of their numbers."""
+        statement = select(subscription).order_by(subscription.c.id)
+        return await self._run(lambda connection: [_from_row(row) for row in connection.execute(statement).mappings()])
+
+    async def add(self, draft: SubscriptionDraft) -> Subscription:
+        """Keep a new subscription under the next number, which was never given before."""
+        created_time_us = self._clock.now_us()
+        statement = insert(subscription).values(
+            source=draft.source,
+            target=msgspec.json.encode(draft.target).decode(),
+            filter=msgspec.json.encode(draft.filter).decode(),
+            include_before=draft.include.before,
+            include_after=draft.include.after,
+            format=str(draft.format),
+            cursor=draft.cursor,
+            created_time_us=created_time_us,
+        )
+
+        def run(connection: Connection) -> Subscription:
+            key = connection.execute(statement).inserted_primary_key
+            assert key is not None
+            return Subscription(
+                id=SubscriptionId(key[0]),
+                source=draft.source,
+                target=draft.target,
+                filter=draft.filter,
+                include=draft.include,
+                format=draft.format,
+                cursor=draft.cursor,
+                created_time_us=created_time_us,
+            )
+
+        return await self._run(run)
+
+    async def advance(self, subscription_id: SubscriptionId, cursor: Offset) -> None:
+        """Move a cursor forward; one that is already further stays. An unknown number does nothing."""
+        with self._lock:
+            self._advances[subscription_id] = max(cursor, self._advances.get(subscription_id, cursor))
+            if self._flush is None:
+                self._flush = self._thread.submit(self._write_advances)
+            flush = self._flush
+        # Shared by all callers of this round: one that is cancelled must not take it from the others.
+        await asyncio.shield(asyncio.wrap_future(flush))
+
+    async def remove(self, subscription_id: SubscriptionId) -> None:
+        """Forget a subscription; its number stays used."""
+        statement = delete(subscription).where(subscription.c.id == subscription_id)
+        await self._run(lambda connection: connection.execute(statement))
+
+    async def server_id(self) -> str:
+        """Return the name of whoever keeps this metadata: made up once, the same for ever."""
+
+        def run(connection: Connection) -> str:
+            found: str | None = connection.execute(select(server.c.id)).scalar()
+            if found is None:
+                found = str(uuid.uuid4())
+                connection.execute(insert(server).values(id=found))
+            return found
+
+        return await self._run(run)
+
+    async def shards(self, sources: Sequence[str]) -> Mapping[str, int]:
+        """Return the shard of each source. New sources get the next numbers, in this order; no number is used twice."""
+
+        def run(connection: Connection) -> Mapping[str, int]:
+            known = {row.source: row.id for row in connection.execute(select(shard))}
+            for source in sources:
+                if source not in known:
+                    known[source] = max(known.values(), default=-1) + 1
+                    connection.execute(insert(shard).values(source=source, id=known[source]))
+            return {source: known[source] for source in sources}
+
+        return await self._run(run)
+
+    async def close(self) -> None:
+        """Finish what was begun and disconnect. Safe to repeat."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        self._thread.shutdown(wait=True)
+
+    def _write_advances(self) -> None:
+        with self._lock:
+            advances, self._advances, self._flush = self._advances, {}, None
+
+        def run(connection: Connection) -> None:
+            for subscription_id, cursor in advances.items():
+                connection.execute(
+                    update(subscription)
+                    .where(subscription.c.id == subscription_id, subscription.c.cursor < cursor)
+                    .values(cursor=cursor)
+                )
+
+        self._transact(run)
+
+    async def _run(self, statements: Callable[[Connection], _T]) -> _T:
+        future = self._thread.submit(self._transact, statements)
+        return await asyncio.shield(asyncio.wrap_future(future))
+
+    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
+        try:
+            with self._engine.begin() as connection:
+                return statements(connection)
+        except SQLAlchemyError as error:
+            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        engine = create_engine(parsed)
+    except (SQLAlchemyError, ImportError) as error:
+        raise ConfigError(f"the metadata database URL is not usable: {type(error).__name__}") from error
+    if engine.dialect.name == "sqlite":
+        _harden_sqlite(engine, parsed)
+    return engine
+
+
+def _harden_sqlite(engine: Engine, url: URL) -> None:
+    """Have every connection sync each commit to disk before it counts."""
+
+    def configure(connection: Any, _record: object) -> None:
+        if url.database not in {None, "", ":memory:"}:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    event.listen(engine, "connect", configure)
+
+
+def _migrate(connection: Connection, clock: Clock) -> None:
+    version = 0
+    if inspect(connection).has_table(migration.name):
+        version = max(connection.execute(select(migration.c.version)).scalars(), default=0)
+    if version > len(MIGRATIONS):
+        raise MetadataError(
+            f"the metadata database has version {version}, this Tailrace knows up to {len(MIGRATIONS)}: upgrade it"
+        )
+    for number, migrate in enumerate(MIGRATIONS[version:], start=version + 1):
+        migrate(connection)
+        connection.execute(insert(migration).values(version=number, applied_time_us=clock.now_us()))
+
+
+def _from_row(row: Mapping[Any, Any]) -> Subscription:
+    try:
+        return Subscription(
+            id=SubscriptionId(row["id"]),
+            source=row["source"],
+            target=msgspec.json.decode(row["target"], type=Target),
+            filter=msgspec.json.decode(row["filter"], type=FilterOptions),
+            include=Include(before=row["include_before"], after=row["include_after"]),
+            format=Format(row["format"]),
+            cursor=Offset(row["cursor"]),
+            created_time_us=row["created_time_us"],
+        )
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error

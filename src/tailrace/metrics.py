@@ -1,0 +1,56 @@
+"""What Tailrace measures about itself. One object, made by the composition root and handed to whoever counts.
+
+The names are part of the interface: each has its heading in docs/reference/metrics.md.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["LATENCY_BUCKETS_S", "Metrics"]
+
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+"""Upper bounds of the latency histograms; the last is the longest wait of a poll."""
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.log_head = Gauge(
+            "tailrace_log_head_offset", "Offset of the newest durable change.", ["source"], registry=self.registry
+        )
+        self.log_horizon = Gauge(
+            "tailrace_log_horizon_offset", "Offset of the oldest change kept.", ["source"], registry=self.registry
+        )
+        self.subscriptions = Gauge("tailrace_subscriptions", "Subscriptions that exist.", registry=self.registry)
+        self.lag_max = Gauge(
+            "tailrace_subscription_lag_changes_max",
+            "Largest number of changes that any subscription has not acknowledged.",
+            registry=self.registry,
+        )
+        self.feeds_open = Gauge("tailrace_feeds_open", "Feeds being served now.", ["wire"], registry=self.registry)
+        self.encoded_changes = Counter(
+            "tailrace_encoded_changes_total", "Changes encoded into events.", registry=self.registry
+        )
+        self.delivered_changes = Counter(
+            "tailrace_delivered_changes_total", "Events handed to subscribers.", ["wire"], registry=self.registry
+        )
+        self.delivered_bytes = Counter(
+            "tailrace_delivered_bytes_total", "Bytes of events handed to subscribers.", ["wire"], registry=self.registry
+        )
+        self.resnapshots = Counter(
+            "tailrace_resnapshots_total",
+            "Feeds and polls that found their place behind the horizon.",
+            ["wire"],
+            registry=self.registry,
+        )
+        self.rpc_calls = Counter(
+            "tailrace_rpc_calls_total", "RPC calls by method and outcome.", ["method", "code"], registry=self.registry
+        )
+        self.rpc_latency = Histogram(
+            "tailrace_rpc_seconds",
+            "Time from a call's arrival to its answer, waiting included.",
+            ["method"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )

@@ -1,0 +1,61 @@
+"""Subscriptions: what a durable reader asked for and how far it has acknowledged."""
+
+from enum import StrEnum
+from typing import NewType
+
+from msgspec import Struct
+
+from tailrace.model.number import Offset
+from tailrace.model.op import Op
+from tailrace.model.table import TableName
+
+__all__ = ["FilterOptions", "Format", "Include", "Subscription", "SubscriptionId", "TableTarget", "Target"]
+
+SubscriptionId = NewType("SubscriptionId", int)
+"""Number of a subscription: from 1, counted by the metadata database, never reused."""
+
+
+class Format(StrEnum):
+    """How keys and row images are written for a subscriber."""
+
+    OBJECTS_JSON = "objects_json"
+    """Each value as a typed literal."""
+
+    PLAIN_JSON = "plain_json"
+    """Each value as ordinary JSON."""
+
+
+class Include(Struct, frozen=True):
+    """Which row images a subscriber gets."""
+
+    before: bool = False
+    after: bool = False
+
+
+class TableTarget(Struct, frozen=True, tag="table"):
+    """The subscription is for the changes of these tables, all of one source."""
+
+    tables: tuple[TableName, ...]
+
+
+Target = TableTarget
+"""What a subscription is for. A tagged union: each kind of target is one more member."""
+
+
+class FilterOptions(Struct, frozen=True):
+    """Which changes of the target are wanted. Conditions are ANDed."""
+
+    ops: tuple[Op, ...]
+
+
+class Subscription(Struct, frozen=True):
+    """One durable reader. `cursor` is the last acknowledged offset."""
+
+    id: SubscriptionId
+    source: str
+    target: Target
+    filter: FilterOptions
+    include: Include
+    format: Format
+    cursor: Offset
+    created_time_us: int

@@ -1,0 +1,235 @@
+"""Setting capture up in a database, looking at it, and removing it without a trace."""
+# ruff: noqa: S608 (identifiers are quoted, values are bound)
+
+import contextlib
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from tailrace.model.errors import InvalidRequestError, NotFoundError, SourceStateError
+from tailrace.source.sqlite.catalog import read_catalog
+from tailrace.source.sqlite.change_table import (
+    CAPTURE,
+    CHANGE,
+    FORMAT,
+    PREFIX,
+    READER,
+    TABLE,
+    Code,
+    create_statements,
+    quote,
+)
+from tailrace.source.sqlite.connection import connect, rows, translated, writing
+from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.reconcile import drop_triggers, reconcile, width_of
+from tailrace.source.sqlite.registry import (
+    Capture,
+    add_reader,
+    load_versions,
+    note,
+    read_capture,
+    read_readers,
+    window,
+)
+
+__all__ = [
+    "ReaderStatus",
+    "Status",
+    "ensure_capture",
+    "exec_ddl",
+    "remove",
+    "remove_from",
+    "remove_reader",
+    "set_up",
+    "status",
+]
+
+
+_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+class ReaderStatus(Struct, frozen=True):
+    """One reader: how many changes wait for it, and whether it still counts."""
+
+    name: str
+    waiting: int
+    ephemeral: bool
+    alive: bool
+
+
+class Status(Struct, frozen=True):
+    """What capture is doing in a database. Without capture, all is empty."""
+
+    capture: str | None
+    tables: tuple[str, ...] = ()
+    waiting: int = 0
+    size_bytes: int = 0
+    readers: tuple[ReaderStatus, ...] = ()
+
+
+def set_up(path: Path, options: SqliteOptions | None = None) -> None:
+    """Set capture up: from now on every write of any process is recorded. Repeating it fits capture to the schema.
+
+    Raises:
+        SourceStateError: The database does not let us.
+        SourceUnavailableError: It is locked.
+    """
+    with _session(path, options) as connection, writing(connection):
+        ensure_capture(connection, None)
+
+
+def remove(path: Path, options: SqliteOptions | None = None) -> bool:
+    """Remove capture with everything that it added, also changes that nobody has read. Return whether there was any."""
+    with _session(path, options) as connection, writing(connection):
+        found = read_capture(connection) is not None
+        remove_from(connection)
+        return found
+
+
+def status(path: Path, options: SqliteOptions | None = None) -> Status:
+    """Return what capture is doing; changes nothing."""
+    with _session(path, options) as connection:
+        connection.execute("BEGIN")
+        capture = read_capture(connection)
+        if capture is None:
+            return Status(None)
+        first, last = window(connection)
+        readers = tuple(
+            ReaderStatus(row.name, last - row.confirmed, row.pid is not None, row.alive)
+            for row in read_readers(connection)
+        )
+        tables = tuple(sorted(version.name for version in load_versions(connection, live=True).values()))
+        size = connection.execute("SELECT pgsize FROM dbstat WHERE aggregate = 1 AND name = ?", (CHANGE,)).get
+        waiting = max((reader.waiting for reader in readers if reader.alive), default=last - first)
+        return Status(capture.capture, tables, waiting, int(size), readers)
+
+
+def remove_reader(path: Path, name: str, options: SqliteOptions | None = None) -> None:
+    """Forget a reader that will not come back, so that it no longer keeps changes in the database.
+
+    Raises:
+        NotFoundError: There is no such reader.
+    """
+    with _session(path, options) as connection, writing(connection):
+        known = read_readers(connection) if read_capture(connection) is not None else []
+        if name not in {row.name for row in known}:
+            raise NotFoundError(f"reader {name!r} not found")
+        connection.execute(f"DELETE FROM {READER} WHERE name = ?", (name,))
+
+
+def exec_ddl(path: Path, sql: str, options: SqliteOptions | None = None) -> None:
+    """Run schema changes that our triggers would forbid, such as ALTER TABLE DROP COLUMN, and fit capture to them.
+
+    All in one transaction: nobody can write while the triggers are away.
+
+    Raises:
+        InvalidRequestError: A statement is not CREATE, ALTER or DROP, or SQLite refuses it.
+    """
+    with _session(path, options) as connection:
+        statements = _ddl_statements(sql)
+        with writing(connection):
+            capture = read_capture(connection)
+            if capture is None:
+                raise SourceStateError("capture is not set up in this database; run the statement as usual")
+            held: set[int] = set()
+            for statement in statements:
+                held |= _run_ddl(connection, statement)
+                live = load_versions(connection, live=True)
+                held = {version for version in held if _exists(connection, live[version].name)}
+            reconcile(connection, capture, held=frozenset(held))
+
+
+def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Capture:
+    """Make or fit capture in the caller's write transaction, and enter the reader. Return the capture."""
+    capture = read_capture(connection)
+    if capture is None:
+        width = width_of(read_catalog(connection))
+        for statement in create_statements(width):
+            connection.execute(statement)
+        owner = reader.name if reader is not None and reader.ephemeral else None
+        capture = Capture(secrets.token_hex(4), FORMAT, width, 0, owner)
+        connection.execute(
+            f"INSERT INTO {CAPTURE} VALUES(?, ?, ?, ?, ?)",
+            (capture.capture, capture.format, capture.width, capture.schema_version, capture.owner),
+        )
+        note(connection, 0, Code.NOTE)
+        reconcile(connection, capture, first=True)
+    elif capture.format != FORMAT:
+        raise SourceStateError(
+            f"capture was set up in format {capture.format}, this version speaks {FORMAT}; remove it, set it up again"
+        )
+    elif capture.schema_version != int(connection.pragma("schema_version")):
+        reconcile(connection, capture)
+    if reader is not None:
+        add_reader(connection, reader)
+        if not reader.ephemeral:
+            connection.execute(f"UPDATE {CAPTURE} SET owner = NULL")
+    current = read_capture(connection)
+    assert current is not None
+    return current
+
+
+def remove_from(connection: apsw.Connection) -> None:
+    """Remove everything that capture added, in the caller's write transaction."""
+    for kind, name in rows(connection, "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'index')"):
+        if name.startswith(PREFIX):
+            connection.execute(f"DROP {kind} {quote(name)}")
+    for table in (CHANGE, TABLE, READER, CAPTURE):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+@contextlib.contextmanager
+def _session(path: Path, options: SqliteOptions | None) -> Iterator[apsw.Connection]:
+    """Give a connection for one command."""
+    options = options or SqliteOptions()
+    connection = connect(path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
+    try:
+        with translated(path):
+            yield connection
+    finally:
+        connection.close()
+
+
+def _ddl_statements(sql: str) -> list[str]:
+    """Return the statements of a text, each of which changes the schema."""
+    statements = [""]
+    for piece in re.split("(;)", sql):
+        statements[-1] += piece
+        if piece == ";" and apsw.complete(statements[-1]):
+            statements.append("")
+    found = [statement.strip() for statement in statements if _COMMENTS.sub(" ", statement).strip(" \t\r\n;")]
+    for statement in found:
+        words = _COMMENTS.sub(" ", statement).split()
+        if words[0].upper() not in ("CREATE", "ALTER", "DROP"):
+            raise InvalidRequestError(f"only CREATE, ALTER and DROP can be run here, not {words[0].upper()}")
+    return found
+
+
+def _run_ddl(connection: apsw.Connection, statement: str) -> set[int]:
+    """Run a statement, without our triggers if they are in its way. Return the versions that lost theirs."""
+    try:
+        connection.execute("SAVEPOINT ddl")
+        connection.execute(statement)
+    except apsw.SQLError as error:
+        connection.execute("ROLLBACK TO ddl")
+        if PREFIX not in str(error):
+            raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
+    else:
+        return set()
+    versions = set(load_versions(connection, live=True))
+    catalog = read_catalog(connection)
+    for version in versions:
+        drop_triggers(connection, catalog, version)
+    try:
+        connection.execute(statement)
+    except apsw.SQLError as error:
+        raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
+    return versions
+
+
+def _exists(connection: apsw.Connection, table: str) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (table,)).get)

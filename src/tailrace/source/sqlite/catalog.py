@@ -1,0 +1,198 @@
+"""What a database says about its tables, in our words. `read_catalog` reads, the rest is pure."""
+
+from collections.abc import Sequence
+
+import apsw
+from msgspec import Struct
+
+from tailrace.model.errors import SourceStateError
+from tailrace.model.table import Column, Kind
+from tailrace.source.sqlite.change_table import PREFIX, quote
+from tailrace.source.sqlite.connection import rows
+from tailrace.source.sqlite.index_text import parse_index
+
+__all__ = ["Catalog", "CatalogColumn", "CatalogTable", "Term", "Trigger", "Unique", "kind_of", "read_catalog"]
+
+ROWID_NAMES = ("rowid", "_rowid_", "oid")
+
+
+class CatalogColumn(Struct, frozen=True):
+    """One column. `default` is SQL text; `key_rank` counts the columns of the primary key from 1, 0 outside it."""
+
+    name: str
+    declared: str
+    not_null: bool
+    default: str | None
+    key_rank: int
+    generated: bool
+
+
+class Term(Struct, frozen=True):
+    """One term of a unique index: a column's name, or the text of an expression."""
+
+    text: str
+    collation: str
+    column: bool
+
+
+class Unique(Struct, frozen=True):
+    """Rows may not agree in all terms. A partial index counts rows of which `where` holds."""
+
+    terms: tuple[Term, ...]
+    where: str | None = None
+
+
+class CatalogTable(Struct, frozen=True):
+    """One table that can be captured.
+
+    `alias` is the column that stands for the row number (INTEGER PRIMARY KEY). `rowid` is a name by which the row
+    number can be had in SQL, None where there is none. `indexed` tells whether it has an index of its own.
+    """
+
+    name: str
+    ddl: str
+    columns: tuple[CatalogColumn, ...]
+    alias: str | None
+    rowid: str | None
+    uniques: tuple[Unique, ...]
+    indexed: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return the columns of the primary key in key order."""
+        ranked = sorted((column for column in self.columns if column.key_rank), key=lambda column: column.key_rank)
+        return tuple(column.name for column in ranked)
+
+    @property
+    def model_columns(self) -> tuple[Column, ...]:
+        """Return the columns as the log knows them."""
+        return tuple(
+            Column(
+                column.name,
+                kind_of(column.declared),
+                column.declared,
+                nullable=not column.not_null and column.name != self.alias,
+                generated=column.generated,
+            )
+            for column in self.columns
+        )
+
+
+class Trigger(Struct, frozen=True):
+    """One trigger. `age` grows with each trigger made: SQLite fires the newest first."""
+
+    name: str
+    table: str
+    age: int
+    sql: str
+
+
+class Catalog(Struct, frozen=True):
+    """The tables that can be captured and all triggers and our indexes of a database at one schema version."""
+
+    schema_version: int
+    tables: dict[str, CatalogTable]
+    triggers: tuple[Trigger, ...]
+    keepers: dict[str, str]
+    """Our own indexes: table by index name."""
+
+    def user_triggers(self, table: str) -> list[Trigger]:
+        """Return the triggers on a table that are not ours."""
+        return [trigger for trigger in self.triggers if trigger.table == table and not trigger.name.startswith(PREFIX)]
+
+    def own_triggers(self, version: int) -> list[Trigger]:
+        """Return our triggers of one table version."""
+        return [trigger for trigger in self.triggers if trigger.name.startswith(f"{PREFIX}{version}_")]
+
+
+_AFFINITIES = (
+    (("INT",), Kind.I64),
+    (("CHAR", "CLOB", "TEXT"), Kind.STR),
+    (("BLOB",), Kind.BYTES),
+    (("REAL", "FLOA", "DOUB"), Kind.F64),
+)
+"""SQLite's own rules for the affinity of a declared type, in order. What matches none may hold anything."""
+
+
+def kind_of(declared: str) -> Kind:
+    """Return the kind of a column by SQLite's affinity rules."""
+    upper = declared.upper()
+    return next((kind for words, kind in _AFFINITIES if any(word in upper for word in words)), Kind.ANY)
+
+
+def read_catalog(connection: apsw.Connection) -> Catalog:
+    """Return the catalog as of the connection's transaction."""
+    schema_version = int(connection.pragma("schema_version"))
+    listed = rows(connection, "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main'")
+    virtual = [name for name, type_, _ in listed if type_ == "virtual"]
+    texts = dict(rows(connection, "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table'"))
+    tables = {
+        name: _read_table(connection, name, texts[name], without_rowid=bool(without_rowid))
+        for name, type_, without_rowid in listed
+        if type_ == "table" and name in texts and not _skipped(name, virtual)
+    }
+    triggers = rows(
+        connection, "SELECT name, tbl_name, rowid, sql FROM main.sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
+    )
+    indexes = rows(connection, "SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'index'")
+    keepers = {name: table for name, table in indexes if name.startswith(PREFIX)}
+    return Catalog(schema_version, tables, tuple(Trigger(*row) for row in triggers), keepers)
+
+
+def _skipped(name: str, virtual: Sequence[str]) -> bool:
+    """Return whether a table is SQLite's, ours, or keeps the data of a virtual table."""
+    lower = name.lower()
+    if lower.startswith(("sqlite_", PREFIX)):
+        return True
+    return any(lower.startswith(f"{owner.lower()}_") for owner in virtual)
+
+
+def _read_table(connection: apsw.Connection, name: str, ddl: str, *, without_rowid: bool) -> CatalogTable:
+    info = rows(
+        connection,
+        """SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, 'main') ORDER BY cid""",
+        (name,),
+    )
+    columns = tuple(
+        CatalogColumn(column, declared or "", bool(not_null), default, rank, hidden in (2, 3))
+        for column, declared, not_null, default, rank, hidden in info
+    )
+    indexes = rows(
+        connection, """SELECT name, "unique", origin FROM pragma_index_list(?, 'main') ORDER BY seq DESC""", (name,)
+    )
+    alias = None if without_rowid or any(origin == "pk" for _, _, origin in indexes) else _alias(columns)
+    rowid = None if without_rowid else _rowid_name(columns, alias)
+    if rowid is None and not any(column.key_rank for column in columns):
+        raise SourceStateError(
+            f"table {name!r} has no primary key and hides its row number behind columns named "
+            f"{', '.join(ROWID_NAMES)}; rename one of them or add a primary key"
+        )
+    uniques = tuple(_read_unique(connection, index) for index, unique, _ in indexes if unique)
+    indexed = any(not index.startswith(PREFIX) for index, _, _ in indexes)
+    return CatalogTable(name, ddl, columns, alias, rowid, uniques, indexed)
+
+
+def _alias(columns: Sequence[CatalogColumn]) -> str | None:
+    keys = [column for column in columns if column.key_rank]
+    return keys[0].name if len(keys) == 1 and keys[0].declared.upper() == "INTEGER" else None
+
+
+def _rowid_name(columns: Sequence[CatalogColumn], alias: str | None) -> str | None:
+    if alias is not None:
+        return quote(alias)
+    taken = {column.name.lower() for column in columns}
+    return next((name for name in ROWID_NAMES if name not in taken), None)
+
+
+def _read_unique(connection: apsw.Connection, index: str) -> Unique:
+    texts = rows(connection, "SELECT sql FROM main.sqlite_schema WHERE type = 'index' AND name = ?", (index,))
+    text = parse_index(texts[0][0]) if texts and texts[0][0] else None
+    listed = rows(connection, "SELECT seqno, name, coll FROM pragma_index_xinfo(?, 'main') WHERE key", (index,))
+    terms = []
+    for rank, column, collation in listed:
+        if column is not None:
+            terms.append(Term(column, collation, column=True))
+        else:
+            assert text is not None  # only CREATE INDEX makes expressions
+            terms.append(Term(text.terms[rank], collation, column=False))
+    return Unique(tuple(terms), text.where if text else None)

@@ -1,0 +1,206 @@
+"""Rows of the change table to commits. Pure.
+
+The decoder is fed rows in order of their number, as they are read, and keeps what it needs between two feedings: the
+commit that is being filled, candidates that wait for their row, and the parts of a row that was too wide for one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec import json as msgspec_json
+
+from tailrace.model.commit import Draft
+from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
+from tailrace.source.sqlite.chain import repair
+from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Code, format_position, quote
+from tailrace.source.sqlite.replaced import Candidates
+from tailrace.source.sqlite.row_encoder import RowEncoder
+from tailrace.source.sqlite.table_version import TableVersion
+
+__all__ = ["Decoder", "time_us"]
+
+_FIRST_CELL = 3
+_EPOCH_DAYS = 2440587.5
+_DAY_US = 86_400_000_000
+_ROWS = {
+    Code.INSERT: 1,
+    Code.UPDATE: 2,
+    Code.DELETE: 1,
+    Code.INSERT_CANDIDATE: 2,
+    Code.UPDATE_CANDIDATE: 2,
+    Code.SCHEMA: 0,
+}
+"""How many table rows the cells of a code hold. A schema note has one cell of its own."""
+
+Row = Sequence[Any]
+
+
+class _Table(Struct):
+    encoder: RowEncoder
+    schema: SchemaId
+    version: TableVersion
+    cells: int
+
+
+class Decoder:
+    """Turns the rows of one change table into drafts."""
+
+    def __init__(self, capture: str, *, changes_max: int, bytes_max: int) -> None:
+        self._capture = capture
+        self._changes_max = changes_max
+        self._bytes_max = bytes_max
+        self._tables: dict[int, _Table] = {}
+        self._chained: frozenset[SchemaId] = frozenset()
+        self._candidates = Candidates()
+        self._parts: list[Any] = []
+        self._parts_code = Code.NOTE
+        self._bytes = 0
+        self.bytes_total = 0
+        self._draft = self._new_draft()
+        self._handlers: dict[int, Callable[[_Table, Row], None]] = {
+            Code.INSERT: self._insert,
+            Code.UPDATE: self._update,
+            Code.DELETE: self._delete,
+            Code.INSERT_CANDIDATE: self._insert_candidate,
+            Code.UPDATE_CANDIDATE: self._update_candidate,
+            Code.SCHEMA: self._schema,
+        }
+
+    def know(self, version: TableVersion, schema: SchemaId) -> None:
+        """Learn a table version before its rows come."""
+        self._tables[version.version] = _Table(RowEncoder(version), schema, version, version.cells)
+
+    def unknown(self, rows: Sequence[Row]) -> set[int]:
+        """Return the table versions that rows refer to and that were not learned yet."""
+        return {row[1] >> CODE_BITS for row in rows}.difference(self._tables, (0,))
+
+    def chain(self, versions: frozenset[int]) -> None:
+        """Say which table versions have triggers of the user's."""
+        self._chained = frozenset(table.schema for number, table in self._tables.items() if number in versions)
+
+    def feed(self, rows: Sequence[Row], borders: Sequence[int]) -> list[Draft]:
+        """Take more rows; return the commits that are complete.
+
+        `borders` are numbers of rows that end a transaction, rising, none of them fed before; what follows the last
+        of them is kept. A commit that reaches the bound is cut where it is.
+        """
+        drafts: list[Draft] = []
+        ends = iter(borders)
+        end = next(ends, None)
+        for row in rows:
+            number, header, time = row[0], row[1], row[2]
+            code = header & 7
+            if code:
+                self._take(Code(code), self._tables[header >> CODE_BITS], row)
+            if number == end:
+                self._close(drafts, number, time)
+                end = next(ends, None)
+            elif self._is_full(code):
+                self._close(drafts, number, time)
+        return drafts
+
+    def _is_full(self, code: int) -> bool:
+        """Return whether the commit must be cut here; never between a candidate and its row, or inside a row."""
+        if len(self._draft.ops) < self._changes_max and self._bytes < self._bytes_max:
+            return False
+        return not self._parts and code not in (Code.INSERT_CANDIDATE, Code.UPDATE_CANDIDATE)
+
+    def _take(self, code: Code, table: _Table, row: Row) -> None:
+        if code is not Code.MORE:
+            needed = table.cells * _ROWS[code] or 1
+            if needed <= CELLS_MAX:
+                self._handlers[code](table, row[_FIRST_CELL : _FIRST_CELL + needed])
+                return
+            self._parts_code = code
+        needed = table.cells * _ROWS[self._parts_code]
+        self._parts += row[_FIRST_CELL : _FIRST_CELL + min(CELLS_MAX, needed - len(self._parts))]
+        if len(self._parts) == needed:
+            cells, self._parts = self._parts, []
+            self._handlers[self._parts_code](table, cells)
+
+    def _insert(self, table: _Table, new: Row) -> None:
+        key = table.encoder.key(new)
+        after = table.encoder.image(new)
+        before = self._remove_replaced(table, Code.INSERT_CANDIDATE, new, key) if self._candidates else None
+        self._add(Op.INSERT if before is None else Op.UPDATE, table.schema, key, before, after)
+
+    def _update(self, table: _Table, cells: Row) -> None:
+        old, new = cells[: table.cells], cells[table.cells :]
+        encoder = table.encoder
+        old_key, new_key = encoder.key(old), encoder.key(new)
+        before, after = encoder.image(old), encoder.image(new)
+        replaced = None
+        if self._candidates:
+            replaced = self._remove_replaced(table, Code.UPDATE_CANDIDATE, new, new_key)
+            self._candidates.updated(table.version, old_key, old, new_key, new)
+        if old_key == new_key:
+            self._add(Op.UPDATE, table.schema, new_key, before, after)
+        else:
+            self._add(Op.DELETE, table.schema, old_key, before, None)
+            self._add(Op.INSERT if replaced is None else Op.UPDATE, table.schema, new_key, replaced, after)
+
+    def _delete(self, table: _Table, old: Row) -> None:
+        key = table.encoder.key(old)
+        if self._candidates:
+            self._candidates.deleted(table.version, key)
+        self._add(Op.DELETE, table.schema, key, table.encoder.image(old), None)
+
+    def _insert_candidate(self, table: _Table, cells: Row) -> None:
+        self._note_candidate(table, Code.INSERT_CANDIDATE, cells)
+
+    def _update_candidate(self, table: _Table, cells: Row) -> None:
+        self._note_candidate(table, Code.UPDATE_CANDIDATE, cells)
+
+    def _note_candidate(self, table: _Table, code: Code, cells: Row) -> None:
+        old, new = cells[: table.cells], cells[table.cells :]
+        self._candidates.note(table.version, table.encoder.key(old), code, old, new)
+
+    def _schema(self, table: _Table, cells: Row) -> None:
+        version = table.version
+        ddl = version.ddl if cells[0] else f"DROP TABLE {quote(version.name)}"
+        self._add(Op.SCHEMA, table.schema, b"[]", None, msgspec_json.encode({"ddl": ddl}))
+
+    def _remove_replaced(self, table: _Table, code: Code, new: Row, key: bytes) -> bytes | None:
+        """Add the deletion of each row that was replaced; return the image of the one that had the same key."""
+        before = None
+        for replaced_key, old in self._candidates.replaced(table.version, code, new):
+            image = table.encoder.image(old)
+            if replaced_key == key:
+                before = image
+            else:
+                self._add(Op.DELETE, table.schema, replaced_key, image, None)
+        return before
+
+    def _add(self, op: Op, schema: SchemaId, key: bytes, before: bytes | None, after: bytes | None) -> None:
+        draft = self._draft
+        draft.ops.append(op)
+        draft.schemas.append(schema)
+        draft.keys.append(key)
+        draft.befores.append(before)
+        draft.afters.append(after)
+        size = len(before or b"") + len(after or b"")
+        self._bytes += size
+        self.bytes_total += size
+
+    def _close(self, drafts: list[Draft], number: int, time: float) -> None:
+        draft = self._draft
+        self._candidates.clear()
+        if not draft.ops:
+            return
+        draft.position = format_position(self._capture, number)
+        draft.commit_time_us = time_us(time)
+        if self._chained and not self._chained.isdisjoint(draft.schemas):
+            repair(draft, self._chained)
+        drafts.append(draft)
+        self._draft = self._new_draft()
+        self._bytes = 0
+
+    def _new_draft(self) -> Draft:
+        return Draft(format_position(self._capture, 0), 0)
+
+
+def time_us(julian_days: float) -> int:
+    """Return microseconds since the Unix epoch, exact to the millisecond that SQLite keeps."""
+    return round((julian_days - _EPOCH_DAYS) * _DAY_US / 1000) * 1000

@@ -1,0 +1,59 @@
+"""Settings of the SQLite source, and who reads."""
+
+from msgspec import Struct
+
+__all__ = ["Reader", "SqliteOptions"]
+
+
+class Reader(Struct, frozen=True):
+    """Who reads the changes: each reader confirms for itself, and the slowest one keeps the changes in the database.
+
+    `name` is the id of the log that is written. An ephemeral reader belongs to this process: it is forgotten when the
+    source is closed or its process is gone, and when it was the one that set capture up, capture goes with it.
+    """
+
+    name: str
+    ephemeral: bool = False
+
+
+class SqliteOptions(Struct, frozen=True):
+    """How the SQLite source behaves. Each field has a default that suits one busy database on one machine."""
+
+    create: bool = False
+    """Make the database file when it does not exist."""
+
+    busy_timeout_ms: int = 5000
+    """How long to wait for a locked database when capture is set up or follows a schema change."""
+
+    read_changes_max: int = 2048
+    """Most rows fetched from the change table at once; keeps read locks short."""
+
+    read_bytes: int = 4 << 20
+    """Bytes of row images to aim at when rows are fetched; large rows are fetched fewer at a time."""
+
+    group_changes_max: int = 16384
+    """Most changes handed over in one group of commits, whole commits only."""
+
+    commit_changes_max: int = 100_000
+    """Most changes in one commit. A larger transaction, or a larger backlog whose borders are unknown, is cut."""
+
+    commit_bytes_max: int = 64 << 20
+    """Most bytes of row images in one commit; cut like `commit_changes_max`."""
+
+    poll_interval_s: float = 0.25
+    """How often to look without having been woken."""
+
+    settle_s: float = 0.25
+    """How long to look again at short intervals after the files were touched: the bytes arrive before the commit."""
+
+    trim_interval_s: float = 1.0
+    """How long confirmed changes may stay in the database."""
+
+    trim_backlog: int = 20_000
+    """So many confirmed changes are removed at once, without waiting for the interval."""
+
+    trim_changes_max: int = 2000
+    """Most changes removed in one transaction; keeps write locks short."""
+
+    trim_busy_timeout_ms: int = 50
+    """How long removal waits for a locked database before it puts itself off."""

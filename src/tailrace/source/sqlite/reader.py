@@ -1,0 +1,196 @@
+"""Reads the change table: what is new, where transactions end, and the rows. Blocking; used by one thread at a time."""
+# ruff: noqa: S608 (the statements are put together from our own constants)
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from tailrace.clock import Clock
+from tailrace.model.errors import SourceStateError
+from tailrace.model.number import Position
+from tailrace.source.sqlite.border import BorderFinder
+from tailrace.source.sqlite.capture_setup import ensure_capture
+from tailrace.source.sqlite.change_table import CHANGE, READER, cell_names, parse_position
+from tailrace.source.sqlite.connection import connect, rows, translated, writing
+from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.registry import Capture, load_versions, read_capture, user_trigger_versions, window
+from tailrace.source.sqlite.table_version import TableVersion
+
+__all__ = ["ChangeReader", "Seen"]
+
+_PATH_ROWS_MAX = 200_000
+"""Most rows of the change table for which its pages are looked up to find the borders of transactions."""
+
+_PATH_INTERVAL_S = 0.5
+"""How long to do without borders after the write-ahead log could not be followed."""
+
+
+class Seen(Struct, frozen=True):
+    """What one look found: the newest row, and the borders found since the last look. The newest row is one, too."""
+
+    newest: int
+    borders: list[int]
+
+
+class ChangeReader:
+    """A connection that reads changes, and follows the schema."""
+
+    def __init__(self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock) -> None:
+        self._path = path.resolve()
+        self._reader = reader
+        self._options = options
+        self._clock = clock
+        self._connection: apsw.Connection | None = None
+        self._finder = BorderFinder(self._path)
+        self._data_version = -1
+        self._schema_version = -1
+        self._path_time_s = 0.0
+        self.capture: Capture | None = None
+        self.fits = 0
+        """Grows each time capture was fitted to the schema."""
+
+    def open(self) -> None:
+        """Connect, set capture up or fit it to the schema, and enter the reader.
+
+        Raises:
+            SourceStateError: The database does not let us.
+            SourceUnavailableError: It is locked or cannot be opened.
+        """
+        self.close()
+        options = self._options
+        self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
+        with translated(self._path):
+            self._fit()
+            self._newest(self._connection)  # from here on, borders are known
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._finder.close()
+        self._data_version = -1
+
+    def start(self, after: Position | None) -> int:
+        """Return the number of the row after which to read.
+
+        Raises:
+            SourceStateError: The position is lost; the message tells why.
+        """
+        connection = self._open()
+        assert self.capture is not None
+        with translated(self._path), writing(connection):
+            first, last = window(connection)
+            if after is None:
+                found = rows(connection, f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,))
+                return int(found[0][0])
+            number = parse_position(after, self.capture.capture)
+            if number < first - 1:
+                raise SourceStateError(
+                    f"the changes after {after!r} are no longer in the database, the oldest is {first}: they were "
+                    "removed while this log was not entered as a reader; begin a new log"
+                )
+            if number > last:
+                raise SourceStateError(
+                    f"the log ends at {after!r}, the database at {last}: it was restored from an older copy; "
+                    "begin a new log"
+                )
+            connection.execute(
+                f"UPDATE {READER} SET confirmed = min(confirmed, ?) WHERE name = ?", (number, self._reader.name)
+            )
+            return number
+
+    def look(self) -> Seen | None:
+        """Return what is new since the last look, None when nobody has written. Follows schema changes first."""
+        connection = self._open()
+        with translated(self._path):
+            data_version = int(connection.pragma("data_version"))
+            if data_version == self._data_version:
+                return None
+            newest = self._newest(connection)
+            while newest is None:
+                self._fit()
+                newest = self._newest(connection)
+            self._data_version = data_version
+            return Seen(newest, self._finder.borders(newest))
+
+    def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return at most `limit` rows after one number and through another, oldest first."""
+        connection = self._open()
+        where = f"FROM {CHANGE} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        with translated(self._path):
+            try:
+                return rows(connection, f"SELECT * {where}", (after, through, limit))
+            except UnicodeDecodeError:
+                return self._read_bytes(connection, where, (after, through, limit))
+
+    def versions(self) -> tuple[dict[int, TableVersion], set[int], frozenset[int]]:
+        """Return all table versions, the numbers of the live ones, and of those whose tables have user triggers."""
+        connection = self._open()
+        with translated(self._path):
+            live = set(load_versions(connection, live=True))
+            return load_versions(connection, live=False), live, user_trigger_versions(connection)
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise SourceStateError("the source is closed; open it first")
+        return self._connection
+
+    def _fit(self) -> None:
+        connection = self._open()
+        with writing(connection):
+            self.capture = ensure_capture(connection, self._reader)
+        self._schema_version = self.capture.schema_version
+        self.fits += 1
+
+    def _newest(self, connection: apsw.Connection) -> int | None:
+        """Return the newest row; None when capture does not fit the schema, which then must be mended first."""
+        connection.execute("BEGIN")
+        try:
+            if int(connection.pragma("schema_version")) != self._schema_version:
+                capture = read_capture(connection)
+                if capture is None or self.capture is None or capture.capture != self.capture.capture:
+                    raise SourceStateError("capture was removed from the database; begin a new log")
+                return None
+            first, last = window(connection)
+            now_s = self._clock.monotonic_s()
+            if self._finder.lost and last - first < _PATH_ROWS_MAX and now_s >= self._path_time_s:
+                self._path_time_s = now_s + _PATH_INTERVAL_S
+                self._finder.begin(_rightmost_path(connection), last)
+            return last
+        finally:
+            connection.execute("COMMIT")
+
+    def _read_bytes(
+        self, connection: apsw.Connection, where: str, bindings: tuple[int, int, int]
+    ) -> list[tuple[Any, ...]]:
+        """Return rows of which some hold text that is no valid text; such a value comes as bytes."""
+        assert self.capture is not None
+        names = cell_names(self.capture.width)
+        cells = ",".join(
+            f"typeof({name}) = 'text', CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
+            for name in names
+        )
+        encoding = str(connection.pragma("encoding"))
+        found = []
+        for row in rows(connection, f"SELECT id, h, t, {cells} {where}", bindings):
+            pairs = zip(row[3::2], row[4::2], strict=True)
+            found.append((*row[:3], *(_text(value, encoding) if is_text else value for is_text, value in pairs)))
+        return found
+
+
+def _text(data: bytes, encoding: str) -> str | bytes:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data
+
+
+def _rightmost_path(connection: apsw.Connection) -> tuple[int, ...]:
+    """Return the pages from the root of the change table to its last leaf."""
+    found = rows(connection, "SELECT path, pageno FROM dbstat WHERE name = ? AND pagetype <> 'overflow'", (CHANGE,))
+    pages = {tuple(int(child, 16) for child in path.split("/") if child): page for path, page in found}
+    last = max(pages, default=())
+    return tuple(pages[last[:level]] for level in range(len(last) + 1)) if pages else ()

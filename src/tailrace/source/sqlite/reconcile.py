@@ -1,0 +1,178 @@
+"""Fits capture to the schema as it is now: triggers, table versions, and the rows that no trigger saw.
+
+Everything happens in the caller's write transaction, so no change can fall between the old triggers and the new ones.
+What it finds out is written into the change table like any other change; every reader meets it there, in order:
+
+* a new table: a schema note, then its rows as inserts;
+* a table that is gone: a schema note. A renamed table is gone under its old name and new under the other one;
+* changed columns: a schema note, then an update for each row that a reader would otherwise know wrongly: all rows when
+  columns were renamed or removed, those with a value in a new column when columns were added.
+"""
+# ruff: noqa: S608 (identifiers are quoted, values are bound)
+
+import apsw
+
+from tailrace.source.sqlite.catalog import Catalog, CatalogTable, read_catalog
+from tailrace.source.sqlite.change_table import (
+    CAPTURE,
+    CELLS_MAX,
+    CHANGE,
+    TABLE,
+    Code,
+    cell_names,
+    header,
+    insert_statements,
+    quote,
+)
+from tailrace.source.sqlite.registry import Capture, load_versions, next_numbers, note, save_version
+from tailrace.source.sqlite.table_version import TableVersion, version_of
+from tailrace.source.sqlite.trigger import keeper_name, keeper_statement, row_cells, trigger_statements
+
+__all__ = ["drop_triggers", "reconcile", "width_of"]
+
+DROPPED = 0
+PRESENT = 1
+
+
+def reconcile(
+    connection: apsw.Connection, capture: Capture, *, first: bool = False, held: frozenset[int] = frozenset()
+) -> None:
+    """Fit capture to the catalog. On the `first` run, rows that are there already are taken as known.
+
+    `held` are versions whose triggers the caller has dropped itself: their tables are the same as before.
+    """
+    catalog = read_catalog(connection)
+    kept: dict[str, TableVersion] = {}
+    for version in load_versions(connection, live=True).values():
+        own = catalog.own_triggers(version.version)
+        alive = version.version in held or any(trigger.table == version.name for trigger in own)
+        if alive and version.name in catalog.tables:
+            kept[version.name] = version
+        else:
+            _retire(connection, catalog, version.version)
+            note(connection, version.version, Code.SCHEMA, DROPPED)
+    _widen(connection, capture.width, catalog)
+    for name, table in catalog.tables.items():
+        known = kept.get(name)
+        if known is None:
+            _adopt(connection, catalog, table, first=first)
+        else:
+            _refit(connection, catalog, table, known)
+    connection.execute(f"UPDATE {CAPTURE} SET schema_version = ?", (int(connection.pragma("schema_version")),))
+
+
+def width_of(catalog: Catalog) -> int:
+    """Return how many cells a row of the change table needs for the widest table."""
+    cells = [2 * (len(table.columns) + (not table.key)) for table in catalog.tables.values()]
+    return min(max(cells, default=1), CELLS_MAX)
+
+
+def drop_triggers(connection: apsw.Connection, catalog: Catalog, version: int) -> None:
+    """Remove our triggers and index of a table version."""
+    for trigger in catalog.own_triggers(version):
+        connection.execute(f"DROP TRIGGER {quote(trigger.name)}")
+    if keeper_name(version) in catalog.keepers:
+        connection.execute(f"DROP INDEX {quote(keeper_name(version))}")
+
+
+def _retire(connection: apsw.Connection, catalog: Catalog, version: int) -> None:
+    drop_triggers(connection, catalog, version)
+    connection.execute(f"UPDATE {TABLE} SET live = 0 WHERE v = ?", (version,))
+
+
+def _widen(connection: apsw.Connection, width: int, catalog: Catalog) -> None:
+    needed = width_of(catalog)
+    for name in cell_names(needed)[width:]:
+        connection.execute(f"ALTER TABLE {CHANGE} ADD COLUMN {name}")
+    if needed > width:
+        connection.execute(f"UPDATE {CAPTURE} SET width = ?", (needed,))
+
+
+def _install(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, version: TableVersion) -> None:
+    for statement in trigger_statements(table, version.version).values():
+        connection.execute(statement)
+    keeper = keeper_statement(table, version.version)
+    if keeper is not None:
+        connection.execute(keeper)
+    save_version(connection, version, user_triggers=bool(catalog.user_triggers(table.name)))
+
+
+def _adopt(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, *, first: bool) -> None:
+    version = version_of(table, *next_numbers(connection, table.name))
+    _install(connection, catalog, table, version)
+    if not first:
+        note(connection, version.version, Code.SCHEMA, PRESENT)
+        _copy(connection, table, version.version, Code.INSERT, row_cells(table, quote(table.name)))
+
+
+def _refit(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, known: TableVersion) -> None:
+    fresh = version_of(table, known.version, known.number)
+    if not fresh.same_shape(known):
+        _retire(connection, catalog, known.version)
+        fresh = version_of(table, *next_numbers(connection, table.name))
+        _install(connection, catalog, table, fresh)
+        note(connection, fresh.version, Code.SCHEMA, PRESENT)
+        _correct(connection, table, known, fresh)
+    elif _fits(catalog, table, known.version):
+        save_version(connection, fresh, user_triggers=bool(catalog.user_triggers(table.name)))
+    else:
+        drop_triggers(connection, catalog, known.version)
+        _install(connection, catalog, table, fresh)
+
+
+def _fits(catalog: Catalog, table: CatalogTable, version: int) -> bool:
+    """Return whether our triggers are as they should be and newer than the user's, so that they fire first."""
+    own = catalog.own_triggers(version)
+    newest = max((trigger.age for trigger in catalog.user_triggers(table.name)), default=-1)
+    return (
+        {trigger.name: trigger.sql for trigger in own} == trigger_statements(table, version)
+        and all(trigger.age > newest for trigger in own)
+        and (keeper_statement(table, version) is not None) == (keeper_name(version) in catalog.keepers)
+    )
+
+
+def _correct(connection: apsw.Connection, table: CatalogTable, known: TableVersion, fresh: TableVersion) -> None:
+    """Add an update for each row that readers of the old version know wrongly."""
+    names = [column.name for column in known.columns]
+    new = row_cells(table, quote(table.name))
+    if names != [column.name for column in fresh.columns][: len(names)]:
+        _copy(connection, table, fresh.version, Code.UPDATE, new + new)
+        return
+    added = table.columns[len(names) :]
+    if not added:
+        return
+    old = new[: known.cells] + ["NULL"] * len(added)
+    filled = " OR ".join(f"{quote(table.name)}.{quote(column.name)} IS NOT NULL" for column in added)
+    where = f"({filled})"
+    if all(column.default is None and not column.generated for column in added) and 2 * known.cells <= CELLS_MAX:
+        where += f" AND {_written_through(table, known)}"
+    _copy(connection, table, fresh.version, Code.UPDATE, old + new, f" WHERE {where}")
+
+
+def _written_through(table: CatalogTable, known: TableVersion) -> str:
+    """Return the condition that a row was written through the triggers of the old version."""
+    names = [f"{quote(table.name)}.{quote(name)}" for name in known.key] or [f"{quote(table.name)}.{table.rowid}"]
+    inserted = ",".join(f"c{cell}" for cell in known.key_cells)
+    updated = ",".join(f"c{known.cells + cell}" for cell in known.key_cells)
+    row = names[0] if len(names) == 1 else f"({','.join(names)})"
+    return (
+        f"{row} IN (SELECT {inserted} FROM {CHANGE} WHERE h = {header(known.version, Code.INSERT)} "
+        f"UNION ALL SELECT {updated} FROM {CHANGE} WHERE h = {header(known.version, Code.UPDATE)})"
+    )
+
+
+def _copy(
+    connection: apsw.Connection, table: CatalogTable, version: int, code: Code, cells: list[str], where: str = ""
+) -> None:
+    """Write a change for each row of a table that meets a condition."""
+    source = f" FROM {quote(table.name)}{where}"
+    if len(cells) <= CELLS_MAX:
+        (statement,) = insert_statements(version, code, cells, source)
+        connection.execute(statement)
+        return
+    identity = [table.rowid] if table.rowid is not None else [quote(column) for column in table.key]
+    match = " AND ".join(f"{column} IS ?" for column in identity)
+    parts = insert_statements(version, code, cells, f" FROM {quote(table.name)} WHERE {match}")
+    for key in connection.execute(f"SELECT {','.join(identity)}{source}").fetchall():
+        for part in parts:
+            connection.execute(part, key)

@@ -1,0 +1,138 @@
+"""The rows that capture keeps about itself: its identity, the table versions, the readers."""
+# ruff: noqa: S608 (the statements are put together from our own constants)
+
+import os
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, TABLE, Code, header
+from tailrace.source.sqlite.connection import rows
+from tailrace.source.sqlite.options import Reader
+from tailrace.source.sqlite.table_version import TableVersion, decode_version, encode_version
+
+__all__ = [
+    "Capture",
+    "ReaderRow",
+    "add_reader",
+    "is_alive",
+    "load_versions",
+    "next_numbers",
+    "note",
+    "read_capture",
+    "read_readers",
+    "save_version",
+    "user_trigger_versions",
+    "window",
+]
+
+
+class Capture(Struct, frozen=True):
+    """The identity of a capture, its layout, the schema version it fits, and the ephemeral reader that set it up."""
+
+    capture: str
+    format: int
+    width: int
+    schema_version: int
+    owner: str | None
+
+
+class ReaderRow(Struct, frozen=True):
+    """One reader. `pid` and `started` name the process of an ephemeral one."""
+
+    name: str
+    confirmed: int
+    pid: int | None
+    started: str | None
+    seen: float
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the reader still counts: it is durable, or its process runs."""
+        return self.pid is None or is_alive(self.pid, self.started)
+
+
+def read_capture(connection: apsw.Connection) -> Capture | None:
+    """Return the capture of the database, None when none is set up."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (CAPTURE,)).get:
+        return None
+    row = connection.execute(f"SELECT capture, format, width, schema_version, owner FROM {CAPTURE}").fetchone()
+    return Capture(*row) if row is not None else None
+
+
+def window(connection: apsw.Connection) -> tuple[int, int]:
+    """Return the numbers of the oldest and the newest row of the change table, which is never empty."""
+    ((first, last),) = rows(connection, f"SELECT (SELECT min(id) FROM {CHANGE}), (SELECT max(id) FROM {CHANGE})")
+    return first or 0, last or 0
+
+
+def note(connection: apsw.Connection, version: int, code: Code, cell: int | None = None) -> None:
+    """Add a row that no trigger wrote."""
+    connection.execute(f"INSERT INTO {CHANGE}(h, t, c0) VALUES(?, julianday('now'), ?)", (header(version, code), cell))
+
+
+def load_versions(connection: apsw.Connection, *, live: bool) -> dict[int, TableVersion]:
+    """Return the table versions by number, only those of existing tables when `live`."""
+    found = rows(connection, f"SELECT v, body FROM {TABLE}{' WHERE live' if live else ''} ORDER BY v")
+    return {number: decode_version(body) for number, body in found}
+
+
+def user_trigger_versions(connection: apsw.Connection) -> frozenset[int]:
+    """Return the versions of tables that have triggers of the user's."""
+    return frozenset(number for (number,) in rows(connection, f"SELECT v FROM {TABLE} WHERE user_triggers"))
+
+
+def save_version(connection: apsw.Connection, version: TableVersion, *, user_triggers: bool) -> None:
+    """Keep a live version, new or changed."""
+    connection.execute(
+        f"INSERT OR REPLACE INTO {TABLE}(v, name, live, user_triggers, body) VALUES(?, ?, 1, ?, ?)",
+        (version.version, version.name, int(user_triggers), encode_version(version)),
+    )
+
+
+def next_numbers(connection: apsw.Connection, name: str) -> tuple[int, int]:
+    """Return the number of a new version, and its rank among the versions of that table name, from 1."""
+    version = connection.execute(f"SELECT ifnull(max(v), 0) + 1 FROM {TABLE}").get
+    rank = connection.execute(f"SELECT count(*) + 1 FROM {TABLE} WHERE name = ?", (name,)).get
+    return int(version), int(rank)
+
+
+def read_readers(connection: apsw.Connection) -> list[ReaderRow]:
+    """Return all readers, also those whose process is gone."""
+    found = rows(connection, f"SELECT name, confirmed, pid, started, seen FROM {READER} ORDER BY name")
+    return [ReaderRow(*row) for row in found]
+
+
+def add_reader(connection: apsw.Connection, reader: Reader) -> None:
+    """Enter a reader that begins after the newest change, unless it is known; drop readers whose process is gone."""
+    for row in read_readers(connection):
+        if not row.alive:
+            connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
+    pid = os.getpid() if reader.ephemeral else None
+    connection.execute(
+        f"INSERT OR IGNORE INTO {READER}(name, confirmed, pid, started, seen) "
+        f"VALUES(?, (SELECT max(id) FROM {CHANGE}), ?, ?, julianday('now'))",
+        (reader.name, pid, _started(pid) if pid is not None else None),
+    )
+
+
+def is_alive(pid: int, started: str | None) -> bool:
+    """Return whether the process that had this id when it `started` still runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    now = _started(pid)
+    return started is None or now is None or now == started
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, in the kernel's own unit; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[19]

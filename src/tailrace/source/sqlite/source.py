@@ -1,0 +1,229 @@
+"""The SQLite source: a thread that reads changes and hands them to the event loop as commits."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tailrace.clock import Clock
+from tailrace.model.commit import Draft
+from tailrace.model.errors import SourceStateError
+from tailrace.model.number import Position
+from tailrace.model.table import TableSchema
+from tailrace.source.base import SchemaRegistry
+from tailrace.source.sqlite.announce import Announcer
+from tailrace.source.sqlite.change_table import parse_position
+from tailrace.source.sqlite.decode import Decoder
+from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.reader import ChangeReader
+from tailrace.source.sqlite.trim import Trimmer
+from tailrace.source.sqlite.watch import Watch
+
+__all__ = ["SqliteSource"]
+
+_SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
+"""Pauses between looks while a commit is expected; the last one is repeated."""
+
+_READ_FIRST = 64
+"""Rows fetched at first, before their size is known."""
+
+
+class SqliteSource:
+    """Captures one SQLite database; satisfies `tailrace.source.base.Source`.
+
+    Reading runs in one thread of its own, removal of confirmed changes in another; neither blocks the event loop. While
+    the pump works on one group of commits, the next one is read.
+    """
+
+    def __init__(self, name: str, path: Path, reader: Reader, options: SqliteOptions, clock: Clock) -> None:
+        self.name = name
+        self._path = path
+        self._reader_name = reader
+        self._options = options
+        self._clock = clock
+        self._session: _Session | None = None
+
+    async def open(self, registry: SchemaRegistry) -> None:
+        """Set capture up or fit it to the schema, enter the reader, and announce the tables. Safe to repeat.
+
+        Raises:
+            SourceStateError: The database does not let us capture; the message says what to do.
+            SourceUnavailableError: It is locked or cannot be opened now; try again.
+        """
+        await self.close()
+        session = _Session(self._path, self._reader_name, self._options, self._clock, Announcer(self.name, registry))
+        try:
+            await session.open()
+        except BaseException:
+            await session.close(leave=False)
+            raise
+        self._session = session
+
+    async def commits(self, after: Position | None) -> AsyncIterator[Sequence[Draft]]:
+        """Yield committed transactions after a position as they come; see `Source.commits`."""
+        session = self._opened()
+        await session.start(after)
+        try:
+            async for group in session.groups():
+                yield group
+        finally:
+            await session.stop()
+
+    async def confirm(self, position: Position) -> None:
+        """Tell the database, sooner or later, that the log has everything through `position`. Never waits for it."""
+        self._opened().confirm(position)
+
+    async def close(self) -> None:
+        """Disconnect; an ephemeral reader is forgotten."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close(leave=True)
+
+    def tables(self) -> Sequence[TableSchema]:
+        """Return the captured tables as they are now."""
+        return self._opened().tables()
+
+    def _opened(self) -> "_Session":
+        if self._session is None:
+            raise SourceStateError("the source is closed; open it first")
+        return self._session
+
+
+class _Session:
+    """One opening of the source: its thread, its connections, and how far it has read."""
+
+    def __init__(self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock, announcer: Announcer) -> None:
+        self._options = options
+        self._clock = clock
+        self._announcer = announcer
+        self._loop = asyncio.get_running_loop()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-read")
+        self._reader = ChangeReader(path, reader, options, clock)
+        self._trimmer = Trimmer(path, reader, options, clock)
+        self._watch = Watch(path.resolve())
+        self._stopping = False
+        self._live: set[int] = set()
+        self._decoder = Decoder("", changes_max=1, bytes_max=1)
+        self._after = 0
+        self._newest = 0
+        self._borders: deque[int] = deque()
+        self._limit = _READ_FIRST
+        self._fits = 0
+
+    async def open(self) -> None:
+        """Connect and announce the tables."""
+        await self._loop.run_in_executor(self._executor, self._reader.open)
+        versions, self._live, _ = await self._loop.run_in_executor(self._executor, self._reader.versions)
+        await self._announcer.announce(versions.values())
+
+    async def start(self, after: Position | None) -> None:
+        """Prepare to read after a position."""
+        self._stopping = False
+        self._after = await self._loop.run_in_executor(self._executor, self._reader.start, after)
+        capture = self._reader.capture
+        assert capture is not None
+        self._newest = self._after
+        self._fits = 0
+        self._borders.clear()
+        self._decoder = Decoder(
+            capture.capture,
+            changes_max=self._options.commit_changes_max,
+            bytes_max=self._options.commit_bytes_max,
+        )
+
+    async def groups(self) -> AsyncIterator[list[Draft]]:
+        """Yield groups of commits until `stop`; one more is read while the caller has the last one."""
+        coming = self._loop.run_in_executor(self._executor, self._next_group)
+        while group := await coming:
+            coming = self._loop.run_in_executor(self._executor, self._next_group)
+            yield group
+
+    async def stop(self) -> None:
+        """End reading; returns when the thread is free again."""
+        self._stopping = True
+        self._watch.wake()
+        await self._loop.run_in_executor(self._executor, int)
+
+    def confirm(self, position: Position) -> None:
+        """Pass on what the log has."""
+        capture = self._reader.capture
+        assert capture is not None
+        self._trimmer.confirmed(parse_position(position, capture.capture))
+
+    def tables(self) -> list[TableSchema]:
+        """Return the schemas of the live tables."""
+        return [self._announcer.schemas[version] for version in sorted(self._live)]
+
+    async def close(self, *, leave: bool) -> None:
+        """End everything."""
+        await self.stop()
+        if leave:
+            await asyncio.to_thread(self._trimmer.close)
+        await self._loop.run_in_executor(self._executor, self._reader.close)
+        self._executor.shutdown()
+        self._watch.close()
+
+    def _next_group(self) -> list[Draft]:
+        """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
+        waited = 0
+        woken_s = self._clock.monotonic_s()
+        while not self._stopping:
+            self._look()
+            drafts = self._read()
+            if drafts:
+                return drafts
+            self._trimmer.due()
+            if self._clock.monotonic_s() - woken_s < self._options.settle_s:
+                self._watch.pause(_SETTLE_S[min(waited, len(_SETTLE_S) - 1)])
+                waited += 1
+                continue
+            self._watch.arm()
+            if not self._look() and self._watch.wait(self._options.poll_interval_s):
+                waited = 0
+                woken_s = self._clock.monotonic_s()
+        return []
+
+    def _look(self) -> bool:
+        seen = self._reader.look()
+        if seen is None:
+            return False
+        if self._reader.fits != self._fits:
+            self._learn()
+        self._borders.extend(border for border in seen.borders if border > self._newest)
+        if seen.newest > self._newest and (not self._borders or self._borders[-1] != seen.newest):
+            self._borders.append(seen.newest)
+        self._newest = seen.newest
+        return True
+
+    def _read(self) -> list[Draft]:
+        drafts: list[Draft] = []
+        changes = 0
+        while self._after < self._newest and changes < self._options.group_changes_max and not self._stopping:
+            rows = self._reader.read(self._after, self._newest, self._limit)
+            if not rows:
+                raise SourceStateError("changes that were not confirmed are gone from the database; begin a new log")
+            if self._decoder.unknown(rows):
+                self._learn()
+            last = rows[-1][0]
+            borders = []
+            while self._borders and self._borders[0] <= last:
+                borders.append(self._borders.popleft())
+            before = self._decoder.bytes_total
+            complete = self._decoder.feed(rows, borders)
+            changes += sum(map(len, complete))
+            drafts += complete
+            self._after = last
+            average = (self._decoder.bytes_total - before) // len(rows) + 1
+            wanted = min(self._limit * 2, self._options.read_bytes // average)
+            self._limit = max(1, min(self._options.read_changes_max, wanted))
+        return drafts
+
+    def _learn(self) -> None:
+        """Announce new table versions through the event loop, and pass them to the decoder."""
+        self._fits = self._reader.fits
+        versions, self._live, chained = self._reader.versions()
+        asyncio.run_coroutine_threadsafe(self._announcer.announce(versions.values()), self._loop).result()
+        for number, version in versions.items():
+            self._decoder.know(version, self._announcer.ids[number])
+        self._decoder.chain(chained)

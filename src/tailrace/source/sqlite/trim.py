@@ -1,0 +1,123 @@
+"""Removes changes that every reader has confirmed, in short transactions, at its own pace.
+
+Nothing waits for it: when the database is locked it gives up and comes back later. What was confirmed is kept in the
+database only for this purpose; where a source resumes is decided by its log.
+"""
+# ruff: noqa: S608 (the statements are put together from our own constants)
+
+import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+
+from tailrace.clock import Clock
+from tailrace.model.errors import SourceUnavailableError
+from tailrace.source.sqlite.capture_setup import remove_from
+from tailrace.source.sqlite.change_table import CHANGE, READER
+from tailrace.source.sqlite.connection import connect, translated, writing
+from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.registry import read_capture, read_readers, window
+
+__all__ = ["Trimmer"]
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.002
+"""Rest between two transactions, in which writers get their turn."""
+
+
+class Trimmer:
+    """Confirms for one reader and removes what nobody needs. `confirmed` and `due` may be called from any thread."""
+
+    def __init__(self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock) -> None:
+        self._path = path.resolve()
+        self._reader = reader
+        self._options = options
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-trim")
+        self._stop = threading.Event()
+        self._running: Future[None] | None = None
+        self._confirmed = 0
+        self._trimmed = 0
+        self._time_s = clock.monotonic_s()
+
+    def confirmed(self, number: int) -> None:
+        """Take notice that the log has everything through a row."""
+        self._confirmed = max(self._confirmed, number)
+        self.due()
+
+    def due(self) -> None:
+        """Begin to remove changes when there are enough of them, or they have waited long enough."""
+        waiting = self._confirmed - self._trimmed
+        late = self._clock.monotonic_s() - self._time_s >= self._options.trim_interval_s
+        idle = self._running is None or self._running.done()
+        if waiting > 0 and idle and (late or waiting >= self._options.trim_backlog):
+            self._time_s = self._clock.monotonic_s()
+            self._running = self._executor.submit(self._trim)
+
+    def close(self) -> None:
+        """Confirm what is left, forget an ephemeral reader, and stop. Blocks for at most the busy timeout."""
+        self._stop.set()
+        self._executor.submit(self._finish).result()
+        self._executor.shutdown()
+
+    def _trim(self) -> None:
+        target = self._confirmed
+        try:
+            connection = connect(self._path, busy_timeout_ms=self._options.trim_busy_timeout_ms)
+            with translated(self._path):
+                _relax(connection)
+                while not self._slice(connection, target):
+                    self._stop.wait(_PAUSE_S)
+            connection.close()
+            self._trimmed = target
+        except SourceUnavailableError:
+            logger.info("trimming put off, the database is busy", extra={"through": target})
+
+    def _slice(self, connection: apsw.Connection, target: int) -> bool:
+        """Remove some changes in one transaction; return whether no more can be removed now."""
+        with writing(connection):
+            if read_capture(connection) is None:
+                return True
+            connection.execute(
+                f"UPDATE {READER} SET confirmed = max(confirmed, ?), seen = julianday('now') WHERE name = ?",
+                (target, self._reader.name),
+            )
+            for row in read_readers(connection):
+                if not row.alive:
+                    connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
+            first, last = window(connection)
+            floor = min((row.confirmed for row in read_readers(connection)), default=target)
+            goal = min(floor, last - 1)
+            through = min(goal, first + self._options.trim_changes_max - 1)
+            connection.execute(f"DELETE FROM {CHANGE} WHERE id <= ?", (through,))
+            return through >= goal or self._stop.is_set()
+
+    def _finish(self) -> None:
+        try:
+            connection = connect(self._path, busy_timeout_ms=self._options.busy_timeout_ms)
+            with translated(self._path):
+                self._slice(connection, self._confirmed)
+                if self._reader.ephemeral:
+                    self._leave(connection)
+            connection.close()
+        except SourceUnavailableError:
+            logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
+
+    def _leave(self, connection: apsw.Connection) -> None:
+        """Forget this reader; and capture too, when this reader has set it up and nobody else reads."""
+        with writing(connection):
+            capture = read_capture(connection)
+            if capture is None:
+                return
+            connection.execute(f"DELETE FROM {READER} WHERE name = ?", (self._reader.name,))
+            if capture.owner == self._reader.name and not read_readers(connection):
+                remove_from(connection)
+
+
+def _relax(connection: apsw.Connection) -> None:
+    """Do not sync each transaction in WAL mode: losing the last trimming in a power failure costs nothing."""
+    if connection.pragma("journal_mode") == "wal":
+        connection.pragma("synchronous", 1)

@@ -1,0 +1,49 @@
+"""Which URL is which source: the only place that knows the databases by name."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from tailrace.clock import Clock
+from tailrace.model.errors import ConfigError
+from tailrace.source.base import Source
+from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.source import SqliteSource
+
+__all__ = ["Reader", "build_source", "sqlite_path", "without_password"]
+
+
+def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
+    """Return the source at a URL. `reader` is who the database remembers as having read so far.
+
+    `create` lets an embedded database be made where there is none.
+
+    Raises:
+        ConfigError: No kind of source has such a URL.
+    """
+    return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the path in an SQLite URL: three slashes before a relative path, four before an absolute one.
+
+    Raises:
+        ConfigError: It is no URL, of another database, or without a path.
+    """
+    parts = urlsplit(url)
+    if not parts.scheme or "://" not in url:
+        raise ConfigError(f"{without_password(url)!r} is not a database URL: write e.g. sqlite:///app.db")
+    if parts.scheme != "sqlite":
+        raise ConfigError(f"there is no source for {parts.scheme} URLs; there is one for sqlite")
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.netloc or parts.query or parts.fragment or path in {"", ":memory:"}:
+        raise ConfigError("an SQLite source is a file: write sqlite:///relative.db or sqlite:////absolute.db")
+    return Path(path).absolute()
+
+
+def without_password(url: str) -> str:
+    """Return a URL in which a password is not shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))

@@ -1,0 +1,50 @@
+"""Back-pressure: how near a subscriber is to losing changes to retention. Pure."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tailrace.model.number import Offset
+
+__all__ = ["Pressure", "PressureState", "pressure_of"]
+
+
+class PressureState(StrEnum):
+    """From well to lost."""
+
+    HEALTHY = "healthy"
+    PRESSURE = "pressure"
+    THROTTLE = "throttle"
+    RESNAPSHOT_REQUIRED = "resnapshot_required"
+
+
+class Pressure(Struct, frozen=True):
+    """State of one subscription. `remaining` is how many more changes it may fall behind; None for no count."""
+
+    state: PressureState
+    lag: int
+    remaining: int | None
+
+
+def pressure_of(*, cursor: Offset, head: Offset, horizon: Offset, retention_changes: int | None) -> Pressure:
+    """Return the pressure on a subscription.
+
+    The thresholds are parts of the retained window as counted in changes: one half (at least one change) for pressure,
+    three quarters (rounded up) for throttle. Where retention does not count changes there is no such window: then the
+    state is healthy until the cursor really lies behind the horizon.
+    """
+    lag = max(0, head - cursor)
+    remaining = None if retention_changes is None else max(0, retention_changes - lag)
+    return Pressure(_state(lag, lost=cursor + 1 < horizon, retention_changes=retention_changes), lag, remaining)
+
+
+def _state(lag: int, *, lost: bool, retention_changes: int | None) -> PressureState:
+    if lost:
+        return PressureState.RESNAPSHOT_REQUIRED
+    if retention_changes is None:
+        return PressureState.HEALTHY
+    if lag >= -(-3 * retention_changes // 4):
+        return PressureState.THROTTLE
+    if lag >= max(1, retention_changes // 2):
+        return PressureState.PRESSURE
+    return PressureState.HEALTHY

@@ -1,0 +1,246 @@
+"""The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.model.errors import (
+    BeyondHeadError,
+    InvalidRequestError,
+    LogClosedError,
+    UnknownSubscriptionError,
+    UnknownTableError,
+)
+from tailrace.model.number import Offset
+from tailrace.model.start import After, Earliest, Latest, Start
+from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, TableTarget
+from tailrace.model.table import TableName, TableSchema
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.filter import Filter
+from tailrace.subscription.log_view import LogView
+from tailrace.subscription.pressure import Pressure, pressure_of
+from tailrace.subscription.wake import Wake
+
+__all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
+
+
+class ServiceOptions(Struct, frozen=True):
+    """Settings of the subscription service."""
+
+    retention_changes: int | None = None
+    """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
+
+    subscriptions_max: int = 1_000_000
+    """Most subscriptions that may exist at one time."""
+
+
+class SubscriptionStatus(Struct, frozen=True):
+    """Where a subscription stands against its log."""
+
+    subscription: Subscription
+    head: Offset
+    horizon: Offset
+    pressure: Pressure
+
+
+class SubscriptionService:
+    """Subscriptions of all sources. Get one by `open` and keep `run` running in a task beside it.
+
+    Subscriptions are kept in memory and in the metadata database; whatever a method changed is durable when it returns.
+    All methods may be called from any task of the service's event loop.
+    """
+
+    def __init__(self, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions) -> None:
+        self._logs = dict(logs)
+        self._wakes = {source: Wake(log) for source, log in logs.items()}
+        self._store = store
+        self._options = options
+        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._feeds: dict[SubscriptionId, set[Feed]] = {}
+        self._stopped = False
+
+    @classmethod
+    async def open(
+        cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions
+    ) -> "SubscriptionService":
+        """Return a service that knows the subscriptions in the metadata database."""
+        service = cls(logs, store, options)
+        service._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
+        return service
+
+    @property
+    def logs(self) -> Mapping[str, LogView]:
+        """Return the logs by source name."""
+        return self._logs
+
+    def subscriptions(self) -> list[Subscription]:
+        """Return all subscriptions in order of their numbers."""
+        return list(self._subscriptions.values())
+
+    def subscription(self, subscription_id: SubscriptionId) -> Subscription:
+        """Return a subscription as it is now.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        found = self._subscriptions.get(subscription_id)
+        if found is None:
+            raise UnknownSubscriptionError(f"sub-{subscription_id}")
+        return found
+
+    def table(self, source: str, wire: str) -> TableSchema:
+        """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
+
+        Raises:
+            UnknownTableError: No such source or table.
+        """
+        log = self._logs.get(source)
+        if log is not None:
+            for name in _readings(source, wire):
+                latest = log.latest_schema(name)
+                if latest is not None:
+                    return latest[1]
+        raise UnknownTableError(source, wire)
+
+    async def subscribe_tables(
+        self, target: TableTarget, *, filter_options: FilterOptions, include: Include, format_: Format
+    ) -> Subscription:
+        """Make a subscription whose cursor is the head: it is for changes from now on.
+
+        Raises:
+            UnknownTableError: A table is not captured.
+            InvalidRequestError: The tables are of several sources, or there are too many subscriptions.
+        """
+        sources = {table.source for table in target.tables}
+        if len(sources) != 1:
+            raise InvalidRequestError("a subscription is for tables of one source")
+        source = sources.pop()
+        for table in target.tables:
+            if source not in self._logs or self._logs[source].latest_schema(table) is None:
+                raise UnknownTableError(source, table.wire)
+        if len(self._subscriptions) >= self._options.subscriptions_max:
+            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
+        draft = SubscriptionDraft(source, target, filter_options, include, format_, self._logs[source].head)
+        subscription = await self._store.add(draft)
+        self._subscriptions[subscription.id] = subscription
+        return subscription
+
+    async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
+        """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+            BeyondHeadError: The log has no such change yet.
+        """
+        subscription = self.subscription(subscription_id)
+        head = self._log(subscription).head
+        if offset > head:
+            raise BeyondHeadError(requested=offset, head=head)
+        if offset > subscription.cursor:
+            await self._store.advance(subscription_id, offset)
+            subscription = self.subscription(subscription_id)
+            subscription = msgspec.structs.replace(subscription, cursor=max(offset, subscription.cursor))
+            self._subscriptions[subscription_id] = subscription
+        return subscription
+
+    async def close(self, subscription_id: SubscriptionId) -> None:
+        """Remove a subscription and end its feeds.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        self.subscription(subscription_id)
+        await self._store.remove(subscription_id)
+        self._subscriptions.pop(subscription_id, None)
+        for feed in self._feeds.get(subscription_id, ()):
+            feed.end(UnknownSubscriptionError(f"sub-{subscription_id}"))
+
+    def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
+        """Return where a subscription stands now.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        subscription = self.subscription(subscription_id)
+        log = self._log(subscription)
+        pressure = pressure_of(
+            cursor=subscription.cursor,
+            head=log.head,
+            horizon=log.horizon,
+            retention_changes=self._options.retention_changes,
+        )
+        return SubscriptionStatus(subscription, log.head, log.horizon, pressure)
+
+    def lag_max(self) -> int:
+        """Return the largest lag of any subscription, in changes."""
+        heads = {source: log.head for source, log in self._logs.items()}
+        lags = (heads.get(entry.source, entry.cursor) - entry.cursor for entry in self._subscriptions.values())
+        return max(lags, default=0)
+
+    @contextmanager
+    def feed(self, subscription_id: SubscriptionId, start: Start) -> Iterator[Feed]:
+        """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+            BeyondHeadError: The start lies beyond the newest change.
+            LogClosedError: The service stops.
+        """
+        subscription = self.subscription(subscription_id)
+        if self._stopped:
+            raise LogClosedError("the service stops")
+        log = self._log(subscription)
+        after = _resolve(start, log)
+        compiled = Filter(subscription.target, subscription.filter)
+        feed = Feed(subscription, log, self._wakes[subscription.source], compiled, after)
+        feeds = self._feeds.setdefault(subscription_id, set())
+        feeds.add(feed)
+        try:
+            yield feed
+        finally:
+            feeds.discard(feed)
+            if not feeds:
+                self._feeds.pop(subscription_id, None)
+
+    def stop(self) -> None:
+        """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
+        self._stopped = True
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.end(LogClosedError("the service stops"))
+
+    async def run(self) -> None:
+        """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
+        async with asyncio.TaskGroup() as group:
+            for wake in self._wakes.values():
+                group.create_task(wake.run())
+
+    def _log(self, subscription: Subscription) -> LogView:
+        log = self._logs.get(subscription.source)
+        if log is None:
+            raise UnknownTableError(subscription.source, subscription.target.tables[0].wire)
+        return log
+
+
+def _resolve(start: Start, log: LogView) -> Offset:
+    match start:
+        case Earliest():
+            return Offset(log.horizon - 1)
+        case Latest():
+            return log.head
+        case After(offset):
+            if offset > log.head:
+                raise BeyondHeadError(requested=offset, head=log.head)
+            return offset
+
+
+def _readings(source: str, wire: str) -> Iterator[TableName]:
+    """Yield the tables that a name may mean: the bare one first, then every split at a dot."""
+    yield TableName(source, wire)
+    for place, letter in enumerate(wire):
+        if letter == ".":
+            yield TableName(source, wire[place + 1 :], wire[:place])

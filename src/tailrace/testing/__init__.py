@@ -1,0 +1,1 @@
+"""Public fakes at the seams. Each passes the same contract tests as the real thing; nothing shipped imports them."""

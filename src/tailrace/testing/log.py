@@ -1,0 +1,101 @@
+"""A log in memory that satisfies what subscriptions read, for tests without a disk."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from tailrace.model.chunk import ENVELOPE, Chunk
+from tailrace.model.commit import Appended, Draft
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.table import TableName, TableSchema
+
+__all__ = ["MemoryLog"]
+
+
+class MemoryLog:
+    """Keeps each append as one chunk. `forget_before` moves the horizon by hand, exactly, also inside a chunk."""
+
+    def __init__(self) -> None:
+        self.head = Offset(0)
+        self.horizon = Offset(1)
+        self.last_index = Index(0)
+        self._chunks: list[Chunk] = []
+        self._schemas: dict[SchemaId, TableSchema] = {}
+        self._grown = asyncio.Event()
+        self._closed = False
+
+    async def append(self, drafts: Sequence[Draft]) -> Appended:
+        """Number the changes of the drafts and keep them as one chunk."""
+        first_offset, first_index = Offset(self.head + 1), Index(self.last_index + 1)
+        columns: list[list[object]] = [[] for _ in ENVELOPE]
+        for draft in drafts:
+            self.last_index = Index(self.last_index + 1)
+            count = len(draft)
+            positions = [None] * (count - 1) + [draft.position]
+            rows = zip(draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, positions, strict=True)
+            for op, schema, key, before, after, position in rows:
+                self.head = Offset(self.head + 1)
+                row = (self.head, self.last_index, draft.commit_time_us, draft.txid)
+                for column, cell in zip(columns, (*row, op, schema, key, before, after, position), strict=True):
+                    column.append(cell)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
+        self._chunks.append(Chunk(pa.record_batch(arrays, schema=ENVELOPE), self._schemas))
+        self._wake()
+        return Appended(first_index, first_offset, self.last_index, self.head)
+
+    async def put_schema(self, schema: TableSchema) -> SchemaId:
+        """Keep a schema version; the same version gives the same number."""
+        for number, known in self._schemas.items():
+            if known == schema:
+                return number
+        number = SchemaId(len(self._schemas) + 1)
+        self._schemas[number] = schema
+        return number
+
+    def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
+        """Return the newest known version of a table's schema."""
+        versions = [(number, schema) for number, schema in self._schemas.items() if schema.table == table]
+        return max(versions, key=lambda version: version[1].version, default=None)
+
+    def schemas(self) -> Mapping[SchemaId, TableSchema]:
+        """Return all known schema versions."""
+        return self._schemas
+
+    async def read(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change following `after`; None when that is the head."""
+        if after + 1 < self.horizon:
+            raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
+        if after > self.head:
+            raise BeyondHeadError(requested=after, head=self.head)
+        if after == self.head:
+            return None
+        return self._chunks[bisect_right(self._chunks, after + 1, key=lambda chunk: chunk.first) - 1]
+
+    async def wait(self, after: Offset, timeout_s: float) -> bool:
+        """Return True as soon as the head is beyond `after`, False when that took too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.head <= after and not self._closed:
+                    await self._grown.wait()
+        except TimeoutError:
+            return False
+        if self._closed:
+            raise LogClosedError("the log was closed")
+        return True
+
+    def forget_before(self, horizon: Offset) -> None:
+        """Make `horizon` the oldest change that can be read."""
+        assert self.horizon <= horizon <= self.head + 1
+        self.horizon = horizon
+
+    async def close(self) -> None:
+        """End all waits."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        grown, self._grown = self._grown, asyncio.Event()
+        grown.set()

@@ -1,0 +1,20 @@
+"""Servers for the acceptance tests."""
+
+import pytest
+
+from serving import Server
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start servers; whatever still runs when the test ends is killed."""
+    servers = []
+
+    def start(*arguments, data_dir=None, wait=True, env=None):
+        server = Server(data_dir or tmp_path / "data", *map(str, arguments), env=env)
+        servers.append(server)
+        return server.wait_ready() if wait else server
+
+    yield start
+    for server in servers:
+        server.kill()

@@ -1,0 +1,147 @@
+"""Facts about `tailrace serve` as a process."""
+
+import json
+import sqlite3
+import time
+
+import grpc
+import httpx
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from serving import run, wait_until
+
+
+def poll(server, sub_id, after, wait_ms=5000):
+    return server.call("cdc.poll", {"sub_id": sub_id, "from_offset": after, "wait_ms": wait_ms})
+
+
+def test_without_a_source_it_serves_an_embedded_database(serve, tmp_path):
+    server = serve()
+    with sqlite3.connect(tmp_path / "data" / "embedded.db") as database:
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
+    sub = server.subscribe("t", include={"before": True, "after": True}, format="plain_json")
+    database.execute("INSERT INTO t VALUES (1, 'Ada')")
+    database.commit()
+    result = poll(server, sub["sub_id"], sub["offset"])
+    (event,) = result["events"]
+    assert (event["op"], event["pk"], event["after"]) == ("insert", [1], {"id": 1, "name": "Ada"})
+    database.close()
+    assert server.stop() == 0
+
+
+def test_changes_made_while_it_was_down_are_delivered_after_the_restart(serve, tmp_path):
+    path = tmp_path / "app.db"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    server = serve("--source", f"app=sqlite:///{path}")
+    sub = server.subscribe("t", db="app")
+    database.execute("INSERT INTO t VALUES (1)")
+    assert [event["pk"][0]["v"] for event in poll(server, sub["sub_id"], sub["offset"])["events"]] == [1]
+    assert server.stop() == 0
+    database.execute("INSERT INTO t VALUES (2)")
+    server = serve("--source", f"app=sqlite:///{path}")
+    database.execute("INSERT INTO t VALUES (3)")
+
+    def all_there():
+        events = poll(server, sub["sub_id"], sub["offset"])["events"]
+        return [event["pk"][0]["v"] for event in events] == [1, 2, 3]
+
+    wait_until(all_there, "three changes in order")
+    database.close()
+
+
+def test_a_second_server_on_the_same_data_directory_refuses(serve, tmp_path):
+    serve()
+    second = run("serve", "--data-dir", tmp_path / "data", "--http-port", 0, "--grpc-port", 0)
+    assert second.returncode == 1
+    assert "in use by process" in second.stderr
+
+
+def test_a_wrong_configuration_is_named_and_exits_with_two(tmp_path):
+    file = tmp_path / "tailrace.toml"
+    file.write_text("[retention]\nforever = true\n")
+    result = run("serve", file)
+    assert result.returncode == 2
+    assert "forever" in result.stderr
+
+
+def test_a_port_in_use_is_a_clear_failure(serve, tmp_path):
+    server = serve()
+    port = server.url.rpartition(":")[2]
+    result = run("serve", "--data-dir", tmp_path / "other", "--http-port", port, "--grpc-port", 0)
+    assert result.returncode == 1
+    assert port in result.stderr
+
+
+def test_an_unknown_kind_of_source_is_a_configuration_error(tmp_path):
+    result = run("serve", "--data-dir", tmp_path / "data", "--source", "oracle://db")
+    assert result.returncode == 2
+    assert "oracle" in result.stderr
+
+
+def test_it_says_that_it_is_well(serve):
+    server = serve()
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    wait_until(lambda: httpx.get(f"{server.url}/ready").status_code == 200, "ready")
+    assert "tailrace_" in httpx.get(f"{server.url}/metrics").text
+    with grpc.insecure_channel(server.addresses["grpc"]) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=""), timeout=10)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_it_ends_at_once_with_open_streams(serve, tmp_path):
+    server = serve()
+    with sqlite3.connect(tmp_path / "data" / "embedded.db") as database:
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    database.close()
+    sub = server.subscribe("t")
+    with httpx.stream("GET", f"{server.url}{sub['sse_url']}", timeout=30) as stream:
+        assert stream.status_code == 200
+        begun = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begun < 8
+        assert not any(line.startswith("data") for line in stream.iter_lines())
+
+
+def test_with_auth_every_call_wants_a_token(serve):
+    server = serve("--auth", env={"TAILRACE_AUTH_TOKENS": "secret-1,secret-2"})
+    request = {"skeinql": "1.0", "id": 1, "method": "system.ping", "params": {}}
+    rpc = f"{server.url}/api/v1/rpc"
+    refused = httpx.post(rpc, json=request)
+    assert refused.status_code == 401
+    assert refused.json()["error"]["code"] == "unauthorized"
+    assert server.call("system.ping", {}, Authorization="Bearer secret-2")["pong"]
+    assert httpx.get(f"{server.url}/api/v1/cdc/sse/sub_0000000000000001").status_code == 401
+    server.stop()
+    assert b"secret" not in (server.data_dir.parent / "data.err").read_bytes()
+
+
+def test_row_values_never_appear_in_the_diagnostics(serve, tmp_path):
+    server = serve("--logging-level", "debug")
+    with sqlite3.connect(tmp_path / "data" / "embedded.db") as database:
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
+    sub = server.subscribe("t")
+    with database:
+        database.execute("INSERT INTO t VALUES (1, 'xyzzy-value')")
+    assert poll(server, sub["sub_id"], sub["offset"])["events"]
+    database.close()
+    server.stop()
+    assert b"xyzzy" not in (server.data_dir.parent / "data.err").read_bytes()
+
+
+def test_the_log_can_be_listed_printed_and_verified_while_it_is_written(serve, tmp_path):
+    server = serve()
+    database = sqlite3.connect(tmp_path / "data" / "embedded.db", isolation_level=None)
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    sub = server.subscribe("t")
+    for number in range(10):
+        database.execute("INSERT INTO t VALUES (?)", (number,))
+    wait_until(lambda: len(poll(server, sub["sub_id"], sub["offset"])["events"]) == 10, "ten changes")
+    listed = json.loads(run("log", "ls", tmp_path / "data", "--json").stdout)
+    assert listed["head"] >= 10
+    assert listed["segments"]
+    lines = [json.loads(line) for line in run("log", "cat", tmp_path / "data").stdout.splitlines()]
+    assert [line["pk"] for line in lines if line["op"] == "insert"] == [[number] for number in range(10)]
+    verified = run("log", "verify", tmp_path / "data")
+    assert verified.returncode == 0
+    database.close()

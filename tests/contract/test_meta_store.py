@@ -1,0 +1,127 @@
+"""Facts about the metadata database, on every kind of database that it runs on."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import create_engine, insert, inspect
+
+from tailrace.clock import SystemClock
+from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.meta.table import METADATA, migration
+from tailrace.model.errors import ConfigError, MetadataError
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.table import TableName
+
+DRAFT = SubscriptionDraft(
+    source="app",
+    target=TableTarget((TableName("app", "users"), TableName("app", 'ü"', "other"))),
+    filter=FilterOptions((Op.INSERT, Op.DELETE)),
+    include=Include(before=True, after=False),
+    format=Format.PLAIN_JSON,
+    cursor=7,
+)
+
+
+@pytest.fixture(params=["sqlite file"])
+def url(request, tmp_path):
+    return f"sqlite:///{tmp_path}/meta.db"
+
+
+@pytest.fixture
+async def store(url):
+    store = await MetaStore.open(url, SystemClock())
+    yield store
+    await store.close()
+
+
+async def reopened(store, url):
+    await store.close()
+    return await MetaStore.open(url, SystemClock())
+
+
+async def test_a_subscription_is_kept_to_the_letter(store, url):
+    added = await store.add(DRAFT)
+    again = await reopened(store, url)
+    assert await again.subscriptions() == [added]
+    await again.close()
+    assert (added.source, added.target, added.filter) == (DRAFT.source, DRAFT.target, DRAFT.filter)
+    assert (added.include, added.format, added.cursor) == (DRAFT.include, DRAFT.format, DRAFT.cursor)
+
+
+async def test_numbers_are_never_given_twice(store, url):
+    first, second = await store.add(DRAFT), await store.add(DRAFT)
+    await store.remove(second.id)
+    again = await reopened(store, url)
+    third = await again.add(DRAFT)
+    assert (first.id, second.id, third.id) == (1, 2, 3)
+    assert [entry.id for entry in await again.subscriptions()] == [1, 3]
+    await again.close()
+
+
+async def test_a_cursor_moves_forward_only(store):
+    added = await store.add(DRAFT)
+    for offset in (9, 8, 12, 1):
+        await store.advance(added.id, offset)
+    (found,) = await store.subscriptions()
+    assert found.cursor == 12
+
+
+async def test_many_cursors_advanced_at_once_are_all_kept(store, url):
+    added = [await store.add(DRAFT) for _ in range(20)]
+    await asyncio.gather(*(store.advance(entry.id, 100 + n) for n in range(50) for entry in added))
+    again = await reopened(store, url)
+    assert {entry.cursor for entry in await again.subscriptions()} == {149}
+    await again.close()
+
+
+async def test_a_caller_that_gives_up_takes_nothing_from_the_others(store):
+    added = await store.add(DRAFT)
+    impatient = asyncio.create_task(store.advance(added.id, 50))
+    patient = asyncio.create_task(store.advance(added.id, 40))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    await patient
+    (found,) = await store.subscriptions()
+    assert found.cursor in {40, 50}
+
+
+async def test_advancing_or_removing_an_unknown_number_does_nothing(store):
+    await store.advance(99, 5)
+    await store.remove(99)
+    assert await store.subscriptions() == []
+
+
+async def test_a_database_of_a_newer_version_is_refused(store, url):
+    await store.close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(insert(migration).values(version=1000, applied_time_us=0))
+    engine.dispose()
+    with pytest.raises(MetadataError, match="upgrade"):
+        await MetaStore.open(url, SystemClock())
+    again = create_engine(url)
+    with again.begin() as connection:
+        connection.execute(migration.delete().where(migration.c.version == 1000))
+    again.dispose()
+    await (await MetaStore.open(url, SystemClock())).close()
+
+
+async def test_the_steps_lead_to_the_tables_that_the_code_uses(store, url):
+    engine = create_engine(url)
+    found = inspect(engine)
+    for table in METADATA.tables.values():
+        columns = {column["name"] for column in found.get_columns(table.name)}
+        assert columns == set(table.columns.keys())
+    engine.dispose()
+
+
+@pytest.mark.parametrize("bad", ["", "no url", "nonsense://x"])
+async def test_a_url_that_is_none_is_a_configuration_error(bad):
+    with pytest.raises(ConfigError):
+        await MetaStore.open(bad, SystemClock())
+
+
+async def test_a_database_that_cannot_be_opened_says_so(tmp_path):
+    with pytest.raises(MetadataError):
+        await MetaStore.open(f"sqlite:///{tmp_path}/no/such/directory/meta.db", SystemClock())

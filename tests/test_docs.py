@@ -1,0 +1,38 @@
+"""The docs are complete: every setting, command, call, error and metric has its place."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.group import tailrace
+from tailrace.config import SETTINGS
+from tailrace.model import errors
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.path)
+def test_each_setting_is_documented(setting):
+    rows = (DOCS / "reference" / "settings.md").read_text().splitlines()
+    (row,) = [row for row in rows if row.startswith(f"| `{setting.path}` |")]
+    assert f"`{setting.variable}`" in row
+    assert f"`{setting.flag}`" in row or setting.path == "auth.tokens"
+
+
+@pytest.mark.parametrize("command", tailrace.list_commands(None))
+def test_each_command_is_documented(command):
+    assert f"## {command}\n" in (DOCS / "reference" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_each_error_is_documented_and_drawn_in_the_tree(name):
+    assert name in (DOCS / "reference" / "errors.md").read_text()
+    assert name in inspect.getdoc(errors)
+
+
+@pytest.mark.parametrize("path", sorted([*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]), ids=lambda path: path.name)
+def test_links_between_pages_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), target

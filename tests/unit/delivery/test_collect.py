@@ -1,0 +1,138 @@
+"""Facts about collecting events into one write."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feeding import draft_of, feeding
+from tailrace.delivery.collect import CollectLimits, collect
+from tailrace.delivery.present import View, Wire
+from tailrace.delivery.presenter import Presenter
+from tailrace.metrics import Metrics
+from tailrace.model.errors import BehindHorizonError, LogClosedError
+from tailrace.model.op import Op
+from tailrace.model.start import Earliest, Latest
+from tailrace.model.subscription import Format, Include
+
+VIEW = View(Wire.LINES, Format.PLAIN_JSON, Include())
+
+
+class Collector:
+    def __init__(self, feed):
+        self.feed = feed
+        self.presenter = Presenter(1 << 20, Metrics().encoded_changes)
+
+    async def __call__(self, changes_max=100, bytes_max=1 << 20, scan_changes_max=1 << 16, timeout_s=0.0):
+        limits = CollectLimits(changes_max=changes_max, bytes_max=bytes_max, scan_changes_max=scan_changes_max)
+        piece = await collect(self.feed, self.presenter, VIEW, limits, timeout_s)
+        assert piece.through == self.feed.after
+        return [json.loads(line)["seq"] for line in piece.data.splitlines()], piece.through
+
+
+async def test_small_chunks_go_out_together():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(5):
+            await world.append(Op.INSERT)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert await Collector(feed)(changes_max=3) == ([1, 2, 3], 3)
+            assert await Collector(feed)(changes_max=3) == ([4, 5], 5)
+            assert await Collector(feed)(changes_max=3) == ([], 5)
+
+
+async def test_a_write_keeps_the_byte_limit_over_several_chunks():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(5):
+            await world.append(Op.INSERT)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            size = len((await collect_one(feed)).data)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert await Collector(feed)(bytes_max=2 * size) == ([1, 2], 2)
+            assert await Collector(feed)(bytes_max=1) == ([3], 3)
+
+
+async def collect_one(feed):
+    presenter = Presenter(1 << 20, Metrics().encoded_changes)
+    return await collect(feed, presenter, VIEW, CollectLimits(changes_max=1, bytes_max=1), 0)
+
+
+async def test_a_narrow_filter_stops_at_the_scan_limit_and_says_how_far_it_came():
+    async with feeding() as world:
+        subscription = await world.subscribe([Op.DELETE])
+        for _ in range(10):
+            await world.append(*[Op.INSERT] * 10)
+        await world.append(Op.DELETE)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert await Collector(feed)(scan_changes_max=50) == ([], 50)
+            assert await Collector(feed)(scan_changes_max=500) == ([101], 101)
+
+
+async def test_it_waits_through_foreign_changes_for_a_match():
+    async with feeding() as world:
+        subscription = await world.subscribe([Op.DELETE])
+        with world.service.feed(subscription.id, Latest()) as feed:
+            collecting = asyncio.create_task(Collector(feed)(timeout_s=30))
+            for op in (Op.INSERT, Op.INSERT, Op.DELETE):
+                await asyncio.sleep(0.001)
+                await world.append(op)
+            assert await collecting == ([3], 3)
+
+
+async def test_what_is_in_hand_goes_out_before_an_error_is_met():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(*[Op.INSERT] * 4)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            read = world.log.read
+
+            async def read_then_forget(after):
+                chunk = await read(after)
+                if world.log.head == 4:
+                    await world.append(*[Op.INSERT] * 4)
+                    world.log.forget_before(7)
+                return chunk
+
+            world.log.read = read_then_forget
+            assert await collector() == ([1, 2, 3, 4], 4)
+            with pytest.raises(BehindHorizonError):
+                await collector()
+
+
+async def test_the_end_of_service_is_told():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            collecting = asyncio.create_task(Collector(feed)(timeout_s=30))
+            await asyncio.sleep(0)
+            world.service.stop()
+            with pytest.raises(LogClosedError):
+                await collecting
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.lists(st.sampled_from(list(Op)), min_size=1, max_size=30), min_size=1, max_size=8),
+    st.sets(st.sampled_from(list(Op))),
+    st.integers(1, 20),
+    st.integers(1, 900),
+    st.integers(1, 40),
+)
+async def test_collecting_again_and_again_gives_every_match_once_in_order(
+    commits, ops, changes_max, bytes_max, scan_changes_max
+):
+    async with feeding() as world:
+        subscription = await world.subscribe(ops)
+        for commit in commits:
+            await world.log.append([draft_of([(op, world.schema_id) for op in commit])])
+        found = []
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            while not feed.caught_up:
+                found += (await collector(changes_max, bytes_max, scan_changes_max))[0]
+        flat = [op for commit in commits for op in commit]
+        assert found == [offset for offset, op in enumerate(flat, start=1) if op in ops]

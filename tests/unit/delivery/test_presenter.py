@@ -1,0 +1,91 @@
+"""Facts about encoding once for many."""
+
+from feeding import chunk_of, draft_of, schema_of
+from tailrace.delivery.present import View, Wire, encode
+from tailrace.delivery.presenter import Presenter
+from tailrace.metrics import Metrics
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.table import TableName
+from tailrace.subscription.feed import FeedBatch
+from tailrace.subscription.filter import Filter
+
+SCHEMAS = [schema_of("users"), schema_of("orders")]
+VIEW = View(Wire.SSE, Format.PLAIN_JSON, Include())
+ROWS = [(Op.INSERT, 1), (Op.UPDATE, 1), (Op.DELETE, 2)] * 20
+
+
+def batch_of(*ops, first=1, rows=ROWS, tables=("users", "orders")):
+    target = TableTarget(tuple(TableName("app", table) for table in tables))
+    chunk = chunk_of(SCHEMAS, draft_of(rows), first=first)
+    return FeedBatch("app", chunk, Filter(target, FilterOptions(ops)), first - 1)
+
+
+class Counting:
+    def __init__(self, bytes_max=1 << 20):
+        self.metrics = Metrics()
+        self.presenter = Presenter(bytes_max, self.metrics.encoded_changes)
+
+    @property
+    def count(self):
+        return self.metrics.registry.get_sample_value("tailrace_encoded_changes_total")
+
+    def events(self, batch, view=VIEW):
+        found = self.presenter.encoded(batch, view).events()
+        assert found == encode(batch.chunk, batch.rows(), view).events()
+        return found
+
+
+def test_a_hundred_feeds_with_one_filter_cost_one_encoding():
+    counting = Counting()
+    for _ in range(100):
+        counting.events(batch_of(Op.INSERT, Op.UPDATE, Op.DELETE))
+    assert counting.count == len(ROWS)
+
+
+def test_broad_filters_share_the_encoding_of_the_whole_chunk():
+    counting = Counting()
+    counting.events(batch_of(Op.INSERT))
+    counting.events(batch_of(Op.UPDATE, Op.DELETE))
+    counting.events(batch_of(Op.INSERT, tables=("users",)))
+    assert counting.count == len(ROWS)
+
+
+def test_a_narrow_filter_encodes_what_it_wants_only():
+    counting = Counting()
+    rows = [(Op.INSERT, 1)] * 99 + [(Op.DELETE, 1)]
+    assert len(counting.events(batch_of(Op.DELETE, rows=rows))) == 1
+    assert counting.count == 1
+
+
+def test_nothing_wanted_is_nothing():
+    counting = Counting()
+    assert counting.events(batch_of(Op.SCHEMA)) == []
+    assert counting.count == 0
+
+
+def test_other_views_and_other_chunks_are_other_bytes():
+    counting = Counting()
+    counting.events(batch_of(Op.INSERT))
+    counting.events(batch_of(Op.INSERT), View(Wire.ARRAY, Format.OBJECTS_JSON, Include(after=True)))
+    counting.events(batch_of(Op.INSERT, first=1000))
+    assert counting.count == 3 * len(ROWS)
+
+
+def test_what_was_not_used_longest_goes_first():
+    counting = Counting(bytes_max=25_000)
+    everything = (Op.INSERT, Op.UPDATE, Op.DELETE)
+    counting.events(batch_of(*everything, first=1))
+    counting.events(batch_of(*everything, first=1001))
+    assert counting.count == 2 * len(ROWS)
+    for first in (1, 2001, 1):
+        counting.events(batch_of(*everything, first=first))
+    assert counting.count == 3 * len(ROWS)
+    counting.events(batch_of(*everything, first=1001))
+    assert counting.count == 4 * len(ROWS)
+
+
+def test_what_does_not_fit_is_given_all_the_same():
+    counting = Counting(bytes_max=10)
+    counting.events(batch_of(Op.INSERT, Op.UPDATE, Op.DELETE))
+    counting.events(batch_of(Op.INSERT))

@@ -1,0 +1,61 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_samples import draft
+from tailrace.log.batch import encode_drafts
+from tailrace.log.cache import MEMO_FACTOR, BlockCache
+from tailrace.model.chunk import Chunk
+from tailrace.model.number import Index, Offset
+
+
+def block(first: int, *counts: int) -> list[Chunk]:
+    chunks = []
+    for count in counts:
+        chunks.append(Chunk(encode_drafts([draft(0, count)], Offset(first), Index(1)), {}))
+        first += count
+    return chunks
+
+
+def test_a_block_is_found_by_any_offset_in_it_and_gives_the_chunk_that_holds_it():
+    cache = BlockCache(1000)
+    chunks = block(10, 3, 4)
+    cache.put(chunks, 10)
+    assert [cache.find(Offset(offset)) for offset in (9, 17)] == [None, None]
+    assert [cache.find(Offset(offset)) for offset in range(10, 17)] == [chunks[0]] * 3 + [chunks[1]] * 4
+
+
+def test_the_blocks_used_last_stay_within_the_bound():
+    cache = BlockCache(30 * MEMO_FACTOR)
+    for first in (1, 11, 21):
+        cache.put(block(first, 10), 10)
+    assert cache.find(Offset(5)) is not None
+    cache.put(block(31, 10), 10)
+    assert [cache.find(Offset(offset)) is not None for offset in (1, 11, 21, 31)] == [True, False, True, True]
+    assert cache.size_bytes == 30
+
+
+def test_a_longer_reading_of_a_block_takes_the_place_of_the_shorter():
+    cache = BlockCache(1000)
+    cache.put(block(1, 2), 20)
+    cache.put(block(1, 5), 50)
+    assert cache.find(Offset(5)) is not None
+    assert cache.size_bytes == 50
+
+
+def test_the_block_put_last_stays_however_large():
+    cache = BlockCache(30)
+    cache.put(block(1, 2), 5)
+    cache.put(block(3, 2), 5000)
+    assert cache.find(Offset(3)) is not None
+    assert cache.find(Offset(1)) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 40)), max_size=60))
+def test_the_bound_holds_and_what_is_found_is_right(puts):
+    cache = BlockCache(100 * MEMO_FACTOR)
+    for number, size in puts:
+        cache.put(block(number * 10 + 1, 10), size)
+        assert cache.size_bytes <= 100
+        found = cache.find(Offset(number * 10 + 4))
+        assert found is not None
+        assert found.first == number * 10 + 1

@@ -1,0 +1,106 @@
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from log_samples import SMALL, PlainLog, draft
+from tailrace.log.frame import frame_header, pack_frame
+from tailrace.log.segment import segment_name
+from tailrace.log.verify import verify
+from tailrace.log.writer import Frame, encode_frame
+from tailrace.model.number import Index, Offset
+from tailrace.testing.files import MemoryFiles
+
+
+def made(commits: int = 9) -> MemoryFiles:
+    files = MemoryFiles()
+    log = PlainLog(files, replace(SMALL, segment_bytes_max=3000))
+    for number in range(1, commits + 1):
+        log.append(draft(number, 2))
+    return files
+
+
+def test_a_sound_log_has_no_problems_and_is_counted():
+    files = made()
+    report = verify(files)
+    assert report.problems == ()
+    assert (report.changes, report.commits, report.frames, report.head) == (18, 9, 9, 18)
+    assert report.segments == sum(name.endswith(".bin") for name in files.names())
+    assert report.torn_bytes == 0
+
+
+def test_an_empty_log_is_sound():
+    assert verify(MemoryFiles()).problems == ()
+
+
+def test_a_damaged_frame_is_named_and_the_other_segments_are_still_checked():
+    files = made()
+    name = segment_name(Index(1))
+    data = bytearray(files.bytes_of(name))
+    data[-5] ^= 1
+    files.put(name, bytes(data))
+    report = verify(files)
+    assert next(problem.segment for problem in report.problems) == name
+    assert report.frames >= 6
+    assert str(report.problems[0]).startswith(f"{name}, byte ")
+
+
+def test_a_torn_tail_is_no_problem_when_it_was_not_synced():
+    files = made(1)
+    name = segment_name(Index(1))
+    data = files.bytes_of(name)
+    files.put(name, data.rstrip(b"\0") + b"TRFR torn")
+    files.remove("state")
+    report = verify(files)
+    assert report.problems == ()
+    assert report.torn_bytes > 0
+
+
+def test_synced_changes_that_are_gone_are_a_problem():
+    files = made(2)
+    name = segment_name(Index(1))
+    files.put(name, files.bytes_of(name)[:1000])
+    assert verify(files).problems != ()
+
+
+def test_a_missing_segment_is_a_problem():
+    files = made()
+    names = [name for name in files.names() if name.endswith(".bin")]
+    files.remove(names[1])
+    assert verify(files).problems[0].segment == names[1]
+
+
+def test_an_unknown_schema_is_a_problem():
+    files = made(1)
+    files.remove("schemas.jsonl")
+    assert "schema 1 is not known" in str(verify(files).problems[0])
+
+
+def spoiled(column: str, values: list) -> Frame:
+    """Return a frame of two commits with one column replaced, its checksums right."""
+    frame = encode_frame([draft(1, 2), draft(2, 1)], Offset(1), Index(1), 0)
+    place = frame.batch.schema.get_field_index(column)
+    field = frame.batch.schema.field(place)
+    batch = frame.batch.set_column(place, field, pa.array(values, field.type))
+    payload = memoryview(batch.serialize())
+    numbers = {"first_offset": Offset(1), "first_index": Index(1), "append_time_us": 0}
+    head = pack_frame(payload, change_count=3, commit_count=2, **numbers)
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), frame.position)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "reason"),
+    [
+        ("offset", [1, 2, 4], "offsets are not dense"),
+        ("index", [1, 2, 2], "commits are not whole"),
+        ("index", [1, 1, 3], "commits are not whole"),
+        ("position", [None, None, "p2"], "commits are not whole"),
+        ("position", [None, "p1", None], "commits are not whole"),
+        ("op", [1, 9, 1], "an op is unknown"),
+        ("schema", [1, 2, 1], "schema 2 is not known"),
+    ],
+)
+def test_a_frame_with_good_checksums_and_bad_content_is_a_problem(column, values, reason):
+    files = MemoryFiles()
+    PlainLog(files).writer.store(spoiled(column, values))
+    (problem,) = verify(files).problems
+    assert reason in problem.reason

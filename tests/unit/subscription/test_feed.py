@@ -1,0 +1,122 @@
+"""Facts about feeds."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feeding import draft_of, feeding
+from tailrace.model.errors import BehindHorizonError, LogClosedError, UnknownSubscriptionError
+from tailrace.model.op import Op
+from tailrace.model.start import After, Earliest, Latest
+
+
+async def offsets(feed, timeout_s=0.0):
+    """Take the next batch whole; return the offsets that pass."""
+    batch = await feed.next(timeout_s)
+    if batch is None:
+        return None
+    found = [batch.chunk.first + row for row in batch.rows()]
+    feed.advance(batch.chunk.last)
+    return [offset for offset in found if offset > batch.after]
+
+
+async def test_replay_becomes_following_without_a_gap_or_a_repeat():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(*[Op.INSERT] * 5)
+        with world.service.feed(subscription.id, After(2)) as feed:
+            assert await offsets(feed) == [3, 4, 5]
+            assert await offsets(feed) is None
+            waiting = asyncio.create_task(offsets(feed, timeout_s=30))
+            await asyncio.sleep(0)
+            await world.append(Op.UPDATE)
+            assert await waiting == [6]
+
+
+async def test_a_wait_without_news_ends_in_time():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            assert await feed.next(0.01) is None
+
+
+async def test_a_long_chunk_comes_in_windows_cut_at_the_same_places_for_all():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 5_000)])
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert [await offsets(feed) for _ in range(4)] == [
+                list(range(1, 2049)),
+                list(range(2049, 4097)),
+                list(range(4097, 5001)),
+                None,
+            ]
+        with world.service.feed(subscription.id, After(3000)) as feed:
+            batch = await feed.next(0)
+            assert (batch.chunk.first, batch.chunk.last, batch.after) == (2049, 4096, 3000)
+
+
+async def test_a_feed_behind_the_horizon_says_so():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(*[Op.INSERT] * 9)
+        world.log.forget_before(5)
+        with world.service.feed(subscription.id, After(3)) as feed:
+            with pytest.raises(BehindHorizonError) as caught:
+                await feed.next(0)
+            assert caught.value.horizon == 5
+        with world.service.feed(subscription.id, After(4)) as feed:
+            assert await offsets(feed) == [5, 6, 7, 8, 9]
+
+
+async def test_closing_the_subscription_ends_a_feed_that_waits():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            waiting = asyncio.create_task(feed.next(30))
+            await asyncio.sleep(0)
+            await world.service.close(subscription.id)
+            with pytest.raises(UnknownSubscriptionError):
+                await waiting
+
+
+@pytest.mark.parametrize("how", ["the service stops", "the log is closed"])
+async def test_the_end_of_service_ends_a_feed_that_waits(how):
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            waiting = asyncio.create_task(feed.next(30))
+            await asyncio.sleep(0)
+            if how == "the service stops":
+                world.service.stop()
+            else:
+                await world.log.close()
+            with pytest.raises(LogClosedError):
+                await waiting
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from(list(Op)), min_size=1, max_size=40), min_size=1, max_size=6),
+    st.sets(st.sampled_from(list(Op))),
+    st.data(),
+)
+async def test_any_feed_gives_every_match_once_and_in_order(commits, ops, data):
+    async with feeding() as world:
+        subscription = await world.subscribe(ops)
+        flat = [op for commit in commits for op in commit]
+        start = data.draw(st.integers(0, len(flat)))
+        before = data.draw(st.integers(0, len(commits)))
+        for commit in commits[:before]:
+            await world.append(*commit)
+        start = min(start, world.log.head)
+        found = []
+        with world.service.feed(subscription.id, After(start)) as feed:
+            while (batch := await offsets(feed)) is not None:
+                found += batch
+            for commit in commits[before:]:
+                await world.append(*commit)
+                found += await offsets(feed, timeout_s=30)
+        assert found == [offset for offset, op in enumerate(flat, start=1) if offset > start and op in ops]

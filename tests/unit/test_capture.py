@@ -1,0 +1,104 @@
+"""Facts about the pump."""
+
+import asyncio
+
+import pytest
+
+from tailrace.capture import CaptureState, Pump
+from tailrace.clock import SystemClock
+from tailrace.log.log import Log
+from tailrace.log.options import LogOptions
+from tailrace.model.commit import Draft
+from tailrace.model.errors import SourceStateError, SourceUnavailableError
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.retry import Backoff
+from tailrace.testing.files import MemoryFiles
+from tailrace.testing.source import ScriptedSource
+
+SCHEMA = TableSchema(TableName("app", "t"), 1, (Column("id", Kind.I64),), ("id",))
+AT_ONCE = Backoff(0.0, 0.0)
+
+
+def commit(position: str, rows: int = 1) -> Draft:
+    draft = Draft(position, 1)
+    for row in range(rows):
+        draft.add(Op.INSERT, 1, b"[%d]" % row, after=b'{"id":%d}' % row)
+    return draft
+
+
+@pytest.fixture
+async def log():
+    log = await Log.open(MemoryFiles(), LogOptions(), SystemClock())
+    await log.put_schema(SCHEMA)
+    yield log
+    await log.close()
+
+
+async def pump_until(source, log, head, state=None):
+    """Run a pump until the log's head is there."""
+    pump = Pump(source, log, state or CaptureState(), AT_ONCE)
+    await pump.open()
+    task = asyncio.create_task(pump.run())
+    try:
+        async with asyncio.timeout(10):
+            while log.head < head and not task.done():
+                await log.wait(log.head, 0.05)
+            while log.position not in source.confirmed and not task.done():
+                await asyncio.sleep(0)
+        if task.done():
+            await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_commits_are_appended_in_order_and_then_confirmed(log):
+    source = ScriptedSource("app", [commit("1", 2), commit("2")])
+    await pump_until(source, log, 3)
+    assert log.position == "2"
+    assert source.confirmed == ["1", "2"]
+
+
+async def test_it_resumes_after_the_last_position_in_the_log(log):
+    await log.append([commit("1", 2)])
+    await pump_until(ScriptedSource("app", [commit("1", 2), commit("2")]), log, 3)
+    assert (log.head, log.last_index) == (3, 2)
+
+
+async def test_a_source_that_cannot_be_reached_is_tried_again(log):
+    away = SourceUnavailableError("away")
+    source = ScriptedSource("app", [commit("1"), away, commit("2")], open_errors=[away])
+    state = CaptureState()
+    await pump_until(source, log, 2, state)
+    assert (log.head, log.position) == (2, "2")
+    assert source.opened == 3
+    assert state.problem == ""
+
+
+async def test_a_full_disk_stops_capture_unconfirmed_until_there_is_space():
+    files = MemoryFiles()
+    log = await Log.open(files, LogOptions(), SystemClock())
+    await log.put_schema(SCHEMA)
+    source, state = ScriptedSource("app", [commit("1", 100)]), CaptureState()
+    files.capacity_bytes = files.used_bytes()
+    pump = Pump(source, log, state, AT_ONCE)
+    await pump.open()
+    task = asyncio.create_task(pump.run())
+    async with asyncio.timeout(10):
+        while not state.problem:
+            await asyncio.sleep(0)
+    assert (log.head, source.confirmed) == (0, [])
+    files.capacity_bytes = None
+    async with asyncio.timeout(10):
+        while not source.confirmed:
+            await asyncio.sleep(0)
+    assert (log.head, state.problem) == (100, "")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await log.close()
+
+
+async def test_a_source_that_needs_help_ends_the_pump(log):
+    with pytest.raises(SourceStateError, match="do this"):
+        await pump_until(ScriptedSource("app", [SourceStateError("do this")]), log, 1)

@@ -1,0 +1,140 @@
+"""The HTTP interface over a log in memory, on a real socket."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+
+from feeding import Feeding, feeding
+from tailrace.clock import SystemClock
+from tailrace.delivery.http import HttpOptions, create_app, serve
+from tailrace.metrics import Metrics
+
+DEADLINE_S = 20.0
+
+
+class Web(Feeding):
+    """A served service and a client of it."""
+
+    def __init__(self, world, client, address, metrics, waiting_for):
+        super().__init__(world.log, world.service, world.schema_id)
+        self.client = client
+        self.address = address
+        self.metrics = metrics
+        self.waiting_for = waiting_for
+
+    async def post(self, content, **headers):
+        headers = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
+        return await self.client.post("/api/v1/rpc", content=content, headers=headers)
+
+    async def answer(self, method, **params):
+        """Call a method; return the whole answer."""
+        body = json.dumps({"skeinql": "1.0", "id": 7, "method": method, "params": params})
+        answer = await self.post(body)
+        assert answer.status_code == 200
+        envelope = answer.json()
+        assert envelope["id"] == 7
+        return envelope
+
+    async def call(self, method, **params):
+        """Call a method; return its result."""
+        envelope = await self.answer(method, **params)
+        assert list(envelope) == ["id", "ok", "result"], envelope
+        assert envelope["ok"] is True
+        return envelope["result"]
+
+    async def refusal(self, method, **params):
+        """Call a method that fails; return code and message."""
+        envelope = await self.answer(method, **params)
+        assert list(envelope) == ["id", "ok", "error"], envelope
+        assert envelope["ok"] is False
+        return envelope["error"]["code"], envelope["error"]["message"]
+
+    @asynccontextmanager
+    async def stream(self, sub_id, query="", headers=()):
+        """Open a stream of server-sent events over a plain connection."""
+        connection = await Connection.open(self.address)
+        try:
+            await connection.request(f"GET /api/v1/cdc/sse/{sub_id}{query} HTTP/1.1", *headers)
+            connection.status, connection.headers = await connection.head()
+            yield connection
+        finally:
+            await connection.close()
+
+
+class Connection:
+    """A plain HTTP/1.1 connection that reads chunked answers piece by piece."""
+
+    def __init__(self, reader, writer):
+        self.reader = reader
+        self.writer = writer
+        self.buffer = b""
+        self.status, self.headers = 0, {}
+
+    @classmethod
+    async def open(cls, address, limit=1 << 16):
+        return cls(*await asyncio.open_connection(address.host, address.port, limit=limit))
+
+    async def request(self, line, *headers):
+        self.writer.write("\r\n".join([line, "Host: test", *headers, "", ""]).encode())
+        await self.writer.drain()
+
+    async def head(self):
+        """Return status and headers."""
+        async with asyncio.timeout(DEADLINE_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        first, *rest = head.strip().split("\r\n")
+        return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in rest)
+
+    async def chunk(self):
+        """Return the next piece of a chunked body; nothing at its end."""
+        async with asyncio.timeout(DEADLINE_S):
+            size = int(await self.reader.readuntil(b"\r\n"), 16)
+            data = await self.reader.readexactly(size + 2)
+        return data[:-2]
+
+    async def record(self):
+        """Return the next server-sent record as a dictionary; None at the end of the stream."""
+        while b"\n\n" not in self.buffer:
+            data = await self.chunk()
+            if not data:
+                assert self.buffer == b""
+                return None
+            self.buffer += data
+        text, _, self.buffer = self.buffer.partition(b"\n\n")
+        if text == b":":
+            return {"comment": True}
+        return dict(line.split(": ", 1) for line in text.decode().split("\n"))
+
+    async def records(self, count):
+        return [await self.record() for _ in range(count)]
+
+    async def ids(self, count):
+        return [int(record["id"]) for record in await self.records(count)]
+
+    async def close(self):
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+
+@asynccontextmanager
+async def web(log=None, service=None, url="sqlite://", **options):
+    """Serve a service over a log in memory."""
+    metrics, waiting_for = Metrics(), []
+    async with feeding(url, log=log, **(service or {})) as world:
+        app = create_app(world.service, lambda: waiting_for, metrics, SystemClock(), HttpOptions(**options))
+        async with (
+            serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1) as address,
+            httpx.AsyncClient(base_url=address.url, timeout=DEADLINE_S, verify=False) as client,
+        ):
+            yield Web(world, client, address, metrics, waiting_for)
+
+
+async def until(condition, what):
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.002)
+    assert condition(), what
