@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -132,6 +133,10 @@ class Client:
         """Remove a subscription."""
         return self._thread.run(self._client.close(sub_id))
 
+    def reset(self, sub_id: str, to: str | int | datetime = "latest") -> Acknowledged:
+        """Move the cursor of a subscription, forwards or backwards."""
+        return self._thread.run(self._client.reset(sub_id, to))
+
     def list(self) -> tuple[SubscriptionInfo, ...]:
         """Ask for all subscriptions."""
         return self._thread.run(self._client.list())
@@ -171,6 +176,16 @@ class Subscription:
     def sub_id(self) -> str:
         """Return the name of the subscription."""
         return self._handle.sub_id
+
+    @property
+    def offset(self) -> int:
+        """Return the offset behind which a subscription made here begins; 0 for one that existed."""
+        return self._handle.offset
+
+    @property
+    def sse_url(self) -> str:
+        """Return the path of the event stream."""
+        return self._handle.sse_url
 
     def events(
         self, *, after: int | None = None, auto_ack: bool = False, on_control: OnControl | None = None

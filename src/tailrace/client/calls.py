@@ -1,12 +1,13 @@
 """The calls that a server answers, typed."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
 from tailrace.client.event import Backpressure, decode_event
-from tailrace.client.request import SubscribeOptions, literals, subscribe_params
+from tailrace.client.request import SubscribeOptions, literals, start_param, subscribe_params
 from tailrace.client.result import (
     Acknowledged,
     Capabilities,
@@ -118,6 +119,10 @@ class Calls:
     async def close(self, sub_id: str) -> Closed:
         """Remove a subscription. Its feeds end."""
         return await self._transport.call("cdc.close", {"sub_id": sub_id}, Closed)
+
+    async def reset(self, sub_id: str, to: str | int | datetime = "latest") -> Acknowledged:
+        """Move the cursor of a subscription: `latest`, `earliest`, behind an offset, or at a time."""
+        return await self._transport.call("cdc.reset", {"sub_id": sub_id, "to": start_param(to)}, Acknowledged)
 
     async def list(self) -> tuple[SubscriptionInfo, ...]:
         """Ask for all subscriptions."""

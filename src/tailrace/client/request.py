@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 from tailrace.model.subscription import Format
 from tailrace.model.value import to_literal
 
-__all__ = ["SubscribeOptions", "format_of", "literals", "subscribe_params"]
+__all__ = ["SubscribeOptions", "format_of", "literals", "start_param", "subscribe_params"]
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -61,14 +61,18 @@ def subscribe_params(target: Mapping[str, Any], options: SubscribeOptions) -> di
         bounds = zip(("lower_bound", "upper_bound"), options["pk_range"], strict=True)
         params["pk_range"] = {name: _bound(bound) for name, bound in bounds if bound is not None}
     if "from_" in options:
-        start = options["from_"]
-        params["from"] = start.isoformat() if isinstance(start, datetime) else start
+        params["from"] = start_param(options["from_"])
     return params
 
 
 def format_of(options: SubscribeOptions) -> Format:
     """Return the format that the options ask for."""
     return Format(options.get("format", Format.OBJECTS_JSON))
+
+
+def start_param(start: str | int | datetime) -> str | int:
+    """Return where to begin as a param."""
+    return start.isoformat() if isinstance(start, datetime) else start
 
 
 def literals(values: Sequence[Any]) -> list[dict[str, Any]]:

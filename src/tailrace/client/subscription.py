@@ -70,6 +70,16 @@ class AsyncSubscription:
         """Return the name of the subscription."""
         return self.state.sub_id
 
+    @property
+    def offset(self) -> int:
+        """Return the offset behind which a subscription made here begins; 0 for one that existed."""
+        return self.state.offset
+
+    @property
+    def sse_url(self) -> str:
+        """Return the path of the event stream."""
+        return self.state.sse_url
+
     def events(
         self, *, after: int | None = None, auto_ack: bool = False, on_control: OnControl | None = None
     ) -> "AsyncFeed":
@@ -81,7 +91,7 @@ class AsyncSubscription:
 
     def core(self, acknowledge: Callable[[int], _T], *, after: int | None, auto_ack: bool) -> FeedCore[_T]:
         """Return what runs a feed. Each event is given `acknowledge`."""
-        stream = EventStream(self._transport, self.state.sse_url, "" if after is None else str(after))
+        stream = EventStream(self._transport, self.sse_url, "" if after is None else str(after))
         return FeedCore(
             stream, FeedOptions(self.state.format, auto_ack, acknowledge, self.ack, closed=lambda: self.closed)
         )

@@ -111,7 +111,10 @@ async def test_a_poll_gives_events_that_acknowledge_themselves():
         assert (result.next_offset, result.events[0].pk) == (9, (1,))
         assert (await result.events[0].ack()).acked_offset == 9
     params = [call["params"] for call in server.calls]
-    assert params == [{"sub_id": "sub_1", "from_offset": 7, "limit": 10, "wait_ms": 500}, {"sub_id": "sub_1", "offset": 9}]
+    assert params == [
+        {"sub_id": "sub_1", "from_offset": 7, "limit": 10, "wait_ms": 500},
+        {"sub_id": "sub_1", "offset": 9},
+    ]
 
 
 async def test_a_waiting_poll_has_its_wait_on_top_of_the_time_limit():
@@ -169,12 +172,11 @@ async def test_a_foreign_server_is_told_apart():
 
 async def test_a_temporary_subscription_is_closed_when_its_feed_is_left():
     server = FakeServer(MADE, [change(8)], CLOSED)
-    async with client_of(server) as client:
-        async with await client.subscribe("app", "t") as subscription:
-            assert subscription.state.offset == 7
-            async for event in subscription:
-                assert event.offset == 8
-                break
+    async with client_of(server) as client, await client.subscribe("app", "t") as subscription:
+        assert subscription.state.offset == 7
+        async for event in subscription:
+            assert event.offset == 8
+            break
     assert [call["method"] for call in server.calls] == ["cdc.subscribe_table", "cdc.close"]
     assert server.calls[0]["params"] == PARAMS
 

@@ -13,7 +13,9 @@ INNER = {"create_for_table", "create_for_query", "poll_for", "core", "release"}
 
 
 @pytest.mark.parametrize(
-    ("async_class", "blocking_class"), [(AsyncClient, Client), (AsyncSubscription, Subscription)], ids=["client", "handle"]
+    ("async_class", "blocking_class"),
+    [(AsyncClient, Client), (AsyncSubscription, Subscription)],
+    ids=["client", "handle"],
 )
 def test_both_clients_have_the_same_methods_with_the_same_parameters(async_class, blocking_class):
     methods = {name for name in vars_of(async_class) if name not in INNER}

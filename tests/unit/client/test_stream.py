@@ -5,11 +5,11 @@ import asyncio
 import httpx
 import pytest
 
-from unit.client.fake import OPTIONS, FakeServer, transport
 from tailrace.client.errors import BadAnswer, ConnectionFailed, InvalidRequest, NotFound, Unauthorized
 from tailrace.client.options import ClientOptions
 from tailrace.client.stream import EventStream
 from tailrace.retry import Backoff
+from unit.client.fake import OPTIONS, FakeServer, transport
 
 ONE, TWO, THREE = (f"id: {n}\ndata: {n}\n\n".encode() for n in (1, 2, 3))
 
