@@ -73,13 +73,14 @@ class InvalidValueError(InvalidRequestError):
 class InvalidPredicateError(InvalidRequestError):
     """A predicate cannot be read, names what is not there, or can never make sense. Mend it at `place`.
 
-    `place` counts characters from 0. The message ends with the line of the predicate and a mark under the place.
+    `place` counts characters from 0. The message ends with the line of the predicate and a mark under the place, unless
+    the text is empty or too long to show.
     """
 
     def __init__(self, reason: str, *, text: str, place: int) -> None:
         self.reason = reason
         self.place = min(max(place, 0), len(text))
-        super().__init__(f"{reason}\n{_excerpt(text, self.place)}")
+        super().__init__(f"{reason}\n{_excerpt(text, self.place)}" if text else reason)
 
 
 class BeyondHeadError(InvalidRequestError):

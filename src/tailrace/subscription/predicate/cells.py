@@ -1,8 +1,9 @@
 """The cells that a predicate needs, out of an image's bytes, as SQLite's values. Pure."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = ["CellPlan", "cell_plan", "cell_reader", "image_decoder", "sql_value"]
 _NOT_TEXT = frozenset({Kind.BYTES, Kind.DEC})
 """Kinds whose JSON string is something else than text."""
 
+_DECODERS_KEPT = 1024
 _ODD_NAME = re.compile(r'["\\\x00-\x1f]')
 """Names with these characters cannot be those of a msgspec field."""
 
@@ -54,39 +56,44 @@ def cell_plan(column: Column, schema: TableSchema, *, typed: bool) -> CellPlan:
 
 def image_decoder(columns: Iterable[tuple[str, CellPlan]]) -> Callable[[bytes], Any]:
     """Return a function that decodes these columns of an image into the attributes c0, c1, …; None where missing."""
-    plans = list(columns)
-    if any(_ODD_NAME.search(name) for name, _ in plans):
-        return _mapping_decoder(plans)
+    return _decoder(tuple((name, plan.asked) for name, plan in columns))
+
+
+@lru_cache(_DECODERS_KEPT)
+def _decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], Any]:
+    if any(_ODD_NAME.search(name) for name, _ in columns):
+        return _mapping_decoder(columns)
     fields = [
-        (f"c{number}", plan.asked, msgspec.field(name=name, default=None)) for number, (name, plan) in enumerate(plans)
+        (f"c{number}", asked, msgspec.field(name=name, default=None)) for number, (name, asked) in enumerate(columns)
     ]
     return msgspec.json.Decoder(msgspec.defstruct("Cells", fields, gc=False)).decode
 
 
-def _mapping_decoder(plans: list[tuple[str, CellPlan]]) -> Callable[[bytes], Any]:
+def _mapping_decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], Any]:
     """Return a decoder for names that msgspec does not take for a field's."""
-    fields = [(f"c{number}", plan.asked) for number, (_, plan) in enumerate(plans)]
-    cells = msgspec.defstruct("Cells", fields, gc=False)
+    cells = msgspec.defstruct("Cells", [(f"c{number}", asked) for number, (_, asked) in enumerate(columns)], gc=False)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
 
     def decode_cells(image: bytes) -> Any:
         found = decode(image)
-        return msgspec.convert({f"c{number}": found.get(name) for number, (name, _) in enumerate(plans)}, cells)
+        return msgspec.convert({f"c{number}": found.get(name) for number, (name, _) in enumerate(columns)}, cells)
 
     return decode_cells
 
 
-def cell_reader(columns: Iterable[str], schema: TableSchema) -> Callable[[bytes], list[SqlValue]]:
+def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes], list[SqlValue]]:
     """Return a function that reads these columns of an image as SQLite would compare them, numbers as numbers.
 
-    It raises `PredicateError` on an image or a cell that is not of the natural form.
+    A column that the schema lacks is read as NULL. The function raises `PredicateError` on an image or a cell that is
+    not of the natural form.
     """
-    found = [column for name in columns if (column := schema.column(name)) is not None]
-    plans = [(column.name, cell_plan(column, schema, typed=False)) for column in found]
-    decode = image_decoder(plans)
-    numbers = [affinity_of_column(column, schema) >= Affinity.NUMERIC for column in found]
-    converters = [plan.convert for _, plan in plans]
-    places = [(f"c{number}", *pair) for number, pair in enumerate(zip(converters, numbers, strict=True))]
+    known = [schema.column(name) or Column(name) for name in columns]
+    plans = [cell_plan(column, schema, typed=False) for column in known]
+    decode = image_decoder(zip(columns, plans, strict=True))
+    numbers = [affinity_of_column(column, schema) >= Affinity.NUMERIC for column in known]
+    places = [
+        (f"c{place}", plan.convert, number) for place, (plan, number) in enumerate(zip(plans, numbers, strict=True))
+    ]
 
     def read(image: bytes) -> list[SqlValue]:
         try:

@@ -68,7 +68,7 @@ class SqlPredicate:
         paired = any(
             isinstance(part, OpWord) or (isinstance(part, Cell) and part.image is not Image.ROW) for part in parts
         )
-        self.canonical = f"sql:{canonical_text(expression)}"
+        self.canonical = f"sql:{schema.version}:{canonical_text(expression)}"
         self.columns = frozenset(cell.column for cell in cells)
         self.equalities = tuple(_equalities(expression))
         needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}

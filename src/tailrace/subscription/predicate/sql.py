@@ -31,7 +31,7 @@ DIALECTS = frozenset({"sqlite"})
 DEPTH_MAX = 48
 """Deepest nesting of operators and brackets. Chains of AND and of OR are one level each."""
 
-NODES_MAX = 16_384
+NODES_MAX = 8_192
 """Most operators, names and literals in one predicate."""
 
 BRANCHES_MAX = 64
@@ -177,11 +177,11 @@ class _Parser:
         return self._operation(token.word, (left, pattern, self._expression(_EQUAL)), token)
 
     def chain(self, left: Node, token: Token) -> Node:
-        """Parse one more operand of AND or OR; a chain of them is one node."""
-        right = self._expression(_BINDING[token.word])
-        if isinstance(left, Operation) and left.operator == token.word:
-            return self._operation(token.word, (*left.operands, right), token)
-        return self._operation(token.word, (left, right), token)
+        """Parse the further operands of AND or OR; a chain of them is one node."""
+        operands = [left, self._expression(_BINDING[token.word])]
+        while self._accept(token.word):
+            operands.append(self._expression(_BINDING[token.word]))
+        return self._operation(token.word, tuple(operands), token)
 
     def _operand(self) -> Node:
         token = self._take()

@@ -87,6 +87,9 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
     for token in found:
         _refuse_gap(text, after, token.start)
         after = token.end + 1
+        if text[token.start] == "~":
+            tokens += [Token(TokenKind.SIGN, "~", place) for place in _tildes(text, token.start, after)]
+            continue
         tokens.append(_read(text, token.start, after))
         if text[after - 2 : after] in _SHIFTS and [token.text for token in tokens[-2:]] == list(
             text[after - 2 : after]
@@ -95,6 +98,13 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
     _refuse_gap(text, after, len(text))
     tokens.append(Token(TokenKind.END, "", len(text.rstrip())))
     return tokens
+
+
+def _tildes(text: str, begin: int, end: int) -> range:
+    """Return the places of signs that sqlglot gives as one token."""
+    if text[begin:end].strip("~"):
+        raise InvalidPredicateError(f"cannot read {text[begin:end]!r}", text=text, place=begin)
+    return range(begin, end)
 
 
 def _refuse_gap(text: str, begin: int, end: int) -> None:
