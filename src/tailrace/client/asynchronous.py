@@ -78,12 +78,15 @@ class AsyncClient(Calls):
     def subscription(
         self,
         sub_id: str,
-        format: Format | str = Format.OBJECTS_JSON,  # noqa: A002 (the interface's word)
+        format: Format | None = None,  # noqa: A002 (the interface's word)
     ) -> AsyncSubscription:
-        """Return a handle of a subscription that exists, without asking the server. `format` is the one it has."""
-        return self._handle(Subscribed(sub_id, 0, _SSE_PATH + sub_id), Format(format), temporary=False)
+        """Return a handle of a subscription that exists, without asking the server.
 
-    def _handle(self, made: Subscribed, format_: Format, *, temporary: bool) -> AsyncSubscription:
+        `format` is the one that it has; without it, it is told by the events.
+        """
+        return self._handle(Subscribed(sub_id, 0, _SSE_PATH + sub_id), format, temporary=False)
+
+    def _handle(self, made: Subscribed, format_: Format | None, *, temporary: bool) -> AsyncSubscription:
         state = SubscriptionState(made.sub_id, made.offset, format_, made.sse_url, temporary)
         handle = AsyncSubscription(self._transport, self, state)
         if temporary:

@@ -99,7 +99,7 @@ class Client:
     def subscription(
         self,
         sub_id: str,
-        format: Format | str = Format.OBJECTS_JSON,  # noqa: A002 (the interface's word)
+        format: Format | None = None,  # noqa: A002 (the interface's word)
     ) -> "Subscription":
         """Return a handle of a subscription that exists, without asking the server."""
         return self._handle(self._client.subscription(sub_id, format))
@@ -111,7 +111,7 @@ class Client:
         *,
         limit: int = POLL_LIMIT,
         wait_ms: int = 0,
-        format: Format = Format.OBJECTS_JSON,  # noqa: A002 (the interface's word)
+        format: Format | None = None,  # noqa: A002 (the interface's word)
     ) -> Poll[Acknowledged]:
         """Ask for the changes after an offset."""
         acknowledge = partial(self.ack, sub_id)

@@ -71,11 +71,12 @@ class Calls:
         *,
         limit: int = POLL_LIMIT,
         wait_ms: int = 0,
-        format: Format = Format.OBJECTS_JSON,  # noqa: A002 (the interface's word)
+        format: Format | None = None,  # noqa: A002 (the interface's word)
     ) -> Poll[Awaitable[Acknowledged]]:
         """Ask for the changes after an offset, or after the acknowledged one, whichever is later.
 
-        With `wait_ms` the server waits that long for a change. `format` is that of the subscription.
+        With `wait_ms` the server waits that long for a change. `format` is that of the subscription; without it, it is
+        told by the events.
         """
         return await self.poll_for(sub_id, from_offset, limit, wait_ms, format, lambda offset: self.ack(sub_id, offset))
 
@@ -85,7 +86,7 @@ class Calls:
         from_offset: int,
         limit: int,
         wait_ms: int,
-        format_: Format,
+        format_: Format | None,
         acknowledge: Callable[[int], _T],
     ) -> Poll[_T]:
         """Poll, and give `acknowledge` to each event."""

@@ -4,6 +4,7 @@ Members have the names of the HTTP interface, but for `offset`, which is `seq` t
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -94,6 +95,8 @@ class Notice(Struct, frozen=True):
 Control = Backpressure | Heartbeat | Notice
 """What a feed tells about itself."""
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_DECODER = msgspec.json.Decoder(dict[str, Any])
 _CONTROLS: Mapping[str, type[Backpressure | Heartbeat]] = {"backpressure": Backpressure, "heartbeat": Heartbeat}
 
 
@@ -110,15 +113,19 @@ def decode_control(name: str, data: bytes) -> Control:
         raise BadAnswer(f"a {name} event is malformed: {error}") from error
 
 
-def decode_event(raw: bytes, format_: Format, acknowledge: Callable[[int], _T]) -> Event[_T]:
+def decode_event(raw: bytes, format_: Format | None, acknowledge: Callable[[int], _T]) -> Event[_T]:
     """Return the event of a line of JSON.
 
+    Without a format it is told by the key: typed literals only are `objects_json`. That errs only where a plain key is
+    a JSON document that looks like a literal.
+
     Raises:
-        BadAnswer: It is none.
+        BadAnswer: It is no event, or not of that format.
     """
     try:
-        members = msgspec.json.decode(raw, type=dict[str, Any])
-        convert = from_literal if format_ is Format.OBJECTS_JSON else _as_it_is
+        members = _DECODER.decode(raw)
+        literal = format_ is Format.OBJECTS_JSON or (format_ is None and _has_literals(members))
+        convert = from_literal if literal else _as_it_is
         return Event(
             offset=int(members["seq"]),
             db=members["db"],
@@ -130,12 +137,24 @@ def decode_event(raw: bytes, format_: Format, acknowledge: Callable[[int], _T]) 
             after=_image(members.get("after"), convert),
             query_id=members.get("query_id"),
             etag=members.get("etag"),
-            more={name: value for name, value in members.items() if name not in _MEMBERS},
-            raw=bytes(raw),
+            more=_NONE if members.keys() <= _MEMBERS else _others(members),
+            raw=raw,
             acknowledge=acknowledge,
         )
     except (KeyError, AttributeError, TypeError, ValueError, InvalidValueError) as error:
         raise BadAnswer(f"an event is malformed: {error!r}") from error
+
+
+def _others(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name not in _MEMBERS}
+
+
+def _has_literals(members: Mapping[str, Any]) -> bool:
+    """Tell whether the values of an event are typed literals, by its key, or by its images if it has none."""
+    values = list(members.get("pk") or ())
+    if not values:
+        values = [value for name in ("before", "after") for value in (members.get(name) or {}).values()]
+    return all(isinstance(value, dict) and "t" in value for value in values)
 
 
 def _image(image: Any, convert: Callable[[Any], Any]) -> dict[str, Any] | None:

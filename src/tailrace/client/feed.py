@@ -27,7 +27,7 @@ _READ = "read"
 class FeedOptions(Struct, Generic[_T], frozen=True):
     """What a feed must know of its subscription."""
 
-    format: Format
+    format: Format | None
     auto_ack: bool
     acknowledge: Callable[[int], _T]
     """Given to each event."""

@@ -34,7 +34,7 @@ class SubscriptionState(Struct, frozen=True):
 
     sub_id: str
     offset: int
-    format: Format
+    format: Format | None
     sse_url: str
     temporary: bool
 

@@ -217,6 +217,6 @@ async def test_a_query_can_be_subscribed_to():
 async def test_a_handle_of_an_existing_subscription_needs_no_call():
     server = FakeServer([change(8, pk=[1])])
     async with client_of(server) as client:
-        event = await anext(client.subscription("sub_9", "plain_json").events())
+        event = await anext(client.subscription("sub_9").events())
     assert event.pk == (1,)
     assert server.requests[0].url.path == "/api/v1/cdc/sse/sub_9"

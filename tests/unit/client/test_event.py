@@ -42,6 +42,24 @@ def test_plain_values_stay_as_they_are():
     assert event.before is None
 
 
+PLAIN = b'{"seq":1,"db":"a","table":"t","op":"insert","pk":[1],"after":{"j":{"t":"i64","v":1}},"commit_ts_ms":5}'
+KEYLESS = b'{"seq":1,"db":"a","table":"t","op":"insert","pk":[],"after":{"n":%s},"commit_ts_ms":5}'
+
+
+@pytest.mark.parametrize(
+    ("raw", "after"),
+    [
+        (LITERALS, {"name": None, "due": Decimal("1.10")}),
+        (PLAIN, {"j": {"t": "i64", "v": 1}}),
+        (KEYLESS % b'{"t":"i64","v":1}', {"n": 1}),
+        (KEYLESS % b"1", {"n": 1}),
+    ],
+    ids=["literals", "plain", "literals without a key", "plain without a key"],
+)
+def test_an_event_tells_its_format_by_itself(raw, after):
+    assert decode(raw, None).after == after
+
+
 def test_an_invalidation_has_its_query():
     raw = b'{"seq":1,"db":"a","table":"t","op":"invalidate","query_id":"q_1","etag":"W/\\"q:1\\"","commit_ts_ms":5}'
     event = decode(raw)
