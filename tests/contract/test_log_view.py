@@ -1,0 +1,88 @@
+"""Facts about what subscriptions read of a log, on the real one and on the fake."""
+
+import asyncio
+
+import pytest
+
+from feeding import draft_of, schema_of
+from tailrace.clock import SystemClock
+from tailrace.log.files import DiskFiles
+from tailrace.log.log import Log
+from tailrace.log.options import LogOptions
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
+from tailrace.model.op import Op
+from tailrace.model.table import TableName
+from tailrace.testing.log import MemoryLog
+
+KEPT = 5
+
+
+@pytest.fixture(params=["the log", "the fake"])
+async def log(request, tmp_path):
+    if request.param == "the log":
+        log = await Log.open(DiskFiles(tmp_path), LogOptions(retention_changes=KEPT), SystemClock())
+    else:
+        log = MemoryLog()
+    await log.put_schema(schema_of("users"))
+    yield log
+    await log.close()
+
+
+async def append(log, count):
+    await log.append([draft_of([(Op.INSERT, 1)] * count)])
+    if isinstance(log, MemoryLog):
+        log.forget_before(max(1, log.head - KEPT + 1))
+
+
+async def test_an_empty_log_has_nothing_to_read(log):
+    assert (log.head, log.horizon) == (0, 1)
+    assert await log.read(0) is None
+    assert await log.wait(0, 0.01) is False
+
+
+async def test_the_chunk_read_holds_the_change_that_follows(log):
+    for _ in range(4):
+        await append(log, 1)
+    assert (log.head, log.horizon) == (4, 1)
+    for after in range(4):
+        chunk = await log.read(after)
+        assert chunk.first <= after + 1 <= chunk.last
+        assert chunk.schemas[1].table == TableName("app", "users")
+    assert await log.read(4) is None
+
+
+async def test_what_is_too_old_or_not_there_yet_is_told(log):
+    await append(log, 9)
+    assert (log.head, log.horizon) == (9, 5)
+    with pytest.raises(BehindHorizonError) as behind:
+        await log.read(3)
+    assert (behind.value.requested, behind.value.horizon) == (4, 5)
+    assert (await log.read(4)).last == 9
+    with pytest.raises(BeyondHeadError) as beyond:
+        await log.read(10)
+    assert (beyond.value.requested, beyond.value.head) == (10, 9)
+
+
+async def test_a_wait_ends_when_the_head_moves(log):
+    waiting = asyncio.create_task(log.wait(0, 30))
+    await asyncio.sleep(0)
+    await append(log, 1)
+    assert await waiting is True
+    assert await log.wait(0, 30) is True
+
+
+async def test_a_wait_ends_when_the_log_is_closed(log):
+    waiting = asyncio.create_task(log.wait(0, 30))
+    await asyncio.sleep(0)
+    await log.close()
+    with pytest.raises(LogClosedError):
+        await waiting
+
+
+async def test_the_newest_schema_of_a_table_is_found(log):
+    newer = schema_of("users", version=2)
+    number = await log.put_schema(newer)
+    assert await log.put_schema(newer) == number
+    assert log.latest_schema(TableName("app", "users")) == (number, newer)
+    assert log.latest_schema(TableName("app", "nobody")) is None
+    assert log.schemas()[number] == newer
