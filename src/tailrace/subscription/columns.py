@@ -39,9 +39,11 @@ class ChangedColumns:
         if not isinstance(columns, list | tuple) or not columns:
             raise InvalidRequestError("columns is a list of column names")
         for name in columns:
-            if not isinstance(name, str) or not name.strip():
-                raise InvalidRequestError("columns holds an empty name or something that is no name")
+            if not isinstance(name, str):
+                raise InvalidRequestError("columns holds something that is no name")
             if schema.column(name) is None:
+                if not name.strip():
+                    raise InvalidRequestError("columns holds an empty name")
                 known = ", ".join(column.name for column in schema.columns[:20])
                 raise InvalidRequestError(f"no column {name} in table {schema.table.wire}; it has {known}")
         wanted = set(columns)

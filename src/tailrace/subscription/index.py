@@ -129,7 +129,7 @@ class _TableIndex(Generic[_Id]):
         self._by_value: dict[tuple[Image, str], dict[SqlValue, list[_Group[_Id]]]] = {}
         self._by_op: dict[int, _Groups[_Id]] = {}
         self._elsewhere: _Groups[_Id] = {}
-        self._readers: dict[int, Callable[[bytes], list[SqlValue]]] = {}
+        self._readers: dict[int, Callable[[bytes], Mapping[str, SqlValue]]] = {}
 
     def add(self, group: _Group[_Id]) -> None:
         self.groups[group] = None
@@ -205,21 +205,27 @@ class _TableIndex(Generic[_Id]):
 
     def _find(self, before: bytes | None, after: bytes | None, schema: TableSchema) -> Iterator[_Group[_Id]]:
         """Yield the groups whose equality a change meets, each once."""
-        read = self._readers.get(schema.version)
-        if read is None:
-            read = self._readers[schema.version] = cell_reader([column for _, column in self._by_value], schema)
+        read = self._reader(schema)
         try:
-            old = None if before is None else read(before)
-            new = None if after is None else read(after)
+            old = {} if before is None else read(before)
+            new = {} if after is None else read(after)
         except PredicateError:
             for values in self._by_value.values():
                 for groups in values.values():
                     yield from groups
             return
-        for place, ((image, _), values) in enumerate(self._by_value.items()):
-            one = None if old is None or image is Image.AFTER else old[place]
-            other = None if new is None or image is Image.BEFORE else new[place]
+        for (image, column), values in self._by_value.items():
+            one = None if image is Image.AFTER else old.get(column)
+            other = None if image is Image.BEFORE else new.get(column)
             if other is not None:
                 yield from values.get(other, ())
             if one is not None and one != other:
                 yield from values.get(one, ())
+
+    def _reader(self, schema: TableSchema) -> Callable[[bytes], Mapping[str, SqlValue]]:
+        """Return the reader of the columns that some equality is about."""
+        found = self._readers.get(schema.version)
+        if found is None:
+            columns = sorted({column for _, column in self._by_value})
+            found = self._readers[schema.version] = cell_reader(columns, schema)
+        return found

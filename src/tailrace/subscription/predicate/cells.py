@@ -1,7 +1,7 @@
 """The cells that a predicate needs, out of an image's bytes, as SQLite's values. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
@@ -81,7 +81,7 @@ def _mapping_decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], 
     return decode_cells
 
 
-def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes], list[SqlValue]]:
+def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes], Mapping[str, SqlValue]]:
     """Return a function that reads these columns of an image as SQLite would compare them, numbers as numbers.
 
     A column that the schema lacks is read as NULL. The function raises `PredicateError` on an image or a cell that is
@@ -90,23 +90,23 @@ def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes]
     known = [schema.column(name) or Column(name) for name in columns]
     plans = [cell_plan(column, schema, typed=False) for column in known]
     decode = image_decoder(zip(columns, plans, strict=True))
-    numbers = [affinity_of_column(column, schema) >= Affinity.NUMERIC for column in known]
     places = [
-        (f"c{place}", plan.convert, number) for place, (plan, number) in enumerate(zip(plans, numbers, strict=True))
+        (f"c{place}", name, plan.convert, affinity_of_column(column, schema) >= Affinity.NUMERIC)
+        for place, (name, plan, column) in enumerate(zip(columns, plans, known, strict=True))
     ]
 
-    def read(image: bytes) -> list[SqlValue]:
+    def read(image: bytes) -> Mapping[str, SqlValue]:
         try:
             cells = decode(image)
         except msgspec.DecodeError as error:
             raise PredicateError("an image is not valid JSON") from error
-        values = []
-        for name, convert, number in places:
-            value = getattr(cells, name)
+        values = {}
+        for place, name, convert, number in places:
+            value = getattr(cells, place)
             if value.__class__ is not int and convert is not None:
                 value = convert(value)
                 value = numeric(value) if number else value
-            values.append(value)
+            values[name] = value
         return values
 
     return read

@@ -171,8 +171,6 @@ class Emitter:
         return Code(f"(None if {nulls} else 1 if {holds} else 0)", _BOOLEAN)
 
     def _flag_in(self, part: Invocation) -> Code:
-        if len(part.operands) == 1:
-            return Code("0", Classes.INTEGER)
         members = self._members(part)
         if members is None:
             begin, tests = self._each(part)
@@ -243,8 +241,6 @@ class Emitter:
         return begin, above, below
 
     def _in(self, part: Invocation, *, wanted: bool) -> str:
-        if len(part.operands) == 1:
-            return str(not wanted)
         members = self._members(part)
         if members is None:
             begin, tests = self._each(part)

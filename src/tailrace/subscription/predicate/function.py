@@ -42,12 +42,16 @@ class ScalarFunction(Struct, frozen=True):
 
 
 def extreme(sign: int, fold: Callable[[str], str] | None, *values: SqlValue) -> SqlValue:
-    """Return the greatest value for a positive sign, the least for a negative one; NULL if any is NULL."""
+    """Return the greatest value for a positive sign, the least for a negative one; NULL if any is NULL.
+
+    Of equal values the greatest is the first, the least the last.
+    """
     if None in values:
         return None
     best = values[0]
     for value in values[1:]:
-        if order(value, best, fold) * sign > 0:
+        beyond = order(value, best, fold) * sign
+        if beyond > 0 or (beyond == 0 and sign < 0):
             best = value
     return best
 
@@ -64,7 +68,8 @@ def _absolute(value: SqlValue) -> SqlValue:
         if value == -(2**63):
             raise PredicateError("integer overflow in abs()")
         return abs(value)
-    return abs(to_real(value))
+    number = to_real(value)
+    return -number if number < 0 else number
 
 
 def _sign(value: SqlValue) -> SqlValue:

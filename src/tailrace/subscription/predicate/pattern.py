@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from msgspec import Struct
+
 from tailrace.model.errors import PredicateError
 from tailrace.subscription.predicate.affinity import FOLDS
 from tailrace.subscription.predicate.value import SqlValue, to_text
@@ -23,8 +25,17 @@ _PATTERN_BYTES_MAX = 50_000
 
 _PATTERNS_KEPT = 256
 
-_Piece = list[str]
-"""Regular expressions, one for each character of a piece of a pattern."""
+
+class _Wildcard(Struct, frozen=True):
+    """Part of a pattern that stands for one of several characters, as a regular expression."""
+
+    expression: str
+
+
+_ANY = _Wildcard(".")
+
+_Piece = list[str | _Wildcard]
+"""What stands between two wildcards for any run of characters: one part for each character."""
 
 _fold = FOLDS["NOCASE"]
 
@@ -40,11 +51,11 @@ def like_matcher(pattern: str, escape: str = "") -> Matcher:
             following = next(characters, None)
             if following is None:
                 return _never
-            pieces[-1].append(re.escape(_fold(following)))
+            pieces[-1].append(_fold(following))
         elif character == "%":
             pieces.append([])
         else:
-            pieces[-1].append("." if character == "_" else re.escape(_fold(character)))
+            pieces[-1].append(_ANY if character == "_" else _fold(character))
     return _assemble(pieces, _fold)
 
 
@@ -60,14 +71,14 @@ def glob_matcher(pattern: str) -> Matcher:
         if character == "*":
             pieces.append([])
         elif character == "?":
-            pieces[-1].append(".")
+            pieces[-1].append(_ANY)
         elif character == "[":
             expression, place = _set(pattern, place)
             if not expression:
                 return _never
-            pieces[-1].append(expression)
+            pieces[-1].append(_Wildcard(expression))
         else:
-            pieces[-1].append(re.escape(character))
+            pieces[-1].append(character)
     return _assemble(pieces, None)
 
 
@@ -139,7 +150,9 @@ def _set(pattern: str, place: int) -> tuple[str, int]:
 
 def _assemble(pieces: list[_Piece], fold: Callable[[str], str] | None) -> Matcher:
     """Return a matcher of pieces with anything between them."""
-    compiled = [re.compile("".join(piece), re.DOTALL) for piece in pieces]
+    if len(pieces) <= 2 and all(isinstance(part, str) for piece in pieces for part in piece):
+        return _literal_ends(["".join(map(str, piece)) for piece in pieces], fold)
+    compiled = [re.compile("".join(map(_expression, piece)), re.DOTALL) for piece in pieces]
     if len(pieces) == 1:
         whole = compiled[0].fullmatch
         return lambda text: whole(_prepared(text, fold)) is not None
@@ -163,6 +176,30 @@ def _assemble(pieces: list[_Piece], fold: Callable[[str], str] | None) -> Matche
         return begin >= place and last.match(text, begin) is not None
 
     return matches
+
+
+def _literal_ends(pieces: list[str], fold: Callable[[str], str] | None) -> Matcher:
+    """Return a matcher of a whole text, or of its two ends, without wildcards in them."""
+    head, tail = pieces[0], pieces[-1]
+    first, last = len(head), len(tail)
+    exact = len(pieces) == 1
+
+    def matches(text: str) -> bool:
+        if "\0" in text:
+            text = text.partition("\0")[0]
+        length = len(text)
+        if length != first if exact else length < first + last:
+            return False
+        begin, end = text[:first], "" if exact else text[length - last :]
+        return (begin if fold is None else fold(begin)) == head and (
+            exact or not last or (end if fold is None else fold(end)) == tail
+        )
+
+    return matches
+
+
+def _expression(part: "str | _Wildcard") -> str:
+    return re.escape(part) if isinstance(part, str) else part.expression
 
 
 def _prepared(text: str, fold: Callable[[str], str] | None) -> str:

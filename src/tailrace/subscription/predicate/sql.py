@@ -159,7 +159,9 @@ class _Parser:
     def in_(self, left: Node, token: Token) -> Node:
         self._expect("(", "IN takes a list of values in brackets")
         self._refuse_statement()
-        options = self._list() if self._peek().word != ")" else ()
+        if self._peek().word == ")":
+            raise self._error("IN needs at least one value")
+        options = self._list()
         self._expect(")")
         return self._operation("IN", (left, *options), token)
 

@@ -291,7 +291,7 @@ class Writer:
         if pick < 0.73:
             return f"{one} {negation}BETWEEN {other} AND {self._wrapped(pair(depth))}"
         if pick < 0.83:
-            options = [pair(self._random.choice([0, 0, depth])) for _ in range(self._random.randrange(5))]
+            options = [pair(self._random.choice([0, 0, depth])) for _ in range(self._random.randrange(1, 5))]
             return f"{one} {negation}IN ({', '.join(options)})"
         subject = self._wrapped(self.text(depth))
         if pick < 0.93:

@@ -48,6 +48,7 @@ REFUSED = [
     ("SELECT 1", "statements", 0),
     ("i = (SELECT 1)", "sub-queries", 5),
     ("i IN (SELECT 1)", "sub-queries", 6),
+    ("i IN ()", "at least one value", 6),
     ("i IN t", "IN takes a list", 5),
     ("EXISTS (SELECT 1)", "statements", 0),
     ("NOT EXISTS (SELECT 1)", "sub-queries", 4),
