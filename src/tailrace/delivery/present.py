@@ -1,8 +1,8 @@
 """Events of seed B as bytes. Pure.
 
 One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn.
-Three wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it,
-`LINES` as one line.
+Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event` and
+`data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
 
 A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.frame import frame_array, frame_of
 from tailrace.delivery.literal import key_literals
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
@@ -47,6 +48,7 @@ class Wire(Enum):
     """How events are framed."""
 
     SSE = "sse"
+    WS = "ws"
     ARRAY = "array"
     LINES = "lines"
 
@@ -102,7 +104,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
         events.append(
             b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
-                b"id: %d%s" % (offset, front) if view.wire is Wire.SSE else front,
+                b"%s%d%s" % (_BEGINS[view.wire], offset, front) if view.wire in _BEGINS else front,
                 offset,
                 middle,
                 key_form(keys[row].as_py(), schema),
@@ -112,7 +114,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
                 _ENDS[view.wire],
             )
         )
-    return events
+    return [frame_of(event) for event in events] if view.wire is Wire.WS else events
 
 
 _PLACES = [ENVELOPE.get_field_index(name) for name in ("op", "schema", "key", "commit_time_us")]
@@ -124,13 +126,17 @@ _FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[byte
 }
 """How a key and an image are written in each format."""
 
-_ENDS = {Wire.SSE: b"\n\n", Wire.ARRAY: b",", Wire.LINES: b"\n"}
+_BEGINS = {Wire.SSE: b"id: ", Wire.WS: b'{"id":'}
+"""What stands before the offset on the wires that tell it beside the event."""
+
+_FRONTS = {Wire.SSE: b'\nevent: %s\ndata: {"seq":', Wire.WS: b',"event":"%s","data":{"seq":'}
+_ENDS = {Wire.SSE: b"\n\n", Wire.WS: b"}", Wire.ARRAY: b",", Wire.LINES: b"\n"}
 
 
 def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:
     """Return what stands before the offset, and what stands between it and the key."""
     word = Op(op).word.encode()
-    front = b'\nevent: %s\ndata: {"seq":' % word if wire is Wire.SSE else b'{"seq":'
+    front = _FRONTS[wire] % word if wire in _FRONTS else b'{"seq":'
     table = schema.table
     middle = b',"db":%s,"table":%s,"op":"%s","pk":' % (
         msgspec.json.encode(table.source),
@@ -153,8 +159,8 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
     pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))
-    if view.wire is Wire.SSE:
-        front = [_scalar(b"id: "), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
+    if view.wire in _BEGINS:
+        front = [_scalar(_BEGINS[view.wire]), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
     else:
         front = [_scalar(pieces[0][0])]
     images = []
@@ -163,7 +169,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
             column = _images(batch.column(name), places, schemas, view.format)
             # Null where there is no image, so the join below leaves the member out.
             images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
-    return pc.binary_join_element_wise(
+    events = pc.binary_join_element_wise(
         *front,
         offset,
         middle,
@@ -178,6 +184,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         null_handling="replace",
         null_replacement=b"",
     )
+    return frame_array(events) if view.wire is Wire.WS else events
 
 
 def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
