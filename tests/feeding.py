@@ -67,12 +67,13 @@ class Feeding:
         """Append one commit of changes with these ops."""
         await self.log.append([draft_of([(op, schema or self.schema_id) for op in ops])])
 
-    async def subscribe(self, ops=ROW_OPS, table="users"):
+    async def subscribe(self, ops=ROW_OPS, table="users", **options):
         return await self.service.subscribe_tables(
             TableTarget((TableName("app", table),)),
             filter_options=FilterOptions(tuple(ops)),
             include=Include(),
             format_=Format.PLAIN_JSON,
+            **options,
         )
 
 

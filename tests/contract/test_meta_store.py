@@ -2,8 +2,9 @@
 
 import asyncio
 
+import msgspec
 import pytest
-from sqlalchemy import create_engine, insert, inspect
+from sqlalchemy import create_engine, insert, inspect, text
 
 from tailrace.clock import SystemClock
 from tailrace.meta.store import MetaStore, SubscriptionDraft
@@ -21,6 +22,10 @@ DRAFT = SubscriptionDraft(
     format=Format.PLAIN_JSON,
     cursor=7,
 )
+OLD_ROW = """
+    INSERT INTO tailrace_subscription VALUES
+    (4, 'app', '{"type":"table","tables":[{"source":"app","name":"t"}]}', '{"ops":[1]}', 0, 1, 'plain_json', 7, 0)
+"""
 
 
 @pytest.fixture(params=["sqlite file"])
@@ -90,6 +95,51 @@ async def test_advancing_or_removing_an_unknown_number_does_nothing(store):
     await store.advance(99, 5)
     await store.remove(99)
     assert await store.subscriptions() == []
+
+
+async def test_a_reset_moves_a_cursor_anywhere_and_keeps_the_order_of_calls(store):
+    added = await store.add(DRAFT)
+    moves = [
+        store.advance(added.id, 20),
+        store.reset(added.id, 3),
+        store.advance(added.id, 5),
+        store.advance(added.id, 4),
+    ]
+    await asyncio.gather(*moves)
+    (found,) = await store.subscriptions()
+    assert found.cursor == 5
+
+
+async def test_a_pause_is_kept(store, url):
+    added = await store.add(DRAFT)
+    await store.pause(added.id, paused=True)
+    again = await reopened(store, url)
+    assert await again.subscriptions() == [msgspec.structs.replace(added, paused=True)]
+    await again.close()
+
+
+async def test_a_chosen_number_is_kept_and_passed(store):
+    first = await store.add(DRAFT)
+    put = await store.put(first.id + 9, DRAFT)
+    again = await store.put(first.id, msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True))
+    assert (again.cursor, again.paused, again.auto_ack) == (99, True, True)
+    assert (await store.add(DRAFT)).id == put.id + 1
+    assert await store.subscriptions() == [again, put, (await store.subscriptions())[-1]]
+
+
+async def test_a_database_of_the_first_version_is_brought_up_to_date(url):
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        METADATA.create_all(connection)
+        for column in ("paused", "auto_ack"):
+            connection.execute(text(f"ALTER TABLE tailrace_subscription DROP COLUMN {column}"))
+        connection.execute(insert(migration).values(version=1, applied_time_us=0))
+        connection.execute(text(OLD_ROW))
+    engine.dispose()
+    store = await MetaStore.open(url, SystemClock())
+    (found,) = await store.subscriptions()
+    assert (found.id, found.cursor, found.paused, found.auto_ack) == (4, 7, False, False)
+    await store.close()
 
 
 async def test_a_database_of_a_newer_version_is_refused(store, url):

@@ -30,6 +30,44 @@ async def test_the_system_methods_answer():
         assert {"cdc.subscribe_table", "cdc.poll", "cdc.ack", "cdc.close"} <= set(capabilities["methods"])
 
 
+async def test_a_subscription_is_paused_and_resumed():
+    async with web(service={"retention_changes": 4096}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        paused = await world.call("cdc.pause", sub_id=SUB)
+        assert list(paused) == ["sub_id", "paused", "acked_offset", "backpressure"]
+        pressure = {"state": "paused", "lag": 0, "remaining_until_resnapshot": 4096, "paused": True}
+        assert paused == {"sub_id": SUB, "paused": True, "acked_offset": 0, "backpressure": pressure}
+        assert await world.call("cdc.pause", sub_id=SUB) == paused
+        await world.append(Op.INSERT, Op.INSERT)
+        polled = await world.call("cdc.poll", sub_id=SUB, from_offset=1)
+        assert (polled["events"], polled["next_offset"]) == ([], 1)
+        assert polled["backpressure"] == pressure | {"lag": 2, "remaining_until_resnapshot": 4094}
+        world.log.forget_before(2)
+        polled = await world.call("cdc.poll", sub_id=SUB, from_offset=0)
+        assert (polled["resnapshot_required"], polled["backpressure"]["state"]) == (True, "resnapshot_required")
+        resumed = await world.call("cdc.resume", sub_id=SUB)
+        assert (resumed["paused"], resumed["backpressure"]["paused"]) == (False, False)
+        assert len((await world.call("cdc.poll", sub_id=SUB, from_offset=1))["events"]) == 1
+
+
+async def test_a_pause_ends_a_waiting_poll():
+    async with web() as world:
+        await world.call(SUBSCRIBE, **USERS)
+        poll = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
+        await until(lambda: world.service.feeds_open(), "the poll waits")
+        await world.call("cdc.pause", sub_id=SUB)
+        assert (await poll)["backpressure"]["state"] == "paused"
+
+
+async def test_all_subscriptions_are_listed():
+    async with web() as world:
+        assert await world.call("cdc.list") == {"subscriptions": []}
+        await world.call(SUBSCRIBE, **USERS, ops=["delete"], include={"after": True}, auto_ack=True)
+        (entry,) = (await world.call("cdc.list"))["subscriptions"]
+        assert (entry["sub_id"], entry["db"], entry["table"], entry["paused"]) == (SUB, "app", "users", False)
+        assert entry["options"] == {"ops": ["delete"], "include": {"before": False, "after": True}, "auto_ack": True}
+
+
 async def test_each_method_has_its_heading_in_the_docs():
     async with web() as world:
         for method in (await world.call("system.capabilities"))["methods"]:
@@ -40,8 +78,9 @@ async def test_a_subscription_is_made_polled_acknowledged_and_closed():
     async with web(service={"retention_changes": 4096}) as world:
         await world.append(Op.INSERT)
         made = await world.call("cdc.subscribe_table", db="app", table="users", format="plain_json")
-        assert made == {"sub_id": SUB, "offset": 1, "sse_url": f"/api/v1/cdc/sse/{SUB}"}
-        assert list(made) == ["sub_id", "offset", "sse_url"]
+        urls = {"sse_url": f"/api/v1/cdc/sse/{SUB}", "ws_url": f"/api/v1/cdc/ws/{SUB}"}
+        assert made == {"sub_id": SUB, "offset": 1, **urls}
+        assert list(made) == ["sub_id", "offset", "sse_url", "ws_url"]
         await world.append(Op.INSERT, Op.UPDATE)
         polled = await world.call("cdc.poll", sub_id=SUB, from_offset=1)
         assert list(polled) == [

@@ -49,7 +49,11 @@ class FilterOptions(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """One durable reader. `cursor` is the last acknowledged offset."""
+    """One durable reader. `cursor` is the last acknowledged offset.
+
+    While it is `paused` it gets no changes; the cursor stays, and retention goes on without regard to it. With
+    `auto_ack` a stream acknowledges what it has sent.
+    """
 
     id: SubscriptionId
     source: str
@@ -59,3 +63,5 @@ class Subscription(Struct, frozen=True):
     format: Format
     cursor: Offset
     created_time_us: int
+    paused: bool = False
+    auto_ack: bool = False

@@ -5,7 +5,7 @@ import asyncio
 from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
-from tailrace.model.errors import LogClosedError, TailraceError
+from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Subscription
 from tailrace.subscription.filter import Filter, Rows
@@ -36,7 +36,7 @@ class Feed:
 
     The feed stands at `after` and moves only when told by `advance`, so a subscriber takes of a batch as much as it can
     send. Nothing is kept between two calls: a subscriber that does not read costs no chunk. For one task at a time,
-    except `end`.
+    except `pause` and `end`.
     """
 
     def __init__(self, subscription: Subscription, log: LogView, wake: Wake, compiled: Filter, after: Offset) -> None:
@@ -45,11 +45,15 @@ class Feed:
         self._log = log
         self._wake = wake
         self._filter = compiled
+        self.paused = subscription.paused
         self._news = asyncio.Event()
+        self._interrupted = False
         self._ended: TailraceError | None = None
 
     async def next(self, timeout_s: float) -> FeedBatch | None:
-        """Return the changes that follow `after`; None when none came in time.
+        """Return the changes that follow `after`; None when none came in time, or when the feed was paused or resumed.
+
+        A paused feed has no changes, but it loses its place like any other.
 
         Raises:
             BehindHorizonError: The next change was removed by retention.
@@ -61,9 +65,10 @@ class Feed:
         while True:
             batch = await self._read()
             left_s = deadline_s - loop.time()
-            if batch is not None or left_s <= 0:
+            if batch is not None or left_s <= 0 or self._interrupted:
+                self._interrupted = False
                 return batch
-            await self._wake.wait(self.after, self._news, left_s)
+            await self._wake.wait(self._log.head if self.paused else self.after, self._news, left_s)
             self._news.clear()
 
     @property
@@ -76,6 +81,12 @@ class Feed:
         assert through >= self.after
         self.after = through
 
+    def pause(self, *, paused: bool) -> None:
+        """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
+        self.paused = paused
+        self._interrupted = True
+        self._news.set()
+
     def end(self, reason: TailraceError) -> None:
         """Make the present or next call of `next` raise `reason`."""
         self._ended = reason
@@ -86,6 +97,10 @@ class Feed:
             self._ended = LogClosedError("the log was closed")
         if self._ended is not None:
             raise self._ended
+        if self.paused:
+            if self.after + 1 < self._log.horizon:
+                raise BehindHorizonError(requested=self.after + 1, horizon=self._log.horizon)
+            return None
         chunk = await self._log.read(self.after)
         if chunk is None:
             return None

@@ -107,7 +107,13 @@ class SubscriptionService:
         raise UnknownTableError(source, wire)
 
     async def subscribe_tables(
-        self, target: TableTarget, *, filter_options: FilterOptions, include: Include, format_: Format
+        self,
+        target: TableTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
     ) -> Subscription:
         """Make a subscription whose cursor is the head: it is for changes from now on.
 
@@ -124,7 +130,8 @@ class SubscriptionService:
                 raise UnknownTableError(source, table.wire)
         if len(self._subscriptions) >= self._options.subscriptions_max:
             raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
-        draft = SubscriptionDraft(source, target, filter_options, include, format_, self._logs[source].head)
+        cursor = self._logs[source].head
+        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
         subscription = await self._store.add(draft)
         self._subscriptions[subscription.id] = subscription
         return subscription
@@ -146,6 +153,22 @@ class SubscriptionService:
             subscription = msgspec.structs.replace(subscription, cursor=max(offset, subscription.cursor))
             self._subscriptions[subscription_id] = subscription
         return subscription
+
+    async def pause(self, subscription_id: SubscriptionId) -> Subscription:
+        """Hold back changes until `resume`. Cursor and horizon go on counting. Feeds notice at once.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        return await self._pause(subscription_id, paused=True)
+
+    async def resume(self, subscription_id: SubscriptionId) -> Subscription:
+        """Deliver changes again, those of the pause first.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        return await self._pause(subscription_id, paused=False)
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
@@ -172,6 +195,7 @@ class SubscriptionService:
             head=log.head,
             horizon=log.horizon,
             retention_changes=self._options.retention_changes,
+            paused=subscription.paused,
         )
         return SubscriptionStatus(subscription, log.head, log.horizon, pressure)
 
@@ -180,6 +204,10 @@ class SubscriptionService:
         heads = {source: log.head for source, log in self._logs.items()}
         lags = (heads.get(entry.source, entry.cursor) - entry.cursor for entry in self._subscriptions.values())
         return max(lags, default=0)
+
+    def feeds_open(self) -> int:
+        """Return how many feeds are open now, those of waiting polls among them."""
+        return sum(map(len, self._feeds.values()))
 
     @contextmanager
     def feed(self, subscription_id: SubscriptionId, start: Start) -> Iterator[Feed]:
@@ -218,6 +246,17 @@ class SubscriptionService:
         async with asyncio.TaskGroup() as group:
             for wake in self._wakes.values():
                 group.create_task(wake.run())
+
+    async def _pause(self, subscription_id: SubscriptionId, *, paused: bool) -> Subscription:
+        subscription = self.subscription(subscription_id)
+        if subscription.paused == paused:
+            return subscription
+        await self._store.pause(subscription_id, paused=paused)
+        subscription = msgspec.structs.replace(self.subscription(subscription_id), paused=paused)
+        self._subscriptions[subscription_id] = subscription
+        for feed in self._feeds.get(subscription_id, ()):
+            feed.pause(paused=paused)
+        return subscription
 
     def _log(self, subscription: Subscription) -> LogView:
         log = self._logs.get(subscription.source)

@@ -4,7 +4,7 @@ Params are decoded strictly: an unknown member or a wrong type is an error that 
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -14,12 +14,18 @@ from tailrace.model.subscription import Format
 __all__ = [
     "AckParams",
     "AckResult",
+    "BackpressureEvent",
     "BackpressureResult",
     "CapabilitiesResult",
     "CloseParams",
     "CloseResult",
+    "ErrorEvent",
     "IncludeParams",
+    "ListEntry",
+    "ListResult",
     "NoParams",
+    "PauseParams",
+    "PauseResult",
     "PingResult",
     "PollParams",
     "PollResult",
@@ -51,6 +57,7 @@ class SubscribeTableParams(Struct, frozen=True, forbid_unknown_fields=True):
     ops: list[str] | None = None
     include: IncludeParams | None = None
     format: Format | None = None
+    auto_ack: bool = False
 
 
 class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +74,12 @@ class AckParams(Struct, frozen=True, forbid_unknown_fields=True):
 
     sub_id: str
     offset: _OffsetParam
+
+
+class PauseParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.pause` and `cdc.resume`."""
+
+    sub_id: str
 
 
 class CloseParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +117,7 @@ class SubscribeResult(Struct, frozen=True):
     sub_id: str
     offset: Offset
     sse_url: str
+    ws_url: str
 
 
 class BackpressureResult(Struct, frozen=True):
@@ -112,7 +126,7 @@ class BackpressureResult(Struct, frozen=True):
     state: str
     lag: int
     remaining_until_resnapshot: int | None
-    paused: bool = False
+    paused: bool
 
 
 class PollResult(Struct, frozen=True, kw_only=True):
@@ -135,11 +149,59 @@ class AckResult(Struct, frozen=True):
     acked_offset: Offset
 
 
+class PauseResult(Struct, frozen=True):
+    """Result of `cdc.pause` and `cdc.resume`."""
+
+    sub_id: str
+    paused: bool
+    acked_offset: Offset
+    backpressure: BackpressureResult
+
+
+class ListEntry(Struct, frozen=True, kw_only=True):
+    """One subscription in the result of `cdc.list`."""
+
+    sub_id: str
+    db: str
+    table: str
+    acked_offset: Offset
+    paused: bool
+    format: Format
+    backpressure: BackpressureResult
+    options: dict[str, Any]
+
+
+class ListResult(Struct, frozen=True):
+    """Result of `cdc.list`."""
+
+    subscriptions: Sequence[ListEntry]
+
+
 class CloseResult(Struct, frozen=True):
     """Result of `cdc.close`."""
 
     sub_id: str
     closed: bool
+
+
+class BackpressureEvent(Struct, frozen=True):
+    """Data of a stream's event when the state of its subscription changed."""
+
+    sub_id: str
+    state: str
+    lag: int
+    remaining_until_resnapshot: int | None
+    paused: bool
+    earliest_offset: Offset
+    latest_offset: Offset
+
+
+class ErrorEvent(Struct, frozen=True):
+    """Data of a stream's last event when its subscription cannot go on."""
+
+    sub_id: str
+    code: str
+    message: str
 
 
 class ResnapshotEvent(Struct, frozen=True):

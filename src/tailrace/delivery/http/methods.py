@@ -19,7 +19,11 @@ from tailrace.delivery.http.message import (
     CloseParams,
     CloseResult,
     IncludeParams,
+    ListEntry,
+    ListResult,
     NoParams,
+    PauseParams,
+    PauseResult,
     PingResult,
     PollParams,
     PollResult,
@@ -38,7 +42,7 @@ from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, TableTarget
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 
 __all__ = ["Method", "Methods"]
 
@@ -74,7 +78,10 @@ class Methods:
         self.table: dict[str, Method] = {
             "cdc.ack": Method(AckParams, self._ack),
             "cdc.close": Method(CloseParams, self._close),
+            "cdc.list": Method(NoParams, self._list),
+            "cdc.pause": Method(PauseParams, self._pause),
             "cdc.poll": Method(PollParams, self._poll),
+            "cdc.resume": Method(PauseParams, self._resume),
             "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
             "system.capabilities": Method(NoParams, self._capabilities),
             "system.ping": Method(NoParams, self._ping),
@@ -98,9 +105,15 @@ class Methods:
             filter_options=FilterOptions(_ops(params.ops or list(_OPS))),
             include=Include(before=include.before, after=include.after),
             format_=params.format or Format.OBJECTS_JSON,
+            auto_ack=params.auto_ack,
         )
         sub_id = sub_id_of(subscription.id)
-        return SubscribeResult(sub_id=sub_id, offset=subscription.cursor, sse_url=f"/api/v1/cdc/sse/{sub_id}")
+        return SubscribeResult(
+            sub_id=sub_id,
+            offset=subscription.cursor,
+            sse_url=f"/api/v1/cdc/sse/{sub_id}",
+            ws_url=f"/api/v1/cdc/ws/{sub_id}",
+        )
 
     async def _poll(self, params: PollParams) -> PollResult:
         subscription = self._find(params.sub_id)
@@ -115,11 +128,7 @@ class Methods:
         self._metrics.delivered_changes.labels(_WIRE).inc(piece.count)
         self._metrics.delivered_bytes.labels(_WIRE).inc(len(piece.data))
         status = self._service.status(subscription.id)
-        backpressure = BackpressureResult(
-            state=str(status.pressure.state),
-            lag=status.pressure.lag,
-            remaining_until_resnapshot=status.pressure.remaining,
-        )
+        backpressure = _backpressure(status)
         if lost:
             before_horizon = Offset(status.horizon - 1)
             return PollResult(
@@ -156,13 +165,42 @@ class Methods:
                 piece = await collect(feed, self._presenter, view, limits, params.wait_ms / 1000 - waited_s)
             except LogClosedError:
                 return Piece(b"", 0, feed.after)  # the server stops: the subscriber polls again later
-            if piece.count or feed.caught_up or waited_s > self._options.poll_scan_s_max:
+            if piece.count or feed.caught_up or feed.paused or waited_s > self._options.poll_scan_s_max:
                 return piece
             await asyncio.sleep(0)
 
     async def _ack(self, params: AckParams) -> AckResult:
         subscription = await self._service.acknowledge(self._find(params.sub_id).id, Offset(params.offset))
         return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
+
+    async def _pause(self, params: PauseParams) -> PauseResult:
+        return self._pause_result(await self._service.pause(self._find(params.sub_id).id))
+
+    async def _resume(self, params: PauseParams) -> PauseResult:
+        return self._pause_result(await self._service.resume(self._find(params.sub_id).id))
+
+    def _pause_result(self, subscription: Subscription) -> PauseResult:
+        return PauseResult(
+            sub_id=sub_id_of(subscription.id),
+            paused=subscription.paused,
+            acked_offset=subscription.cursor,
+            backpressure=_backpressure(self._service.status(subscription.id)),
+        )
+
+    async def _list(self, _params: NoParams) -> ListResult:
+        return ListResult([self._entry(subscription) for subscription in self._service.subscriptions()])
+
+    def _entry(self, subscription: Subscription) -> ListEntry:
+        return ListEntry(
+            sub_id=sub_id_of(subscription.id),
+            db=subscription.source,
+            table=",".join(table.wire for table in subscription.target.tables),
+            acked_offset=subscription.cursor,
+            paused=subscription.paused,
+            format=subscription.format,
+            backpressure=_backpressure(self._service.status(subscription.id)),
+            options=_options(subscription),
+        )
 
     async def _close(self, params: CloseParams) -> CloseResult:
         await self._service.close(self._find(params.sub_id).id)
@@ -173,6 +211,25 @@ class Methods:
             return self._service.subscription(parse_sub_id(sub_id))
         except UnknownSubscriptionError:
             raise UnknownSubscriptionError(sub_id) from None
+
+
+def _backpressure(status: SubscriptionStatus) -> BackpressureResult:
+    pressure = status.pressure
+    return BackpressureResult(
+        state=str(pressure.state),
+        lag=pressure.lag,
+        remaining_until_resnapshot=pressure.remaining,
+        paused=status.subscription.paused,
+    )
+
+
+def _options(subscription: Subscription) -> dict[str, Any]:
+    """Return what a subscription asks for, as its params would say it."""
+    return {
+        "ops": [op.word for op in subscription.filter.ops],
+        "include": {"before": subscription.include.before, "after": subscription.include.after},
+        "auto_ack": subscription.auto_ack,
+    }
 
 
 def _ops(words: list[str]) -> tuple[Op, ...]:
