@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
@@ -80,6 +81,26 @@ class RowFilter:
             if by_image is not None and rows:
                 images = [befores[row] for row in rows], [afters[row] for row in rows]
                 rows = _kept(rows, by_image.select([ops[row] for row in rows], *images))
+        return rows
+
+    def narrow_chunk(self, chunk: Chunk, rows: Sequence[int]) -> Sequence[int]:
+        """Return those of a chunk's rows that pass. Their tables and ops are known to be wanted.
+
+        Keys are compared by Arrow, and only what is left by then is taken out of the chunk.
+
+        Raises:
+            PredicateError: A predicate failed on one of them.
+        """
+        for by_key in (self.key, self.bounds):
+            if by_key is not None and rows:
+                places = pa.array(rows, pa.int64())
+                keys = chunk.batch.column("key").take(places)
+                rows = places.filter(by_key.mask(keys)).to_pylist()
+        for by_image in (self.columns, *self.predicates):
+            if by_image is not None and rows:
+                places = pa.array(rows, pa.int64())
+                taken = [chunk.batch.column(name).take(places).to_pylist() for name in ("op", "before", "after")]
+                rows = _kept(rows, by_image.select(*taken))
         return rows
 
 
