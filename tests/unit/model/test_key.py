@@ -5,7 +5,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import VALUES, table_schemas
@@ -59,12 +59,14 @@ def test_numbers_of_different_types_may_stand_together(one, other):
     assert order_of(one) == order_of(other)
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, max_size=12))
 def test_any_values_can_be_sorted(values):
     ordered = sorted(values, key=order_of)
     assert all(order_of(one) <= order_of(other) for one, other in pairwise(ordered))
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_text_is_ordered_by_its_bytes(one, other):
     assert (order_of(one) < order_of(other)) == (one.encode() < other.encode())
@@ -112,6 +114,7 @@ def test_a_key_of_literals_has_the_bytes_of_the_log(kind, literal, expected):
     assert key_bytes([literal], table(kind)) == expected
 
 
+@settings(deadline=None)
 @given(table_schemas(), st.data())
 def test_the_literals_of_a_key_give_back_its_bytes(schema, data):
     values = tuple(data.draw(VALUES) for _ in schema.key_columns)

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidRequestError
@@ -127,6 +127,7 @@ KEYS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(KEYS, KEYS, st.lists(KEYS, max_size=8))
 def test_a_key_passes_exactly_if_it_is_comparable_and_in_order(low, high, values):
     schema = table(Kind.ANY)

@@ -163,6 +163,16 @@ class Oracle:
             raise
         return [number + 1 in found for number in range(len(self.rows))]
 
+    def ask_pairs(self, where: str) -> dict[tuple[int, int], bool]:
+        """Return for which pairs of rows, as before and after, SQLite finds the condition true; empty if it fails."""
+        query = f"SELECT before.rowid, after.rowid FROM t AS before, t AS after WHERE {where}"
+        try:
+            found = {(one - 1, other - 1) for one, other in self._database.execute(query)}
+        except apsw.SQLError:
+            return {}
+        places = range(len(self.rows))
+        return {(one, other): (one, other) in found for one in places for other in places}
+
 
 class Writer:
     """Writes random SQL conditions over the table, with and without brackets."""

@@ -1,12 +1,16 @@
 """SQL predicates over changes: which image they see, what they demand, how they fail."""
 
+import contextlib
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import json as msgspec_json
 
 from tailrace.model.errors import InvalidPredicateError, PredicateError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.subscription.predicate import Equality, compile_where
+from tailrace.subscription.predicate import Equality, compile_cel, compile_where
 from tailrace.subscription.predicate.expression import Image
 from unit.subscription.predicate.shop import ORDERS, image
 
@@ -148,6 +152,72 @@ def test_a_failure_at_run_time_is_a_predicate_error(text, row, reason):
     with pytest.raises(PredicateError) as caught:
         predicate.select([1], [None], [row])
     assert reason in caught.value.reason
+
+
+FRAGMENTS = [
+    "id",
+    "status",
+    "before.",
+    "after.",
+    "op",
+    "(",
+    ")",
+    "'",
+    '"',
+    "x'",
+    "0x",
+    "1e",
+    "NOT ",
+    "IN(",
+    "AND ",
+    "CASE ",
+]
+FRAGMENTS += [
+    "WHEN ",
+    "END ",
+    "CAST(",
+    " AS ",
+    "BETWEEN ",
+    "LIKE ",
+    "ESCAPE ",
+    "COLLATE ",
+    "IS ",
+    "NULL",
+    "-",
+    "~",
+    "||",
+    "<<",
+]
+FRAGMENTS += [
+    ",",
+    ";",
+    "--",
+    "/*",
+    "%",
+    "$",
+    "?",
+    ":",
+    "{{",
+    "[",
+    "]",
+    "`",
+    "\\",
+    "\n",
+    "\u00a0",
+    "é",
+    "5",
+    " ",
+    "abs(",
+    "\0",
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join) | st.text(max_size=20))
+def test_any_text_compiles_or_is_refused(text):
+    for compiled in (lambda: compile_where(text, ORDERS, "sqlite"), lambda: compile_cel(text, ORDERS)):
+        with contextlib.suppress(InvalidPredicateError):
+            compiled()
 
 
 def test_the_largest_predicates_compile_or_are_refused():

@@ -4,7 +4,7 @@ import time
 
 import apsw
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import PredicateError
@@ -20,6 +20,7 @@ def ask(operator: str, subject: object, pattern: object, escape: str = "") -> bo
     return None if answer is None else bool(answer)
 
 
+@settings(deadline=None)
 @given(SUBJECTS, SUBJECTS, st.sampled_from(["", "\\", "a", "%", "_", "É"]))
 @example("ab", "a%b", "")
 @example("a%", "a\\%", "\\")
@@ -28,6 +29,7 @@ def test_like_is_sqlites(subject, pattern, escape):
     assert like(subject, pattern, escape) == ask("LIKE", subject, pattern, escape)
 
 
+@settings(deadline=None)
 @given(SUBJECTS, SUBJECTS)
 @example("]", "[]]")
 @example("b", "[a-c]")

@@ -4,7 +4,7 @@ import itertools
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import same
@@ -47,6 +47,7 @@ def test_a_cast_gives_what_sqlite_gives(affinity):
         assert same(ours, ask(f"CAST(? AS {affinity})", value)), (affinity, value)
 
 
+@settings(deadline=None)
 @given(st.text("0123456789+-.eE \n\0x", max_size=12))
 def test_a_text_is_a_number_where_sqlite_takes_it_for_one(text):
     DATABASE.execute("DELETE FROM number")
