@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
-from weakref import WeakSet
 
 import httpx
 
@@ -35,7 +34,7 @@ class AsyncClient(Calls):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(Transport(url, token, options or ClientOptions(), transport))
-        self._handles: WeakSet[AsyncSubscription] = WeakSet()
+        self._temporary: set[AsyncSubscription] = set()
 
     @property
     def url(self) -> str:
@@ -53,7 +52,7 @@ class AsyncClient(Calls):
     async def disconnect(self) -> None:
         """Close temporary subscriptions and all connections."""
         try:
-            for handle in list(self._handles):
+            for handle in list(self._temporary):
                 await handle.release()
         finally:
             await self._transport.aclose()
@@ -88,7 +87,7 @@ class AsyncClient(Calls):
 
     def _handle(self, made: Subscribed, format_: Format | None, *, temporary: bool) -> AsyncSubscription:
         state = SubscriptionState(made.sub_id, made.offset, format_, made.sse_url, temporary)
-        handle = AsyncSubscription(self._transport, self, state)
+        handle = AsyncSubscription(self._transport, self, state, self._temporary.discard)
         if temporary:
-            self._handles.add(handle)
+            self._temporary.add(handle)
         return handle

@@ -46,13 +46,20 @@ class AsyncSubscription:
     with the client, whichever comes first. A durable one stays until `close`.
     """
 
-    def __init__(self, transport: Transport, calls: Calls, state: SubscriptionState) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        calls: Calls,
+        state: SubscriptionState,
+        on_close: Callable[["AsyncSubscription"], None],
+    ) -> None:
         self.state = state
         self.closed = False
         """Whether this handle closed the subscription."""
 
         self._transport = transport
         self._calls = calls
+        self._on_close = on_close
 
     def __aiter__(self) -> "AsyncFeed":
         return self.events()
@@ -117,6 +124,7 @@ class AsyncSubscription:
     async def close(self) -> Closed:
         """Remove the subscription. Feeds of this handle end without an error."""
         self.closed = True
+        self._on_close(self)
         return await self._calls.close(self.sub_id)
 
     async def release(self) -> None:

@@ -14,6 +14,9 @@ _T = TypeVar("_T")
 
 _DISCONNECTED = "the client was disconnected"
 
+_LOOK_S = 0.5
+"""How often a waiting thread wakes, so that a signal that came just before the wait is noticed too."""
+
 _END_S_MAX = 10.0
 """Longest time that an interrupted coroutine may take to end."""
 
@@ -37,64 +40,70 @@ class LoopThread:
             ConnectionFailed: The thread was closed, before or meanwhile.
         """
         run = _Run(self._loop, coroutine)
-        with self._lock:
-            if self._closed:
-                coroutine.close()
-                raise ConnectionFailed(_DISCONNECTED)
-            self._loop.call_soon_threadsafe(run.start)
-        return run.wait()
+        try:
+            with self._lock:
+                if self._closed:
+                    run.refuse()
+                else:
+                    self._loop.call_soon_threadsafe(run.start)
+            while not run.future.done():
+                wait([run.future], _LOOK_S)
+            return run.future.result()
+        except BaseException:
+            if not run.future.done():
+                self._loop.call_soon_threadsafe(run.cancel)
+                wait([run.future], _END_S_MAX)
+            raise
 
     def close(self) -> None:
         """Cancel what still runs and end the thread."""
-        end = _Run(self._loop, _cancel_others())
         with self._lock:
             if self._closed:
-                end.coroutine.close()
                 return
             self._closed = True
+            end = _Run(self._loop, _cancel_others())
             self._loop.call_soon_threadsafe(end.start)
-        end.wait()
+        end.future.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
 class _Run(Generic[_T]):
-    """One coroutine on its way: started and cancelled in the loop's thread, waited for in another."""
+    """One coroutine on its way: started and cancelled in the loop's thread, waited for in another by its `future`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> None:
-        self.coroutine = coroutine
+        self.future: Future[_T] = Future()
         self._loop = loop
-        self._future: Future[_T] = Future()
+        self._coroutine = coroutine
         self._task: asyncio.Task[_T] | None = None
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self.coroutine)
+        self._task = self._loop.create_task(self._coroutine)
         self._task.add_done_callback(self._hand_over)
 
-    def wait(self) -> _T:
-        try:
-            return self._future.result()
-        except BaseException:
-            if not self._future.done():
-                self._loop.call_soon_threadsafe(self._cancel)
-                wait([self._future], _END_S_MAX)
-            raise
+    def cancel(self) -> None:
+        """End the coroutine; it may have been interrupted before it was started."""
+        if self._task is None:
+            self.refuse()
+        else:
+            self._task.cancel()
 
-    def _cancel(self) -> None:
-        assert self._task is not None
-        self._task.cancel()
+    def refuse(self) -> None:
+        """End the coroutine before it began."""
+        self._coroutine.close()
+        self.future.set_exception(ConnectionFailed(_DISCONNECTED))
 
     def _hand_over(self, task: asyncio.Task[_T]) -> None:
         """Give the outcome to the thread that waits for it."""
         if task.cancelled():
-            self._future.set_exception(ConnectionFailed(_DISCONNECTED))
+            self.future.set_exception(ConnectionFailed(_DISCONNECTED))
             return
         error = task.exception()
         if error is None:
-            self._future.set_result(task.result())
+            self.future.set_result(task.result())
         else:
-            self._future.set_exception(error)
+            self.future.set_exception(error)
 
 
 async def _cancel_others() -> None:
