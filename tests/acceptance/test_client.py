@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -366,6 +367,60 @@ def test_auto_ack_acknowledges_what_was_worked_off(shared, table, client):
     reader.wait_for(30)
     wait_until(lambda: client(shared.url).poll(subscription.sub_id).backpressure.lag == 0, "all acknowledged")
     assert subscription.poll().events == ()
+
+
+def test_filters_choose_the_changes(shared, table, client):
+    connected = client(shared.url)
+    if "cdc.reset" not in connected.capabilities().methods:
+        pytest.skip("the server has no filters on rows yet")
+    chosen = {
+        "key": connected.subscribe("app", table.name, pk=[2]),
+        "range": connected.subscribe("app", table.name, pk_range=(3, None)),
+        "where": connected.subscribe("app", table.name, where="note = 'b'"),
+        "columns": connected.subscribe("app", table.name, columns=["note"], ops=["update"]),
+    }
+    for note in "abc":
+        table.insert(note=note)
+    table.execute(f"UPDATE {table.name} SET note = 'd' WHERE id = 1")
+    first = {name: next(iter(subscription)).after for name, subscription in chosen.items()}
+    assert first == {
+        "key": {"id": 2, "note": "b"},
+        "range": {"id": 3, "note": "c"},
+        "where": {"id": 2, "note": "b"},
+        "columns": {"note": "d"},
+    }
+    with pytest.raises(InvalidRequest, match="nowhere"):
+        connected.subscribe("app", table.name, where="nowhere = 1")
+
+
+def test_a_subscription_can_begin_in_the_past_and_be_moved(shared, table, client):
+    connected = client(shared.url)
+    if "cdc.reset" not in connected.capabilities().methods:
+        pytest.skip("the server cannot begin in the past yet")
+    live = connected.subscribe("app", table.name)
+    table.insert(3)
+    offsets = [event.offset for event in itertools.islice(live, 3)]
+    begun = connected.subscribe_table("app", table.name, from_="earliest")
+    assert next(iter(begun)).pk == (1,)
+    begun = connected.subscribe_table("app", table.name, from_=offsets[0])
+    assert next(iter(begun)).pk == (2,)
+    assert connected.reset(begun.sub_id, offsets[1]).acked_offset == offsets[1]
+    assert next(iter(begun)).pk == (3,)
+    assert connected.reset(begun.sub_id, datetime(2001, 1, 1, tzinfo=UTC)).acked_offset < offsets[0]
+
+
+def test_pressure_is_told_between_the_changes(serve, database, client):
+    server = serve("--source", database.source, "--retention-events", 20)
+    connected = client(server.url)
+    if "cdc.pause" not in connected.capabilities().methods:
+        pytest.skip("the server does not tell of pressure yet")
+    controls = []
+    reader = Reader(subscribe(connected, database), on_control=controls.append)
+    database.insert(12)
+    reader.wait_for(12)
+    wait_until(lambda: controls, "a control event")
+    assert (controls[0].state, controls[0].paused) == ("pressure", False)
+    assert controls[0].lag >= 10
 
 
 def test_an_offset_that_the_log_has_not_reached_is_refused(shared, table, client):

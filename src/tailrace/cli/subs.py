@@ -61,6 +61,7 @@ def show(sub_id: str, access: Access) -> None:
 @click.option("--format", "format_", default="objects_json", type=click.Choice(["objects_json", "plain_json"]))
 @click.option("--from", "start", metavar="START", help="latest, earliest, an offset or a time.")
 @click.option("--snapshot", is_flag=True, help="Deliver the rows that are there first.")
+@click.option("--auto-ack", is_flag=True, help="Acknowledge what was sent.")
 @access_options
 def create(access: Access, table: str | None, query_id: str | None, db: str, args: Sequence[str], **given: Any) -> None:
     """Make a durable subscription to TABLE, or to a prepared query.
@@ -178,6 +179,8 @@ def _options(given: dict[str, Any]) -> SubscribeOptions:
         options["from_"] = parse_start(given["start"])
     if given["snapshot"]:
         options["snapshot"] = True
+    if given["auto_ack"]:
+        options["auto_ack"] = True
     return options
 
 

@@ -43,6 +43,15 @@ class SubscribeOptions(TypedDict, total=False):
     snapshot: bool
     """Deliver the rows that are there first, as `read` events."""
 
+    auto_ack: bool
+    """Let the server acknowledge what it has sent, whether it was worked off or not. See also `events(auto_ack=…)`."""
+
+    deliver: Literal["result"]
+    """Of a query: deliver the new result with each event."""
+
+
+_AS_THEY_ARE = ("where", "cel", "snapshot", "auto_ack", "deliver")
+
 
 def subscribe_params(target: Mapping[str, Any], options: SubscribeOptions) -> dict[str, Any]:
     """Return the params of `cdc.subscribe_table` or `cdc.subscribe_query` for a target."""
@@ -54,7 +63,7 @@ def subscribe_params(target: Mapping[str, Any], options: SubscribeOptions) -> di
     }
     given: Mapping[str, Any] = options
     params |= {name: list(given[name]) for name in ("ops", "columns") if name in given}
-    params |= {name: given[name] for name in ("where", "cel", "snapshot") if name in given}
+    params |= {name: given[name] for name in _AS_THEY_ARE if name in given}
     if "pk" in options:
         params["pk"] = literals(options["pk"])
     if "pk_range" in options:

@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_HEARTBEAT = "?heartbeat=1"
+"""Asks to be told how far the feed has looked, so that a narrow filter neither looks like lag nor looks twice."""
+
 AsyncEvent = Event[Awaitable[Acknowledged]]
 """An event whose `ack` must be awaited."""
 
@@ -98,7 +101,8 @@ class AsyncSubscription:
 
     def core(self, acknowledge: Callable[[int], _T], *, after: int | None, auto_ack: bool) -> FeedCore[_T]:
         """Return what runs a feed. Each event is given `acknowledge`."""
-        stream = EventStream(self._transport, self.sse_url, "" if after is None else str(after))
+        path = self.sse_url + _HEARTBEAT
+        stream = EventStream(self._transport, path, "" if after is None else str(after))
         return FeedCore(
             stream, FeedOptions(self.state.format, auto_ack, acknowledge, self.ack, closed=lambda: self.closed)
         )

@@ -221,4 +221,4 @@ async def test_a_handle_of_an_existing_subscription_needs_no_call():
     async with client_of(server) as client:
         event = await anext(client.subscription("sub_9").events())
     assert event.pk == (1,)
-    assert server.requests[0].url.path == "/api/v1/cdc/sse/sub_9"
+    assert str(server.requests[0].url) == "http://fake/api/v1/cdc/sse/sub_9?heartbeat=1"
