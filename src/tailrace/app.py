@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -121,7 +121,7 @@ class Application:
             reader = f"{await store.server_id()}-{shard_ids[name]}"
             built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
             self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
-        http = await self._listen(store)
+        http = await self._listen(store, shard_ids)
         grpc = GrpcServer(config.host, config.grpc_port)
         stack.push_async_callback(grpc.stop)
         self.addresses = Addresses(
@@ -137,11 +137,12 @@ class Application:
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
 
-    async def _listen(self, store: MetaStore) -> str:
+    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> str:
         """Open the subscription service and the HTTP interface on it; return the interface's URL."""
         logs = {shard.source.name: shard.log for shard in self._shards}
         options = log_options(self._config)
-        service = await SubscriptionService.open(logs, store, ServiceOptions(options.retention_changes))
+        service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
+        service = await SubscriptionService.open(logs, store, service_options)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()

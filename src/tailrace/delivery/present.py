@@ -1,8 +1,8 @@
 """Events of seed B as bytes. Pure.
 
 One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn.
-Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event` and
-`data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
+Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event`
+and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
 
 A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
@@ -26,6 +26,7 @@ from tailrace.model.image import image_to_literals, image_to_plain, key_to_liter
 from tailrace.model.op import Op
 from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Kind, TableSchema
+from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 
 __all__ = ["View", "Wire", "encode"]
@@ -59,6 +60,8 @@ class View(Struct, frozen=True):
     wire: Wire
     format: Format
     include: Include
+    columns: tuple[str, ...] = ()
+    """Columns to which images are cut; none for all."""
 
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
@@ -97,10 +100,11 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
         schema = chunk.schemas[schema_ids[row].as_py()]
         front, middle = _pieces(schema, ops[row].as_py(), view.wire)
         images = b""
+        columns_kept = view.columns if ops[row].as_py() != Op.SCHEMA else ()
         if view.include.before and (before := befores[row].as_py()) is not None:
-            images = b',"before":' + image_form(before, schema)
+            images = b',"before":' + image_form(_cut(before, columns_kept), schema)
         if view.include.after and (after := afters[row].as_py()) is not None:
-            images += b',"after":' + image_form(after, schema)
+            images += b',"after":' + image_form(_cut(after, columns_kept), schema)
         events.append(
             b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
@@ -166,7 +170,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
     images = []
     for name in ("before", "after"):
         if name in batch.schema.names:
-            column = _images(batch.column(name), places, schemas, view.format)
+            column = _images(_cut_all(batch, name, view.columns), places, schemas, view.format)
             # Null where there is no image, so the join below leaves the member out.
             images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
     events = pc.binary_join_element_wise(
@@ -193,6 +197,19 @@ def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Forma
         return _mend(literals, keys, odd, places, schemas, key_to_literals)
     odd = _unlike_plain(keys, places, [_has_json(schema.key_columns) for schema in schemas])
     return _mend(keys, keys, odd, places, schemas, key_to_plain)
+
+
+def _cut(image: bytes, columns: tuple[str, ...]) -> bytes:
+    return project(image, columns) if columns else image
+
+
+def _cut_all(batch: Any, name: str, columns: tuple[str, ...]) -> Any:
+    """Return a column of images, cut down to the wanted columns of the table."""
+    if not columns:
+        return batch.column(name)
+    images = zip(batch.column(name).to_pylist(), batch.column("op").to_pylist(), strict=True)
+    cut = [image if image is None or op == Op.SCHEMA else project(image, columns) for image, op in images]
+    return pa.array(cut, pa.binary())
 
 
 def _images(images: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
@@ -35,8 +36,16 @@ class Presenter:
         self._bytes = 0
 
     def encoded(self, batch: FeedBatch, view: View) -> Encoded:
-        """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them."""
+        """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them.
+
+        Images are cut to the columns that the filter names.
+
+        Raises:
+            PredicateError: The filter failed on a change.
+        """
         chunk = batch.chunk
+        if batch.filter.columns:
+            view = structs.replace(view, columns=batch.filter.columns)
         key = (batch.source, chunk.first, chunk.last, view, batch.filter)
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -45,7 +54,8 @@ class Presenter:
         if len(rows) == len(chunk):
             self._keep(key, None)
             return self._whole(batch, view)
-        if len(rows) < len(chunk) * _SHARE_MIN:
+        # Other tables lack the columns to which images are cut: then nothing but the wanted rows is encoded.
+        if view.columns or len(rows) < len(chunk) * _SHARE_MIN:
             encoded = self._encode(batch, rows, view)
         else:
             encoded = self._whole(batch, view).pick(rows)

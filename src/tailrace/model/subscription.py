@@ -8,6 +8,7 @@ from msgspec import Struct
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import TableName
+from tailrace.model.value import Json
 
 __all__ = ["FilterOptions", "Format", "Include", "Subscription", "SubscriptionId", "TableTarget", "Target"]
 
@@ -42,10 +43,25 @@ Target = TableTarget
 """What a subscription is for. A tagged union: each kind of target is one more member."""
 
 
-class FilterOptions(Struct, frozen=True):
+class FilterOptions(Struct, frozen=True, omit_defaults=True):
     """Which changes of the target are wanted. Conditions are ANDed."""
 
     ops: tuple[Op, ...]
+
+    key: tuple[Json, ...] = ()
+    """One exact key as typed literals; none for all keys."""
+
+    bounds: dict[str, Json] | None = None
+    """Inclusive `lower_bound` and `upper_bound` of the key, each a typed literal or a list of them."""
+
+    columns: tuple[str, ...] = ()
+    """Columns of which one must have changed, and to which images are cut; none for all."""
+
+    where: str | None = None
+    """SQL predicate over the row."""
+
+    cel: str | None = None
+    """CEL expression over the change."""
 
 
 class Subscription(Struct, frozen=True):

@@ -17,7 +17,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import Json
 
-__all__ = ["ChangedColumns"]
+__all__ = ["ChangedColumns", "project"]
 
 _MISSING = Raw()
 _DECODERS_KEPT = 1024
@@ -72,10 +72,19 @@ class ChangedColumns:
         Raises:
             PredicateError: The image is not valid JSON.
         """
-        try:
-            return msgspec.json.encode(self._decode(image))
-        except msgspec.DecodeError as error:
-            raise PredicateError("an image is not valid JSON") from error
+        return project(image, self.columns)
+
+
+def project(image: bytes, columns: tuple[str, ...]) -> bytes:
+    """Return an image with no other columns than these, in their order; those that it lacks stay away.
+
+    Raises:
+        PredicateError: The image is not valid JSON.
+    """
+    try:
+        return msgspec.json.encode(_decoder(columns)(image))
+    except msgspec.DecodeError as error:
+        raise PredicateError("an image is not valid JSON") from error
 
 
 @lru_cache(_DECODERS_KEPT)

@@ -16,16 +16,22 @@ from tailrace.model.errors import (
     UnknownTableError,
 )
 from tailrace.model.number import Offset
-from tailrace.model.start import After, Earliest, Latest, Start
+from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, TableTarget
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.filter import Filter
+from tailrace.subscription.filter import Filter, compile_filter
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.place import find_place, place_of
 from tailrace.subscription.pressure import Pressure, pressure_of
 from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
+
+_NOW = Latest()
+
+_FILTERS_KEPT = 1024
+"""Compiled filters that wait for another feed, least recently used out first."""
 
 
 class ServiceOptions(Struct, frozen=True):
@@ -33,6 +39,12 @@ class ServiceOptions(Struct, frozen=True):
 
     retention_changes: int | None = None
     """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
+
+    shards: Mapping[str, int] = {}
+    """Number of the shard that holds the log of each source; 0 for those not named."""
+
+    dialect: str = "sqlite"
+    """Dialect of SQL predicates."""
 
     subscriptions_max: int = 1_000_000
     """Most subscriptions that may exist at one time."""
@@ -61,6 +73,7 @@ class SubscriptionService:
         self._options = options
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._feeds: dict[SubscriptionId, set[Feed]] = {}
+        self._filters: dict[Filter, Filter] = {}
         self._stopped = False
 
     @classmethod
@@ -76,6 +89,10 @@ class SubscriptionService:
     def logs(self) -> Mapping[str, LogView]:
         """Return the logs by source name."""
         return self._logs
+
+    def shard(self, source: str) -> int:
+        """Return the number of the shard that holds the log of a source."""
+        return self._options.shards.get(source, 0)
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions in order of their numbers."""
@@ -114,12 +131,15 @@ class SubscriptionService:
         include: Include,
         format_: Format,
         auto_ack: bool = False,
+        start: CursorStart = _NOW,
     ) -> Subscription:
-        """Make a subscription whose cursor is the head: it is for changes from now on.
+        """Make a subscription for the changes from now on, or from another place in the log: there its cursor is.
 
         Raises:
             UnknownTableError: A table is not captured.
-            InvalidRequestError: The tables are of several sources, or there are too many subscriptions.
+            InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have, or
+                there are too many subscriptions.
+            BeyondHeadError: The start lies beyond the newest change.
         """
         sources = {table.source for table in target.tables}
         if len(sources) != 1:
@@ -130,7 +150,8 @@ class SubscriptionService:
                 raise UnknownTableError(source, table.wire)
         if len(self._subscriptions) >= self._options.subscriptions_max:
             raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
-        cursor = self._logs[source].head
+        self._validate(target, filter_options)
+        cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
         subscription = await self._store.add(draft)
         self._subscriptions[subscription.id] = subscription
@@ -169,6 +190,19 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
         """
         return await self._pause(subscription_id, paused=False)
+
+    async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
+        """Move the cursor to a place in the log, forwards or back. Open feeds go on from where they are.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+            BeyondHeadError: The place lies beyond the newest change.
+        """
+        cursor = await find_place(start, self._log(self.subscription(subscription_id)))
+        await self._store.reset(subscription_id, cursor)
+        subscription = msgspec.structs.replace(self.subscription(subscription_id), cursor=cursor)
+        self._subscriptions[subscription_id] = subscription
+        return subscription
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
@@ -222,9 +256,8 @@ class SubscriptionService:
         if self._stopped:
             raise LogClosedError("the service stops")
         log = self._log(subscription)
-        after = _resolve(start, log)
-        compiled = Filter(subscription.target, subscription.filter)
-        feed = Feed(subscription, log, self._wakes[subscription.source], compiled, after)
+        after = place_of(start, log)
+        feed = Feed(subscription, log, self._wakes[subscription.source], self._filter(subscription), after)
         feeds = self._feeds.setdefault(subscription_id, set())
         feeds.add(feed)
         try:
@@ -258,23 +291,30 @@ class SubscriptionService:
             feed.pause(paused=paused)
         return subscription
 
+    def _validate(self, target: TableTarget, options: FilterOptions) -> None:
+        """Compile a filter for the tables as they are now, to find what is wrong with it."""
+        tables = frozenset(target.tables)
+        for table in target.tables:
+            latest = self._logs[table.source].latest_schema(table)
+            assert latest is not None
+            compile_filter(tables, options, latest[1], self._options.dialect)
+
+    def _filter(self, subscription: Subscription) -> Filter:
+        """Return the filter of a subscription, compiled once for all that ask for the same."""
+        made = Filter(subscription.target, subscription.filter, self._options.dialect)
+        if not made.looks_at_rows:
+            return made
+        kept = self._filters.pop(made, made)
+        self._filters[kept] = kept
+        if len(self._filters) > _FILTERS_KEPT:
+            del self._filters[next(iter(self._filters))]
+        return kept
+
     def _log(self, subscription: Subscription) -> LogView:
         log = self._logs.get(subscription.source)
         if log is None:
             raise UnknownTableError(subscription.source, subscription.target.tables[0].wire)
         return log
-
-
-def _resolve(start: Start, log: LogView) -> Offset:
-    match start:
-        case Earliest():
-            return Offset(log.horizon - 1)
-        case Latest():
-            return log.head
-        case After(offset):
-            if offset > log.head:
-                raise BeyondHeadError(requested=offset, head=log.head)
-            return offset
 
 
 def _readings(source: str, wire: str) -> Iterator[TableName]:

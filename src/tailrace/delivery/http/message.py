@@ -6,7 +6,7 @@ Params are decoded strictly: an unknown member or a wrong type is an error that 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format
@@ -27,9 +27,12 @@ __all__ = [
     "PauseParams",
     "PauseResult",
     "PingResult",
+    "PlaceParams",
     "PollParams",
     "PollResult",
+    "ResetParams",
     "ResnapshotEvent",
+    "SubscribeParams",
     "SubscribeResult",
     "SubscribeTableParams",
     "VersionResult",
@@ -49,15 +52,34 @@ class IncludeParams(Struct, frozen=True, forbid_unknown_fields=True):
     after: bool = False
 
 
-class SubscribeTableParams(Struct, frozen=True, forbid_unknown_fields=True):
+class PlaceParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place in the log: after an offset, or at a time. One of the two."""
+
+    offset: _OffsetParam | None = None
+    timestamp: str | int | None = None
+
+
+class SubscribeParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Params that all kinds of subscriptions have in common."""
+
+    ops: list[str] | None = None
+    include: IncludeParams | None = None
+    format: Format | None = None
+    pk: list[Any] | None = None
+    pk_range: dict[str, Any] | None = None
+    columns: list[str] | None = None
+    where: str | None = None
+    cel: str | None = None
+    auto_ack: bool = False
+    from_: str | _OffsetParam | PlaceParams | None = field(name="from", default=None)
+
+
+class SubscribeTableParams(SubscribeParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Params of `cdc.subscribe_table`."""
 
     db: str
     table: str
-    ops: list[str] | None = None
-    include: IncludeParams | None = None
-    format: Format | None = None
-    auto_ack: bool = False
+    shard: int | None = None
 
 
 class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +102,13 @@ class PauseParams(Struct, frozen=True, forbid_unknown_fields=True):
     """Params of `cdc.pause` and `cdc.resume`."""
 
     sub_id: str
+
+
+class ResetParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.reset`."""
+
+    sub_id: str
+    to: str | _OffsetParam | PlaceParams
 
 
 class CloseParams(Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,7 +18,6 @@ from tailrace.delivery.http.message import (
     CapabilitiesResult,
     CloseParams,
     CloseResult,
-    IncludeParams,
     ListEntry,
     ListResult,
     NoParams,
@@ -27,10 +26,12 @@ from tailrace.delivery.http.message import (
     PingResult,
     PollParams,
     PollResult,
+    ResetParams,
     SubscribeResult,
     SubscribeTableParams,
     VersionResult,
 )
+from tailrace.delivery.http.option import OPS, filter_options_of, include_of, options_of, start_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import View, Wire
@@ -39,15 +40,11 @@ from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, TableTarget
+from tailrace.model.subscription import Format, Subscription, TableTarget
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 
 __all__ = ["Method", "Methods"]
-
-_OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
-"""Ops that seed B knows, by their words."""
 
 _WIRE = Wire.ARRAY.value
 
@@ -81,6 +78,7 @@ class Methods:
             "cdc.list": Method(NoParams, self._list),
             "cdc.pause": Method(PauseParams, self._pause),
             "cdc.poll": Method(PollParams, self._poll),
+            "cdc.reset": Method(ResetParams, self._reset),
             "cdc.resume": Method(PauseParams, self._resume),
             "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
             "system.capabilities": Method(NoParams, self._capabilities),
@@ -95,17 +93,19 @@ class Methods:
         return VersionResult(name="tailrace", version=__version__, skeinql=VERSION)
 
     async def _capabilities(self, _params: NoParams) -> CapabilitiesResult:
-        return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(_OPS))
+        return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(OPS))
 
     async def _subscribe_table(self, params: SubscribeTableParams) -> SubscribeResult:
         schema = self._service.table(params.db, params.table)
-        include = params.include or IncludeParams()
+        if params.shard is not None and params.shard != self._service.shard(params.db):
+            raise InvalidRequestError(f"`shard`: {params.db} is in shard {self._service.shard(params.db)}")
         subscription = await self._service.subscribe_tables(
             TableTarget((schema.table,)),
-            filter_options=FilterOptions(_ops(params.ops or list(_OPS))),
-            include=Include(before=include.before, after=include.after),
+            filter_options=filter_options_of(params),
+            include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,
             auto_ack=params.auto_ack,
+            start=start_of(params.from_, "from"),
         )
         sub_id = sub_id_of(subscription.id)
         return SubscribeResult(
@@ -173,6 +173,10 @@ class Methods:
         subscription = await self._service.acknowledge(self._find(params.sub_id).id, Offset(params.offset))
         return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
 
+    async def _reset(self, params: ResetParams) -> AckResult:
+        subscription = await self._service.reset(self._find(params.sub_id).id, start_of(params.to, "to"))
+        return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
+
     async def _pause(self, params: PauseParams) -> PauseResult:
         return self._pause_result(await self._service.pause(self._find(params.sub_id).id))
 
@@ -199,7 +203,7 @@ class Methods:
             paused=subscription.paused,
             format=subscription.format,
             backpressure=_backpressure(self._service.status(subscription.id)),
-            options=_options(subscription),
+            options=options_of(subscription),
         )
 
     async def _close(self, params: CloseParams) -> CloseResult:
@@ -221,24 +225,3 @@ def _backpressure(status: SubscriptionStatus) -> BackpressureResult:
         remaining_until_resnapshot=pressure.remaining,
         paused=status.subscription.paused,
     )
-
-
-def _options(subscription: Subscription) -> dict[str, Any]:
-    """Return what a subscription asks for, as its params would say it."""
-    return {
-        "ops": [op.word for op in subscription.filter.ops],
-        "include": {"before": subscription.include.before, "after": subscription.include.after},
-        "auto_ack": subscription.auto_ack,
-    }
-
-
-def _ops(words: list[str]) -> tuple[Op, ...]:
-    """Return the ops that words name, each once, in order of their numbers."""
-    cleaned = [word.strip().lower() for word in words]
-    for word in cleaned:
-        if word not in _OPS:
-            raise InvalidRequestError(f"params of cdc.subscribe_table: unsupported op {word!r} in `ops`: use {_CHOICE}")
-    return tuple(sorted({_OPS[word] for word in cleaned}))
-
-
-_CHOICE = ", ".join(_OPS)
