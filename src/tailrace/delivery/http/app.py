@@ -7,9 +7,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.clock import Clock
@@ -19,7 +19,10 @@ from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, r
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.rpc import RpcEndpoint
-from tailrace.delivery.http.sse import SseEndpoint
+from tailrace.delivery.http.sse import SseEndpoint, SseManyEndpoint
+from tailrace.delivery.http.stream import StreamTools
+from tailrace.delivery.http.ws import WsEndpoint
+from tailrace.delivery.http.ws_many import WsManyEndpoint
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.subscription.service import SubscriptionService
@@ -36,11 +39,17 @@ def create_app(
     """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams."""
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(service, presenter, metrics, clock, options)
+    tools = StreamTools(service, presenter, metrics, options)
     _observe(service, metrics)
     return Starlette(
         routes=[
             Route("/api/v1/rpc", RpcEndpoint(methods, metrics, clock, options).answer, methods=["POST"]),
-            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(service, presenter, metrics, options), methods=["GET"]),
+            Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
+            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
+            WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
+            WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
+            Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
+            Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready_endpoint(readiness), methods=["GET"]),
             Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
@@ -62,8 +71,8 @@ class _TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
-            request = Request(scope)
+        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN_PATHS:
+            request = HTTPConnection(scope)
             token = request.query_params.get("access_token")
             if not self._check.admits(request.headers.get("authorization"), token):
                 app = problem_answer(
@@ -76,6 +85,12 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     """Answer a path or a verb that is not there."""
     assert isinstance(error, HTTPException)
     return problem_answer(HTTPStatus(error.status_code), str(error.detail).lower(), error.headers)
+
+
+async def _want_upgrade(_request: Request) -> Response:
+    """Answer a plain request for a WebSocket."""
+    headers = {"Upgrade": "websocket"}
+    return problem_answer(HTTPStatus.UPGRADE_REQUIRED, "this path is for WebSocket connections", headers)
 
 
 def _observe(service: SubscriptionService, metrics: Metrics) -> None:
