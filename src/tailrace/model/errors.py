@@ -5,10 +5,13 @@ TailraceError
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
 │   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
-│   └── BeyondHeadError           an offset that the log has not reached yet
+│   ├── BeyondHeadError           an offset that the log has not reached yet
+│   └── ResultTooLargeError       a query gives more than is allowed: ask for less
+├── QueryTimeoutError             a query took too long: ask for less, or try again later
 ├── NotFoundError                 no such thing
 │   ├── UnknownTableError
-│   └── UnknownSubscriptionError
+│   ├── UnknownSubscriptionError
+│   └── UnknownQueryError
 ├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── LogError
@@ -45,10 +48,13 @@ __all__ = [
     "MetadataError",
     "NotFoundError",
     "PredicateError",
+    "QueryTimeoutError",
+    "ResultTooLargeError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
     "TailraceError",
+    "UnknownQueryError",
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
@@ -92,6 +98,14 @@ class BeyondHeadError(InvalidRequestError):
         self.head = head
 
 
+class ResultTooLargeError(InvalidRequestError):
+    """A query gives more rows or bytes than one answer may have. Ask for less: LIMIT, fewer columns, a condition."""
+
+
+class QueryTimeoutError(TailraceError):
+    """A query took longer than it may. Ask for less, or try again when the server is less busy."""
+
+
 class NotFoundError(TailraceError):
     """The named thing does not exist."""
 
@@ -111,6 +125,14 @@ class UnknownSubscriptionError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(f"subscription {name} not found")
         self.name = name
+
+
+class UnknownQueryError(NotFoundError):
+    """The query was never prepared on this server. Prepare it; the same text gives the same id."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"query {query_id} not found")
+        self.query_id = query_id
 
 
 class PredicateError(TailraceError):
