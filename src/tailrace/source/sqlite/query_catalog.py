@@ -38,11 +38,13 @@ class SqliteCatalog:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         with connection:
-            objects = connection.execute(
+            objects: list[Any] = connection.execute(
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
                 "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
             ).fetchall()
-            kinds = dict(connection.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'").fetchall())
+            kinds = dict(
+                connection.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'").fetchall()
+            )
             encoding = str(connection.pragma("encoding"))
             objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
             names = [name for type_, name, *_ in objects if type_ == "table" and not name.startswith("sqlite_")]
@@ -88,7 +90,7 @@ class SqliteCatalog:
         self._connection.authorizer = authorize
         try:
             cursor = self._connection.execute(f"EXPLAIN {sql}", (None,) * arguments, can_cache=False)
-            program = cursor.fetchall()
+            program: list[Any] = cursor.fetchall()
         except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(str(error)) from error
         except apsw.Error as error:
@@ -103,43 +105,41 @@ class SqliteCatalog:
 
 
 def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str) -> CatalogTable:
-    info = connection.execute(
+    info: list[Any] = connection.execute(
         "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
     ).fetchall()
     columns = tuple(
-        CatalogColumn(column, _affinity(declared or ""), _binary(connection, name, column, kind, encoding), hidden in (2, 3))
+        CatalogColumn(
+            column, _affinity(declared or ""), _binary(connection, name, column, kind, encoding), hidden in (2, 3)
+        )
         for column, declared, _, hidden in info
     )
-    ranked = sorted((rank, column, declared) for column, declared, rank, _ in info if rank)
-    key = tuple(column for _, column, _ in ranked)
-    indexes = connection.execute(
+    ranked = sorted((rank, column) for column, _, rank, _ in info if rank)
+    key = tuple(column for _, column in ranked)
+    indexes: list[Any] = connection.execute(
         "SELECT name, origin FROM pragma_index_list(?, 'main') WHERE name NOT GLOB ?", (name, f"{_OWN}*")
     ).fetchall()
-    rowid, rowid_column = _rowid(connection, name, key, ranked, indexes)
-    terms = [
+    terms: list[Any] = [
         column
         for index, _ in indexes
         for (column,) in connection.execute("SELECT name FROM pragma_index_xinfo(?, 'main') WHERE cid <> -1", (index,))
     ]
+    numbered = [column for column, declared, rank, _ in info if rank and declared.upper() == "INTEGER"]
+    alias = key[0] if list(key) == numbered and not any(origin == "pk" for _, origin in indexes) and key else ""
+    rowid = _rowid(connection, name, key, alias)
     ordering = None if None in terms else frozenset([*terms, *key])
-    return CatalogTable(name, columns, key, rowid, rowid_column, ordering, captured=kind == "table")
+    return CatalogTable(
+        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured=kind == "table"
+    )
 
 
-def _rowid(
-    connection: apsw.Connection,
-    name: str,
-    key: tuple[str, ...],
-    ranked: list[tuple[int, str, str]],
-    indexes: list[tuple[str, str]],
-) -> tuple[Rowid, str]:
-    (without,) = connection.execute(
-        "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)
-    ).fetchone() or (1,)
+def _rowid(connection: apsw.Connection, name: str, key: tuple[str, ...], alias: str) -> Rowid:
+    without = connection.execute("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)).get
     if without:
-        return Rowid.NONE, ""
-    if len(key) == 1 and ranked[0][2].upper() == "INTEGER" and not any(origin == "pk" for _, origin in indexes):
-        return Rowid.COLUMN, key[0]
-    return (Rowid.HIDDEN if key else Rowid.KEY), ""
+        return Rowid.NONE
+    if alias:
+        return Rowid.COLUMN
+    return Rowid.HIDDEN if key else Rowid.KEY
 
 
 def _affinity(declared: str) -> Affinity:

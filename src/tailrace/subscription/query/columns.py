@@ -29,14 +29,12 @@ _CLAUSES = ("where", "group", "having", "order", "limit", "offset", "windows")
 class Marker:
     """Walks through a query that a reader takes apart, and demands every column that is used.
 
-    `seen` are the folded names of all columns that were met. `scalar` tells that a sub-query is used for its one value:
-    if it has several rows, their order decides which.
+    `scalar` tells that a sub-query is used for its one value: if it has several rows, their order decides which.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._walked: set[int] = set()
-        self.seen: set[str] = set()
         self.scalar = False
 
     def mark(self, tree: exp.Expr) -> None:
@@ -115,7 +113,6 @@ class Marker:
 
     def _column(self, column: exp.Column, scope: Scope) -> None:
         name = fold(column.name)
-        self.seen.add(name)
         if isinstance(column.this, exp.Star):
             raise NotUnderstoodError("star in an expression")
         found = scope.find(name, fold(column.table))

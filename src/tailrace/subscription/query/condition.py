@@ -1,8 +1,8 @@
 """Conditions on one row, in SQL's three-valued logic with "cannot tell" added. Pure.
 
-A condition's value is a set of possible outcomes, a mask of TRUE, FALSE and NULL bits. A part that we do not understand,
-or that looks at another table, has all three bits. A row can pass a WHERE only if its mask has the TRUE bit; that it
-lacks the bit is a proof that the row does not pass.
+A condition's value is a set of possible outcomes, a mask of TRUE, FALSE and NULL bits. A part that we do not
+understand, or that looks at another table, has all three bits. A row can pass a WHERE only if its mask has the TRUE
+bit; that it lacks the bit is a proof that the row does not pass.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +36,8 @@ __all__ = [
     "Same",
     "columns",
     "compile_condition",
-    "mask_of_nulls",
     "is_opaque",
+    "mask_of_nulls",
     "replace",
 ]
 

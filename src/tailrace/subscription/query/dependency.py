@@ -5,6 +5,7 @@ table that we did not see, that is a dependency too.
 """
 
 from msgspec import Struct
+from sqlglot import exp
 
 from tailrace.model.catalog import Catalog, CatalogTable, Footprint, Rowid, fold
 from tailrace.model.errors import InvalidRequestError
@@ -70,9 +71,10 @@ def analyse(statement: Statement, catalog: Catalog) -> Dependencies:
         return _whole_tables(statement, catalog, footprint)
     usages = [statement.usage, *reader.usages]
     choosing = marker.scalar or reader.recursive or any(usage.choosing for usage in usages)
-    names = frozenset[str]().union(*(usage.names for usage in usages))
+    shown = {fold(column.name) for tree in [statement.tree, *reader.trees] for column in tree.find_all(exp.Column)}
+    names = frozenset[str]().union(*(usage.names for usage in usages)) - shown
     for reference in reader.references:
-        _mark_unseen(reference, names, marker.seen)
+        _mark_hidden(reference, names)
     _add_footprint(reader, footprint, catalog)
     functions = frozenset[str]().union(*(usage.functions for usage in usages), footprint.functions if footprint else ())
     dependencies = tuple(_dependency(reference, choosing=choosing) for reference in reader.references)
@@ -91,7 +93,9 @@ def _whole_tables(statement: Statement, catalog: Catalog, footprint: Footprint |
     if footprint is None and not volatile:
         volatile = "the query is not understood"
     dependencies = tuple(
-        Dependency(table.name, frozenset(column.name for column in table.columns if not column.generated), every_update=True)
+        Dependency(
+            table.name, frozenset(column.name for column in table.columns if not column.generated), every_update=True
+        )
         for table in tables
     )
     return Dependencies(dependencies, catalog.version, volatile, understood=False)
@@ -114,10 +118,10 @@ def _dependency(reference: Reference, *, choosing: bool) -> Dependency:
     return Dependency(table.name, frozenset(reference.read), reference.conditions, reference.number, every_update)
 
 
-def _mark_unseen(reference: Reference, names: frozenset[str], seen: set[str]) -> None:
+def _mark_hidden(reference: Reference, names: frozenset[str]) -> None:
     """Mark columns whose names stand in a text while sqlglot's tree shows them nowhere as columns."""
     for column in reference.table.columns:
-        if fold(column.name) in names and fold(column.name) not in seen:
+        if fold(column.name) in names:
             reference.mark(column)
 
 

@@ -10,8 +10,8 @@ thing. Why a 304 never hides a changed result:
   its version, and no change has come since.
 * A state taken up after a restart goes on scanning where it stopped. If the log no longer has all changes since, or the
   catalog or the log is another one, it begins anew: every client gets a new ETag once.
-* The caller computes the ETag of a result *before* it runs the query, and compares ETags only after it has scanned every
-  change that the database had committed when the request came.
+* The caller computes the ETag of a result *before* it runs the query, and compares ETags only after it has scanned
+  every change that the database had committed when the request came.
 """
 
 import base64

@@ -4,6 +4,7 @@ SQLite's functions by name. What is in neither table is taken for volatile: its 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -12,29 +13,52 @@ from tailrace.subscription.query.lexer import RESERVED, Sort, Token
 
 __all__ = ["AGGREGATES", "SCALARS", "Usage", "usage", "volatile_names"]
 
+# fmt: off
 SCALARS = frozenset(
-    "abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce concat concat_ws cos cosh count degrees exp floor "
-    "format glob hex if ifnull iif instr json json_array json_array_length json_error_position json_extract json_insert "
-    "json_object json_patch json_pretty json_quote json_remove json_replace json_set json_type json_valid jsonb "
-    "jsonb_array jsonb_extract jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set length like "
-    "likelihood likely ln log log10 log2 lower ltrim mod nullif octet_length pi pow power printf quote radians replace "
-    "round rtrim sign sin sinh soundex sqrt substr substring tan tanh trim trunc typeof unhex unicode unistr unistr_quote "
-    "unlikely upper zeroblob".split()
+    {
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "char", "coalesce",
+        "concat", "concat_ws", "cos", "cosh", "count", "degrees", "exp", "floor", "format", "glob", "hex", "if",
+        "ifnull", "iif", "instr", "json", "json_array", "json_array_length", "json_error_position", "json_extract",
+        "json_insert", "json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace",
+        "json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_extract", "jsonb_insert",
+        "jsonb_object", "jsonb_patch", "jsonb_remove", "jsonb_replace", "jsonb_set", "length", "like", "likelihood",
+        "likely", "ln", "log", "log10", "log2", "lower", "ltrim", "mod", "nullif", "octet_length", "pi", "pow",
+        "power", "printf", "quote", "radians", "replace", "round", "rtrim", "sign", "sin", "sinh", "soundex", "sqrt",
+        "substr", "substring", "tan", "tanh", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote",
+        "unlikely", "upper", "zeroblob",
+    }
 )
+# fmt: on
 """Functions of their arguments alone; `count` is here because it counts rows in any order alike."""
 
+# fmt: off
 AGGREGATES = frozenset(
-    "avg cume_dist dense_rank first_value group_concat json_group_array json_group_object jsonb_group_array "
-    "jsonb_group_object lag last_value lead max median min nth_value ntile percent_rank percentile percentile_cont "
-    "percentile_disc rank row_number string_agg sum total".split()
+    {
+        "avg", "cume_dist", "dense_rank", "first_value", "group_concat", "json_group_array", "json_group_object",
+        "jsonb_group_array", "jsonb_group_object", "lag", "last_value", "lead", "max", "median", "min", "nth_value",
+        "ntile", "percent_rank", "percentile", "percentile_cont", "percentile_disc", "rank", "row_number",
+        "string_agg", "sum", "total",
+    }
 )
+# fmt: on
 """Functions of many rows whose value may depend on the order in which the rows come: ties, rounding, concatenation."""
 
 _CLOCK = {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"}
 _CHOOSING = {"DISTINCT", "EXCEPT", "GROUP", "INTERSECT", "LIMIT", "ORDER", "OVER"}
 """Words of clauses that keep one of several rows, or their order."""
 
-_BEFORE_BRACKET = RESERVED | {"BY", "CAST", "FILTER", "GLOB", "LIKE", "MATCH", "MATERIALIZED", "OFFSET", "OVER", "REGEXP"}
+_BEFORE_BRACKET = RESERVED | {
+    "BY",
+    "CAST",
+    "FILTER",
+    "GLOB",
+    "LIKE",
+    "MATCH",
+    "MATERIALIZED",
+    "OFFSET",
+    "OVER",
+    "REGEXP",
+}
 """Words that may stand before a bracket without being a function."""
 
 
@@ -55,7 +79,7 @@ def usage(tokens: Sequence[Token]) -> Usage:
     functions = {token.upper.lower() for token in tokens if token.upper in _CLOCK}
     functions |= {_name(tokens[place]) for place in range(len(tokens) - 1) if _is_call(tokens, place)}
     choosing = any(token.upper in _CHOOSING for token in tokens) or any(
-        token.upper == "UNION" and follower.upper != "ALL" for token, follower in zip(tokens, tokens[1:], strict=False)
+        token.upper == "UNION" and follower.upper != "ALL" for token, follower in pairwise(tokens)
     )
     return Usage(frozenset(functions), names, choosing or not functions <= SCALARS)
 

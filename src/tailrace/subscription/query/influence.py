@@ -1,11 +1,11 @@
 """Follows one row through the joins and filters of a query: what must hold for the row to make a difference. Pure.
 
-A row of a table reference makes a difference in two ways: through joined rows that contain it, and, on the optional side
-of an outer join, by keeping the other side from being filled up with NULLs. In the second case we say that the row
-*displaces* a null row. A condition is a *fact* about the row if no such difference survives where it is not true:
+A row of a table reference makes a difference in two ways: through joined rows that contain it, and, on the optional
+side of an outer join, by keeping the other side from being filled up with NULLs. In the second case we say that the
+row *displaces* a null row. A condition is a *fact* about the row if no such difference survives where it is not true:
 
-* WHERE and the ON of an inner join are facts. So is the ON of an outer join for the rows of its optional side: a row that
-  matches nothing is neither joined nor displaces. It is none for the side that is kept anyway.
+* WHERE and the ON of an inner join are facts. So is the ON of an outer join for the rows of its optional side: a row
+  that matches nothing is neither joined nor displaces. It is none for the side that is kept anyway.
 * A row that may displace has two fates, with it and with NULLs in its place. Conditions that look only at columns which
   are the same in both are facts. If a condition cannot be true with the NULLs, displaced null rows end there: from then
   on the row is followed like any other.

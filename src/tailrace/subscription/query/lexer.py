@@ -39,10 +39,15 @@ class Token(Struct, frozen=True):
         return self.text.upper() if self.sort is Sort.WORD else ""
 
 
+# fmt: off
 RESERVED = frozenset(
-    "ALL AND AS BETWEEN CASE COLLATE DISTINCT ELSE ESCAPE EXCEPT EXISTS FROM GROUP HAVING IN INTERSECT IS ISNULL JOIN LIMIT "
-    "NOT NOTNULL NULL ON OR ORDER SELECT THEN UNION USING VALUES WHEN WHERE".split()
+    {
+        "ALL", "AND", "AS", "BETWEEN", "CASE", "COLLATE", "DISTINCT", "ELSE", "ESCAPE", "EXCEPT", "EXISTS", "FROM",
+        "GROUP", "HAVING", "IN", "INTERSECT", "IS", "ISNULL", "JOIN", "LIMIT", "NOT", "NOTNULL", "NULL", "ON", "OR",
+        "ORDER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
+    }
 )
+# fmt: on
 """Words of a query that can never be a name unless quoted: their letters' case says nothing."""
 
 _LETTER = r"A-Za-z_\x80-\U0010ffff"

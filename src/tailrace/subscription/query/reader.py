@@ -54,8 +54,9 @@ class Expression(Struct, frozen=True):
 class Reader:
     """Takes one query apart.
 
-    `references` are its mentions of base tables, `usages` the words of its views. `used` are the expressions whose
-    value is used but whose columns were not looked at yet: demanding a column of a query puts them there.
+    `references` are its mentions of base tables; `usages` and `trees` are the words and trees of its views. `used` are
+    the expressions whose value is used but whose columns were not looked at yet: demanding a column of a query puts
+    them there.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -64,6 +65,7 @@ class Reader:
         self._queries = 0
         self.references: list[Reference] = []
         self.usages: list[Usage] = []
+        self.trees: list[exp.Expr] = []
         self.used: list[Expression] = []
         self.recursive = False
 
@@ -120,9 +122,7 @@ class Reader:
             selection.outputs += self._projection(projection, around, scope, star)
         return selection
 
-    def _projection(
-        self, projection: exp.Expr, around: Surroundings, scope: Scope, star: list[Output]
-    ) -> list[Output]:
+    def _projection(self, projection: exp.Expr, around: Surroundings, scope: Scope, star: list[Output]) -> list[Output]:
         if isinstance(projection, exp.Star):
             refuse_unknown_parts(projection, set())
             return [Output(output.name, output.demand, output.column) for output in star]
@@ -245,6 +245,7 @@ class Reader:
             names = [column.name for column in header.expressions] if isinstance(header, exp.Schema) else []
             self._views[view.name] = (create.expression, names)
             self.usages.append(words)
+            self.trees.append(create.expression)
         tree, names = self._views[view.name]
         return _renamed(self.read(tree, Surroundings(), None), names)
 

@@ -93,7 +93,9 @@ def _comparison(tree: exp.Expr, scope: Scope) -> Condition:
 
 def _same(tree: exp.Expr, scope: Scope) -> Condition:
     column, constant = _column(tree.this, scope), _constant(tree.expression)
-    if column is None or constant is None or isinstance(tree.expression.unnest(), exp.Boolean):  # IS TRUE asks for truth
+    if (
+        column is None or constant is None or isinstance(tree.expression.unnest(), exp.Boolean)
+    ):  # IS TRUE asks for truth
         return OPAQUE
     return Same(column, constant)
 

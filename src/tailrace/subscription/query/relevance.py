@@ -64,9 +64,8 @@ def _mention(dependency: Dependency, arguments: Sequence[Stored]) -> _Mention:
 
 
 def _touches(mention: _Mention, op: Op, before: Image | None, after: Image | None) -> bool:
-    if op is Op.UPDATE and before is not None and after is not None and not mention.every_update:
-        if _unchanged(mention.columns, before, after):
-            return False
+    if op is Op.UPDATE and not mention.every_update and _unchanged(mention.columns, before, after):
+        return False
     if op is Op.INSERT:
         return _matters(mention, after)
     if op is Op.DELETE:
@@ -74,7 +73,9 @@ def _touches(mention: _Mention, op: Op, before: Image | None, after: Image | Non
     return _matters(mention, before) or _matters(mention, after)
 
 
-def _unchanged(columns: Sequence[str], before: Image, after: Image) -> bool:
+def _unchanged(columns: Sequence[str], before: Image | None, after: Image | None) -> bool:
+    if before is None or after is None:
+        return False
     return all(name in before and name in after and same(before[name], after[name]) for name in columns)
 
 

@@ -7,10 +7,12 @@ from tailrace.subscription.query.relation import JoinKind, NotUnderstoodError
 
 __all__ = ["is_plain", "join_kind", "refuse_unknown_parts"]
 
+# fmt: off
 _SCALAR_NODES = (
-    exp.Abs, exp.And, exp.Case, exp.Cast, exp.Coalesce, exp.Exists, exp.Hex, exp.If, exp.Length, exp.Lower, exp.Nullif, exp.Or,
-    exp.Round, exp.Substring, exp.Trim, exp.Upper,
-)  # fmt: skip
+    exp.Abs, exp.And, exp.Case, exp.Cast, exp.Coalesce, exp.Exists, exp.Hex, exp.If, exp.Length, exp.Lower,
+    exp.Nullif, exp.Or, exp.Round, exp.Substring, exp.Trim, exp.Upper,
+)
+# fmt: on
 """Nodes that sqlglot counts as functions and that compute from one row alone."""
 
 _JOIN_KINDS: dict[tuple[str, str], JoinKind] = {
@@ -47,7 +49,9 @@ def is_plain(tree: exp.Select) -> bool:
     """Return whether each row that passes the WHERE is one row of the result: nothing is computed over several rows."""
     if any(tree.args.get(name) for name in ("group", "having", "order", "limit", "offset", "distinct", "windows")):
         return False
-    return all(_is_scalar(node) for projection in tree.expressions for node in projection.find_all(exp.Func, exp.Window))
+    return all(
+        _is_scalar(node) for projection in tree.expressions for node in projection.find_all(exp.Func, exp.Window)
+    )
 
 
 def _is_scalar(node: exp.Expr) -> bool:

@@ -121,7 +121,7 @@ def _argument_numbers(words: Sequence[Token]) -> dict[int, int]:
 
 
 def _canonical(words: Sequence[Token], numbers: dict[int, int]) -> str:
-    parts = []
+    parts: list[str] = []
     for place, word in enumerate(words):
         if word.spaced and parts:
             parts.append(" ")
