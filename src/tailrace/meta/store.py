@@ -26,9 +26,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
-from tailrace.meta.table import MIGRATIONS, migration, server, shard, subscription
+from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
+from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, Target
 
 __all__ = ["MetaStore", "SubscriptionDraft"]
@@ -136,6 +137,22 @@ class MetaStore:
         """Forget a subscription; its number stays used."""
         statement = delete(subscription).where(subscription.c.id == subscription_id)
         await self._run(lambda connection: connection.execute(statement))
+
+    async def queries(self) -> Sequence[PreparedQuery]:
+        """Return all prepared queries, the oldest first."""
+        statement = select(query).order_by(query.c.created_time_us, query.c.query_id)
+        return await self._run(
+            lambda connection: [PreparedQuery(**row) for row in connection.execute(statement).mappings()]
+        )
+
+    async def put_query(self, prepared: PreparedQuery) -> None:
+        """Keep a prepared query, in place of one of the same id."""
+
+        def run(connection: Connection) -> None:
+            connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
+            connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
+
+        await self._run(run)
 
     async def server_id(self) -> str:
         """Return the name of whoever keeps this metadata: made up once, the same for ever."""

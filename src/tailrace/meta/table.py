@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
-__all__ = ["METADATA", "MIGRATIONS", "migration", "server", "shard", "subscription"]
+__all__ = ["METADATA", "MIGRATIONS", "migration", "query", "server", "shard", "subscription"]
 
 METADATA = MetaData()
 
@@ -66,6 +66,17 @@ shard = Table(
 )
 """Which shard holds the log of which source. A row stays when its source is no longer configured."""
 
+query = Table(
+    "tailrace_query",
+    METADATA,
+    Column("query_id", String(64), primary_key=True),
+    Column("source", String(255), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("original", Text, nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+)
+
 
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
@@ -73,6 +84,10 @@ def _first_tables(connection: Connection) -> None:
 
 def _pause_and_auto_ack(connection: Connection) -> None:
     _add_columns(connection, subscription, "paused", "auto_ack")
+
+
+def _prepared_queries(connection: Connection) -> None:
+    query.create(connection, checkfirst=True)
 
 
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
@@ -84,4 +99,4 @@ def _add_columns(connection: Connection, table: Table, *names: str) -> None:
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries)

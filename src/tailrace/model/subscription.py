@@ -10,7 +10,17 @@ from tailrace.model.op import Op
 from tailrace.model.table import TableName
 from tailrace.model.value import Json
 
-__all__ = ["FilterOptions", "Format", "Include", "Subscription", "SubscriptionId", "TableTarget", "Target"]
+__all__ = [
+    "Deliver",
+    "FilterOptions",
+    "Format",
+    "Include",
+    "QueryTarget",
+    "Subscription",
+    "SubscriptionId",
+    "TableTarget",
+    "Target",
+]
 
 SubscriptionId = NewType("SubscriptionId", int)
 """Number of a subscription: from 1, counted by the metadata database, never reused."""
@@ -39,7 +49,30 @@ class TableTarget(Struct, frozen=True, tag="table"):
     tables: tuple[TableName, ...]
 
 
-Target = TableTarget
+class Deliver(StrEnum):
+    """What a subscriber of a query gets when its result may have changed."""
+
+    INVALIDATE = "invalidate"
+    """That it may have, and the new ETag."""
+
+    RESULT = "result"
+    """The new result as well, or how it differs, where that is not too large."""
+
+
+class QueryTarget(Struct, frozen=True, tag="query"):
+    """The subscription is for changes that can touch the result of a prepared query with these arguments.
+
+    `args` are typed literals. `tables` are those that the query depended on when the subscription was made, for people:
+    what it depends on is found out anew each time.
+    """
+
+    query_id: str
+    args: tuple[Json, ...] = ()
+    deliver: Deliver = Deliver.INVALIDATE
+    tables: tuple[TableName, ...] = ()
+
+
+Target = TableTarget | QueryTarget
 """What a subscription is for. A tagged union: each kind of target is one more member."""
 
 

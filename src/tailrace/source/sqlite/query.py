@@ -133,7 +133,10 @@ class SqliteQuerySource:
             version = int(connection.pragma("schema_version"))
             if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (CAPTURE,)).get:
                 return None
-            capture, fitted = connection.execute(f"SELECT capture, schema_version FROM {CAPTURE}").fetchone() or ("", -1)
+            capture, fitted = connection.execute(f"SELECT capture, schema_version FROM {CAPTURE}").fetchone() or (
+                "",
+                -1,
+            )
             if fitted != version:
                 return None
             newest = connection.execute(_NEWEST).get
