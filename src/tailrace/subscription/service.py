@@ -263,6 +263,7 @@ class SubscriptionService:
         try:
             yield feed
         finally:
+            feed.release()
             feeds.discard(feed)
             if not feeds:
                 self._feeds.pop(subscription_id, None)
