@@ -1,6 +1,7 @@
 """Events of seed B as bytes. Pure.
 
-One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn.
+One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, query_id?, etag?,
+commit_ts_ms, lsn. `query_id` and `etag` mark the change as an invalidation of a query; its op is then `invalidate`.
 Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event`
 and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
 
@@ -28,6 +29,7 @@ from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Kind, TableSchema
 from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
+from tailrace.subscription.query.query_filter import Mark
 
 __all__ = ["View", "Wire", "encode"]
 
@@ -63,6 +65,9 @@ class View(Struct, frozen=True):
     columns: tuple[str, ...] = ()
     """Columns to which images are cut; none for all."""
 
+    mark: Mark | None = None
+    """What makes the changes invalidations of a query."""
+
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     """Return the events of the given rows of a chunk."""
@@ -71,9 +76,18 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
         offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
     else:
         offsets = [chunk.first + row for row in rows]
+    if view.mark is not None and view.mark.extra:
+        return _with_extra(chunk, rows, offsets, view, view.mark)
     if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
         return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
     return Encoded.of_array(_encode_many(_narrow(chunk.batch, rows, view), chunk, view), offsets, chunk.last)
+
+
+def _with_extra(chunk: Chunk, rows: Rows, offsets: Sequence[int], view: View, mark: Mark) -> Encoded:
+    """Return the events of invalidations, of which the last one says more."""
+    plain = msgspec.structs.replace(view, mark=msgspec.structs.replace(mark, extra=b""))
+    events = _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)
+    return Encoded.of_list(events, offsets, chunk.last)
 
 
 def _narrow(batch: Any, rows: Rows, view: View) -> Any:
@@ -94,11 +108,12 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     columns = chunk.batch.columns
     ops, schema_ids, keys, times_us = (columns[place] for place in _PLACES)
     befores, afters = columns[_BEFORE], columns[_AFTER]
+    marked = _marked(view)
     events = []
     for row in rows:
         offset = chunk.first + row
         schema = chunk.schemas[schema_ids[row].as_py()]
-        front, middle = _pieces(schema, ops[row].as_py(), view.wire)
+        front, middle = _pieces(schema, ops[row].as_py(), view)
         images = b""
         columns_kept = view.columns if ops[row].as_py() != Op.SCHEMA else ()
         if view.include.before and (before := befores[row].as_py()) is not None:
@@ -106,13 +121,14 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
         if view.include.after and (after := afters[row].as_py()) is not None:
             images += b',"after":' + image_form(_cut(after, columns_kept), schema)
         events.append(
-            b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
+            b'%s%d%s%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
                 b"%s%d%s" % (_BEGINS[view.wire], offset, front) if view.wire in _BEGINS else front,
                 offset,
                 middle,
                 key_form(keys[row].as_py(), schema),
                 images,
+                marked,
                 times_us[row].as_py() // 1000,
                 offset,
                 _ENDS[view.wire],
@@ -137,10 +153,19 @@ _FRONTS = {Wire.SSE: b'\nevent: %s\ndata: {"seq":', Wire.WS: b',"event":"%s","da
 _ENDS = {Wire.SSE: b"\n\n", Wire.WS: b"}", Wire.ARRAY: b",", Wire.LINES: b"\n"}
 
 
-def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:
+def _marked(view: View) -> bytes:
+    """Return the members that only invalidations have."""
+    mark = view.mark
+    if mark is None:
+        return b""
+    named = msgspec.json.encode(mark.query_id), msgspec.json.encode(mark.etag)
+    return b',"query_id":%s,"etag":%s%s' % (*named, mark.extra)
+
+
+def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
     """Return what stands before the offset, and what stands between it and the key."""
-    word = Op(op).word.encode()
-    front = _FRONTS[wire] % word if wire in _FRONTS else b'{"seq":'
+    word = Op(op).word.encode() if view.mark is None else b"invalidate"
+    front = _FRONTS[view.wire] % word if view.wire in _FRONTS else b'{"seq":'
     table = schema.table
     middle = b',"db":%s,"table":%s,"op":"%s","pk":' % (
         msgspec.json.encode(table.source),
@@ -160,7 +185,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
     codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
     if len(schemas) > 1:
         codes = pc.add(pc.multiply(places, _OP_COUNT), codes)
-    pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
+    pieces = [_pieces(schema, op, view) for schema in schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))
     if view.wire in _BEGINS:
@@ -179,7 +204,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         middle,
         _keys(batch.column("key"), places, schemas, view.format),
         *images,
-        _scalar(b',"commit_ts_ms":'),
+        pa.scalar(_marked(view) + b',"commit_ts_ms":', pa.binary()),
         _digits(pc.divide(batch.column("commit_time_us"), _US_PER_MS)),
         _scalar(b',"lsn":'),
         offset,

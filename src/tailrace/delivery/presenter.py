@@ -10,6 +10,7 @@ from tailrace.delivery.present import View, encode
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
+from tailrace.subscription.query.query_filter import QueryFilter
 
 __all__ = ["Presenter"]
 
@@ -46,16 +47,18 @@ class Presenter:
         chunk = batch.chunk
         if batch.filter.columns:
             view = structs.replace(view, columns=batch.filter.columns)
+        if isinstance(batch.filter, QueryFilter):
+            view = structs.replace(view, mark=batch.filter.mark)
         key = (batch.source, chunk.first, chunk.last, view, batch.filter)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key] or self._whole(batch, view)
         rows = batch.rows()
-        if len(rows) == len(chunk):
+        if len(rows) == len(chunk) and view.mark is None:
             self._keep(key, None)
             return self._whole(batch, view)
         # Other tables lack the columns to which images are cut: then nothing but the wanted rows is encoded.
-        if view.columns or len(rows) < len(chunk) * _SHARE_MIN:
+        if view.columns or view.mark is not None or len(rows) < len(chunk) * _SHARE_MIN:
             encoded = self._encode(batch, rows, view)
         else:
             encoded = self._whole(batch, view).pick(rows)

@@ -17,13 +17,23 @@ from tailrace.model.errors import (
 )
 from tailrace.model.number import Offset
 from tailrace.model.start import CursorStart, Latest, Start
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, TableTarget
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    Subscription,
+    SubscriptionId,
+    TableTarget,
+)
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.filter import Filter, compile_filter
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.place import find_place, place_of
 from tailrace.subscription.pressure import Pressure, pressure_of
+from tailrace.subscription.query.feed import QueryFeed, in_passing
+from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
@@ -66,7 +76,14 @@ class SubscriptionService:
     All methods may be called from any task of the service's event loop.
     """
 
-    def __init__(self, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions) -> None:
+    def __init__(
+        self,
+        logs: Mapping[str, LogView],
+        store: MetaStore,
+        options: ServiceOptions,
+        queries: QueryService | None = None,
+    ) -> None:
+        self.queries = queries
         self._logs = dict(logs)
         self._wakes = {source: Wake(log) for source, log in logs.items()}
         self._store = store
@@ -78,10 +95,10 @@ class SubscriptionService:
 
     @classmethod
     async def open(
-        cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions
+        cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions, queries: QueryService | None = None
     ) -> "SubscriptionService":
         """Return a service that knows the subscriptions in the metadata database."""
-        service = cls(logs, store, options)
+        service = cls(logs, store, options, queries)
         service._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
         return service
 
@@ -148,14 +165,36 @@ class SubscriptionService:
         for table in target.tables:
             if source not in self._logs or self._logs[source].latest_schema(table) is None:
                 raise UnknownTableError(source, table.wire)
-        if len(self._subscriptions) >= self._options.subscriptions_max:
-            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
         self._validate(target, filter_options)
         cursor = await find_place(start, self._logs[source])
-        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        subscription = await self._store.add(draft)
-        self._subscriptions[subscription.id] = subscription
-        return subscription
+        return await self._add(
+            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        )
+
+    async def subscribe_query(
+        self,
+        target: QueryTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        start: CursorStart = _NOW,
+    ) -> Subscription:
+        """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
+
+        Raises:
+            UnknownQueryError: There is no such query.
+            InvalidRequestError: The arguments are not those of the query, or there are too many subscriptions.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        assert self.queries is not None
+        source = self.queries.get(target.query_id).source
+        cursor = await find_place(start, self._logs[source])
+        target = await self.queries.resolve(target)
+        return await self._add(
+            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        )
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
@@ -257,16 +296,32 @@ class SubscriptionService:
             raise LogClosedError("the service stops")
         log = self._log(subscription)
         after = place_of(start, log)
-        feed = Feed(subscription, log, self._wakes[subscription.source], self._filter(subscription), after)
-        feeds = self._feeds.setdefault(subscription_id, set())
-        feeds.add(feed)
-        try:
+        if isinstance(subscription.target, QueryTarget):
+            assert self.queries is not None
+            feed: Feed = QueryFeed(subscription, log, self.queries, after)
+        else:
+            feed = Feed(subscription, log, self._wakes[subscription.source], self._filter(subscription), after)
+        with self._registered(feed):
             yield feed
-        finally:
-            feed.release()
-            feeds.discard(feed)
-            if not feeds:
-                self._feeds.pop(subscription_id, None)
+
+    @contextmanager
+    def feed_of_query(self, target: QueryTarget, start: Start) -> Iterator[Feed]:
+        """Give a feed of a query without a subscription, for the length of a `with` block.
+
+        Raises:
+            UnknownQueryError: There is no such query.
+            BeyondHeadError: The start lies beyond the newest change.
+            LogClosedError: The service stops.
+        """
+        assert self.queries is not None
+        source = self.queries.get(target.query_id).source
+        if self._stopped:
+            raise LogClosedError("the service stops")
+        log = self._logs[source]
+        passing = in_passing(target, source, log.head)
+        feed = QueryFeed(passing, log, self.queries, place_of(start, log))
+        with self._registered(feed):
+            yield feed
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
@@ -290,6 +345,25 @@ class SubscriptionService:
         self._subscriptions[subscription_id] = subscription
         for feed in self._feeds.get(subscription_id, ()):
             feed.pause(paused=paused)
+        return subscription
+
+    @contextmanager
+    def _registered(self, feed: Feed) -> Iterator[None]:
+        feeds = self._feeds.setdefault(feed.subscription.id, set())
+        feeds.add(feed)
+        try:
+            yield
+        finally:
+            feed.release()
+            feeds.discard(feed)
+            if not feeds:
+                self._feeds.pop(feed.subscription.id, None)
+
+    async def _add(self, draft: SubscriptionDraft) -> Subscription:
+        if len(self._subscriptions) >= self._options.subscriptions_max:
+            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
+        subscription = await self._store.add(draft)
+        self._subscriptions[subscription.id] = subscription
         return subscription
 
     def _validate(self, target: TableTarget, options: FilterOptions) -> None:
