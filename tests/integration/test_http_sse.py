@@ -186,7 +186,7 @@ def states(records):
 
 
 async def test_a_narrow_filter_does_not_hide_the_pressure():
-    async with web(service={"retention_changes": 8}) as world:
+    async with web(service={"retention_changes": 8}, stream_state_s=0.05) as world:
         await world.subscribe([Op.DELETE])
         async with world.stream(SUB) as stream:
             await world.append(*[Op.INSERT] * 4)

@@ -59,4 +59,6 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             pieces.append(piece.data)
             count += piece.count
             size_bytes += len(piece.data)
+            if size_bytes + size_bytes // count > limits.bytes_max:
+                break  # one more of their size would not fit
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)

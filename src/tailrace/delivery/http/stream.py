@@ -115,7 +115,8 @@ class Stream:
             self._fresh = False
         elif self.feed.paused or self.feed.caught_up:
             try:
-                await self.feed.next(max(0.0, self._silent_due_s - self._loop.time()))
+                silent_s = max(0.0, self._silent_due_s - self._loop.time())
+                await self.feed.next(min(silent_s, self._tools.options.stream_state_s))
             except TailraceError as error:
                 # The feed will say the same again to `take`, which has the words for it.
                 logger.debug("feed ends", extra={"reason": type(error).__name__})
