@@ -68,6 +68,37 @@ async def test_all_subscriptions_are_listed():
         assert entry["options"] == {"ops": ["delete"], "include": {"before": False, "after": True}, "auto_ack": True}
 
 
+CDC_STATS = (
+    "active_subscriptions table_subscriptions query_subscriptions total_lag max_lag resnapshot_subscriptions "
+    "paused_subscriptions pressured_subscriptions throttle_recommended_subscriptions earliest_offset latest_offset "
+    "retained_events retention_limit dropped_events_total warn_lag throttle_lag min_remaining_until_resnapshot"
+)
+
+
+async def test_the_statistics_have_all_members():
+    async with web(service={"retention_changes": 4}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        await world.append(*[Op.INSERT] * 3)
+        stats = await world.call("stats.snapshot")
+        assert list(stats) == ["cdc", "alerts"]
+        assert list(stats["cdc"]) == CDC_STATS.split()
+        assert [alert["name"] for alert in stats["alerts"]] == ["cdc_backpressure_throttle"]
+
+
+async def test_subscriptions_are_exported_and_imported_all_or_none():
+    async with web() as world:
+        await world.call(SUBSCRIBE, **USERS, columns=["name"])
+        document = await world.call("cdc.export")
+        await world.call("cdc.close", sub_id=SUB)
+        (entry,) = document["subs"]
+        bad = entry | {"id": "sub_7", "options": {"columns": ["nobody"]}}
+        assert (await world.refusal("cdc.import", **document | {"subs": [entry, bad]}))[0] == "invalid_request"
+        assert (await world.call("cdc.list"))["subscriptions"] == []
+        assert await world.call("cdc.import", **document) == {"imported": 1}
+        assert await world.call("cdc.import", **document) == {"imported": 1}
+        assert await world.call("cdc.export") == document
+
+
 async def test_each_method_has_its_heading_in_the_docs():
     async with web() as world:
         for method in (await world.call("system.capabilities"))["methods"]:

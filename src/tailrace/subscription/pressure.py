@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tailrace.model.number import Offset
 
-__all__ = ["Pressure", "PressureState", "pressure_of"]
+__all__ = ["Pressure", "PressureState", "pressure_of", "throttle_lag_of", "warn_lag_of"]
 
 
 class PressureState(StrEnum):
@@ -47,11 +47,21 @@ def pressure_of(
     return Pressure(state, lag, remaining)
 
 
+def warn_lag_of(retention_changes: int) -> int:
+    """Return the lag from which on a subscription is under pressure."""
+    return max(1, retention_changes // 2)
+
+
+def throttle_lag_of(retention_changes: int) -> int:
+    """Return the lag from which on writers should be slowed down."""
+    return -(-3 * retention_changes // 4)
+
+
 def _state(lag: int, retention_changes: int | None) -> PressureState:
     if retention_changes is None:
         return PressureState.HEALTHY
-    if lag >= -(-3 * retention_changes // 4):
+    if lag >= throttle_lag_of(retention_changes):
         return PressureState.THROTTLE
-    if lag >= max(1, retention_changes // 2):
+    if lag >= warn_lag_of(retention_changes):
         return PressureState.PRESSURE
     return PressureState.HEALTHY

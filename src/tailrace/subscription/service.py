@@ -107,6 +107,11 @@ class SubscriptionService:
         """Return the logs by source name."""
         return self._logs
 
+    @property
+    def retention_changes(self) -> int | None:
+        """Return how many changes each log keeps; None where retention does not count changes."""
+        return self._options.retention_changes
+
     def shard(self, source: str) -> int:
         """Return the number of the shard that holds the log of a source."""
         return self._options.shards.get(source, 0)
@@ -242,6 +247,21 @@ class SubscriptionService:
         subscription = msgspec.structs.replace(self.subscription(subscription_id), cursor=cursor)
         self._subscriptions[subscription_id] = subscription
         return subscription
+
+    async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
+        """Keep table subscriptions under the numbers that they had elsewhere, in place of those that have them here.
+
+        Raises:
+            InvalidRequestError: A filter asks for what its table does not have; then none is kept.
+        """
+        for draft in drafts.values():
+            assert isinstance(draft.target, TableTarget)
+            self._validate(draft.target, draft.filter)
+        for subscription_id, draft in drafts.items():
+            if subscription_id in self._subscriptions:
+                await self.close(subscription_id)
+            self._subscriptions[subscription_id] = await self._store.put(subscription_id, draft)
+        self._subscriptions = dict(sorted(self._subscriptions.items()))
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.

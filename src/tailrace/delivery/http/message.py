@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format
+from tailrace.subscription.stats import Alert, SubscriptionStats
 
 __all__ = [
     "AckParams",
@@ -20,6 +21,7 @@ __all__ = [
     "CloseParams",
     "CloseResult",
     "ErrorEvent",
+    "ImportResult",
     "IncludeParams",
     "ListEntry",
     "ListResult",
@@ -32,6 +34,7 @@ __all__ = [
     "PollResult",
     "ResetParams",
     "ResnapshotEvent",
+    "StatsResult",
     "SubscribeParams",
     "SubscribeResult",
     "SubscribeTableParams",
@@ -207,6 +210,19 @@ class ListResult(Struct, frozen=True):
 
 
 class CloseResult(Struct, frozen=True):
+class StatsResult(Struct, frozen=True):
+    """Result of `stats.snapshot`."""
+
+    cdc: SubscriptionStats
+    alerts: Sequence[Alert]
+
+
+class ImportResult(Struct, frozen=True):
+    """Result of `cdc.import`."""
+
+    imported: int
+
+
     """Result of `cdc.close`."""
 
     sub_id: str

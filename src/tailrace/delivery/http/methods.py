@@ -11,6 +11,7 @@ from tailrace.clock import Clock
 from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.http.envelope import VERSION
+from tailrace.delivery.http.export import ExportDocument, draft_of, export_of
 from tailrace.delivery.http.message import (
     AckParams,
     AckResult,
@@ -18,6 +19,7 @@ from tailrace.delivery.http.message import (
     CapabilitiesResult,
     CloseParams,
     CloseResult,
+    ImportResult,
     ListEntry,
     ListResult,
     NoParams,
@@ -27,6 +29,7 @@ from tailrace.delivery.http.message import (
     PollParams,
     PollResult,
     ResetParams,
+    StatsResult,
     SubscribeResult,
     SubscribeTableParams,
     VersionResult,
@@ -45,6 +48,7 @@ from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 
 __all__ = ["Method", "Methods"]
+from tailrace.subscription.stats import alerts_of, stats_of
 
 _WIRE = Wire.ARRAY.value
 
@@ -77,12 +81,15 @@ class Methods:
             "cdc.close": Method(CloseParams, self._close),
             "cdc.list": Method(NoParams, self._list),
             "cdc.pause": Method(PauseParams, self._pause),
+            "cdc.export": Method(NoParams, self._export),
+            "cdc.import": Method(ExportDocument, self._import),
             "cdc.poll": Method(PollParams, self._poll),
             "cdc.reset": Method(ResetParams, self._reset),
             "cdc.resume": Method(PauseParams, self._resume),
             "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
             "system.capabilities": Method(NoParams, self._capabilities),
             "system.ping": Method(NoParams, self._ping),
+            "stats.snapshot": Method(NoParams, self._stats),
             "system.version": Method(NoParams, self._version),
         }
 
@@ -218,6 +225,18 @@ class Methods:
 
 
 def _backpressure(status: SubscriptionStatus) -> BackpressureResult:
+    async def _stats(self, _params: NoParams) -> StatsResult:
+        stats = stats_of(self._service)
+        return StatsResult(stats, alerts_of(stats))
+
+    async def _export(self, _params: NoParams) -> ExportDocument:
+        return export_of(self._service.subscriptions())
+
+    async def _import(self, params: ExportDocument) -> ImportResult:
+        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
+        await self._service.restore(drafts)
+        return ImportResult(len(drafts))
+
     pressure = status.pressure
     return BackpressureResult(
         state=str(pressure.state),
