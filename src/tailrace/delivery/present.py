@@ -39,6 +39,9 @@ _ROWS_FEW = 24
 _VECTOR_BYTES_MAX = 256 << 20
 """Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
 
+_NO_KEY = b"[]"
+"""Key of an invalidation by a schema change, which has no row."""
+
 _LITERAL = b'{"t":'
 _NOTHING = pa.scalar(b"", pa.binary())
 
@@ -78,7 +81,7 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
         offsets = [chunk.first + row for row in rows]
     if view.mark is not None and view.mark.extra:
         return _with_extra(chunk, rows, offsets, view, view.mark)
-    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
+    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX or (view.mark and _has_schema_change(chunk)):
         return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
     return Encoded.of_array(_encode_many(_narrow(chunk.batch, rows, view), chunk, view), offsets, chunk.last)
 
@@ -88,6 +91,10 @@ def _with_extra(chunk: Chunk, rows: Rows, offsets: Sequence[int], view: View, ma
     plain = msgspec.structs.replace(view, mark=msgspec.structs.replace(mark, extra=b""))
     events = _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)
     return Encoded.of_list(events, offsets, chunk.last)
+
+
+def _has_schema_change(chunk: Chunk) -> bool:
+    return bool(pc.any(pc.equal(chunk.batch.column("op"), pa.scalar(Op.SCHEMA.value, pa.int8()))).as_py())
 
 
 def _narrow(batch: Any, rows: Rows, view: View) -> Any:
@@ -115,18 +122,23 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
         schema = chunk.schemas[schema_ids[row].as_py()]
         front, middle = _pieces(schema, ops[row].as_py(), view)
         images = b""
-        columns_kept = view.columns if ops[row].as_py() != Op.SCHEMA else ()
-        if view.include.before and (before := befores[row].as_py()) is not None:
-            images = b',"before":' + image_form(_cut(before, columns_kept), schema)
-        if view.include.after and (after := afters[row].as_py()) is not None:
-            images += b',"after":' + image_form(_cut(after, columns_kept), schema)
+        op = ops[row].as_py()
+        if view.mark is not None and op == Op.SCHEMA:
+            key = _NO_KEY
+        else:
+            key = key_form(keys[row].as_py(), schema)
+            columns_kept = view.columns if op != Op.SCHEMA else ()
+            if view.include.before and (before := befores[row].as_py()) is not None:
+                images = b',"before":' + image_form(_cut(before, columns_kept), schema)
+            if view.include.after and (after := afters[row].as_py()) is not None:
+                images += b',"after":' + image_form(_cut(after, columns_kept), schema)
         events.append(
             b'%s%d%s%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
                 b"%s%d%s" % (_BEGINS[view.wire], offset, front) if view.wire in _BEGINS else front,
                 offset,
                 middle,
-                key_form(keys[row].as_py(), schema),
+                key,
                 images,
                 marked,
                 times_us[row].as_py() // 1000,

@@ -18,6 +18,7 @@ from tailrace.delivery.http.answer import problem_answer
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
 from tailrace.delivery.http.sse import SseEndpoint, SseManyEndpoint
 from tailrace.delivery.http.stream import StreamTools
@@ -50,16 +51,32 @@ def create_app(
             WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
             Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
             Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
+            *_query_routes(service, options),
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready_endpoint(readiness), methods=["GET"]),
             Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
         ],
         middleware=[
-            Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"]),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=["*"],
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["ETag"],
+            ),
             Middleware(_TokenGate, check=TokenCheck(options.auth_tokens)),
         ],
         exception_handlers={HTTPException: _refuse},
     )
+
+
+def _query_routes(service: SubscriptionService, options: HttpOptions) -> list[Route]:
+    if service.queries is None:
+        return []
+    return [
+        Route("/api/v1/q/{query_id}", QueryEndpoint(service.queries).answer, methods=["GET"]),
+        Route("/api/v1/q/{query_id}/events", QueryEventsEndpoint(service, options), methods=["GET"]),
+    ]
 
 
 class _TokenGate:

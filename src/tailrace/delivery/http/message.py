@@ -196,6 +196,7 @@ class ListEntry(Struct, frozen=True, kw_only=True):
     sub_id: str
     db: str
     table: str
+    query_id: str | UnsetType = UNSET
     acked_offset: Offset
     paused: bool
     format: Format
@@ -209,7 +210,6 @@ class ListResult(Struct, frozen=True):
     subscriptions: Sequence[ListEntry]
 
 
-class CloseResult(Struct, frozen=True):
 class StatsResult(Struct, frozen=True):
     """Result of `stats.snapshot`."""
 
@@ -223,6 +223,7 @@ class ImportResult(Struct, frozen=True):
     imported: int
 
 
+class CloseResult(Struct, frozen=True):
     """Result of `cdc.close`."""
 
     sub_id: str

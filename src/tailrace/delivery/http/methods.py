@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from tailrace import __version__
 from tailrace.clock import Clock
@@ -36,6 +36,8 @@ from tailrace.delivery.http.message import (
 )
 from tailrace.delivery.http.option import OPS, filter_options_of, include_of, options_of, start_of
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.query_message import ExecuteParams, PrepareParams, SubscribeQueryParams, WatchParams
+from tailrace.delivery.http.query_methods import QueryMethods
 from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
@@ -43,12 +45,12 @@ from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Format, Subscription, TableTarget
+from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
+from tailrace.subscription.stats import alerts_of, stats_of
 
 __all__ = ["Method", "Methods"]
-from tailrace.subscription.stats import alerts_of, stats_of
 
 _WIRE = Wire.ARRAY.value
 
@@ -79,19 +81,28 @@ class Methods:
         self.table: dict[str, Method] = {
             "cdc.ack": Method(AckParams, self._ack),
             "cdc.close": Method(CloseParams, self._close),
-            "cdc.list": Method(NoParams, self._list),
-            "cdc.pause": Method(PauseParams, self._pause),
             "cdc.export": Method(NoParams, self._export),
             "cdc.import": Method(ExportDocument, self._import),
+            "cdc.list": Method(NoParams, self._list),
+            "cdc.pause": Method(PauseParams, self._pause),
             "cdc.poll": Method(PollParams, self._poll),
             "cdc.reset": Method(ResetParams, self._reset),
             "cdc.resume": Method(PauseParams, self._resume),
             "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
+            "stats.snapshot": Method(NoParams, self._stats),
             "system.capabilities": Method(NoParams, self._capabilities),
             "system.ping": Method(NoParams, self._ping),
-            "stats.snapshot": Method(NoParams, self._stats),
             "system.version": Method(NoParams, self._version),
         }
+        if service.queries is not None:
+            queries = QueryMethods(service, service.queries)
+            self.table |= {
+                "cdc.subscribe_query": Method(SubscribeQueryParams, queries.subscribe),
+                "query.execute_prepared": Method(ExecuteParams, queries.execute),
+                "query.list": Method(NoParams, queries.list),
+                "query.prepare": Method(PrepareParams, queries.prepare),
+                "query.subscribe": Method(WatchParams, queries.watch),
+            }
 
     async def _ping(self, _params: NoParams) -> PingResult:
         return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
@@ -206,12 +217,25 @@ class Methods:
             sub_id=sub_id_of(subscription.id),
             db=subscription.source,
             table=",".join(table.wire for table in subscription.target.tables),
+            query_id=subscription.target.query_id if isinstance(subscription.target, QueryTarget) else UNSET,
             acked_offset=subscription.cursor,
             paused=subscription.paused,
             format=subscription.format,
             backpressure=_backpressure(self._service.status(subscription.id)),
             options=options_of(subscription),
         )
+
+    async def _stats(self, _params: NoParams) -> StatsResult:
+        stats = stats_of(self._service)
+        return StatsResult(stats, alerts_of(stats))
+
+    async def _export(self, _params: NoParams) -> ExportDocument:
+        return export_of(self._service.subscriptions())
+
+    async def _import(self, params: ExportDocument) -> ImportResult:
+        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
+        await self._service.restore(drafts)
+        return ImportResult(len(drafts))
 
     async def _close(self, params: CloseParams) -> CloseResult:
         await self._service.close(self._find(params.sub_id).id)
@@ -225,18 +249,6 @@ class Methods:
 
 
 def _backpressure(status: SubscriptionStatus) -> BackpressureResult:
-    async def _stats(self, _params: NoParams) -> StatsResult:
-        stats = stats_of(self._service)
-        return StatsResult(stats, alerts_of(stats))
-
-    async def _export(self, _params: NoParams) -> ExportDocument:
-        return export_of(self._service.subscriptions())
-
-    async def _import(self, params: ExportDocument) -> ImportResult:
-        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
-        await self._service.restore(drafts)
-        return ImportResult(len(drafts))
-
     pressure = status.pressure
     return BackpressureResult(
         state=str(pressure.state),
