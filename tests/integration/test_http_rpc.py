@@ -85,6 +85,22 @@ async def test_the_statistics_have_all_members():
         assert [alert["name"] for alert in stats["alerts"]] == ["cdc_backpressure_throttle"]
 
 
+async def test_the_figures_and_lags_are_metrics_too():
+    async with web(service={"retention_changes": 4}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        await world.append(*[Op.INSERT] * 3)
+        await world.call("cdc.poll", sub_id=SUB, from_offset=0)
+        await until(lambda: world.service.lags["app"].capture_s != 0.0, "the newest change is measured")
+        value = world.metrics.registry.get_sample_value
+        assert value("tailrace_subscription_states", {"state": "throttle"}) == 1
+        assert value("tailrace_subscription_states", {"state": "paused"}) == 0
+        assert value("tailrace_subscription_lag_changes_sum") == 3
+        assert value("tailrace_subscription_remaining_changes_min") == 1
+        lags = world.service.lags["app"]
+        for name in ("capture", "delivery", "end_to_end"):
+            assert value(f"tailrace_{name}_lag_seconds", {"source": "app"}) == getattr(lags, f"{name}_s")
+
+
 async def test_subscriptions_are_exported_and_imported_all_or_none():
     async with web() as world:
         await world.call(SUBSCRIBE, **USERS, columns=["name"])

@@ -48,7 +48,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             if count:
                 break  # what is in hand goes out first; the next call meets the error again
             raise
-        if encoded is None:
+        if batch is None or encoded is None:
             break
         bytes_left = limits.bytes_max - size_bytes
         piece = encoded.cut(feed.after, limits.changes_max - count, bytes_left)
@@ -56,6 +56,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             break
         feed.advance(piece.through)
         if piece.count:
+            feed.delivered(batch)
             pieces.append(piece.data)
             count += piece.count
             size_bytes += len(piece.data)

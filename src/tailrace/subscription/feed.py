@@ -83,6 +83,10 @@ class Feed:
         assert through >= self.after
         self.after = through
 
+    def delivered(self, batch: FeedBatch) -> None:
+        """Note that the changes of a batch up to the feed's place are on their way, for the lags of the log."""
+        self._wake.lags.delivered(batch.chunk, self.after)
+
     def pause(self, *, paused: bool) -> None:
         """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
         self.paused = paused

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
-from msgspec import Struct
 
+from tailrace.clock import Clock, SystemClock
 from tailrace.meta.store import MetaStore, SubscriptionDraft
 from tailrace.model.errors import (
     BeyondHeadError,
@@ -28,12 +28,16 @@ from tailrace.model.subscription import (
 )
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.filter import Filter, compile_filter
+from tailrace.subscription.filter import compile_filter
+from tailrace.subscription.filters import FilterCache
+from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.options import ServiceOptions
 from tailrace.subscription.place import find_place, place_of
-from tailrace.subscription.pressure import Pressure, pressure_of
+from tailrace.subscription.pressure import pressure_of
 from tailrace.subscription.query.feed import QueryFeed, in_passing
 from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.status import SubscriptionStatus
 from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
@@ -42,31 +46,6 @@ _NOW = Latest()
 
 _FILTERS_KEPT = 1024
 """Compiled filters that wait for another feed, least recently used out first."""
-
-
-class ServiceOptions(Struct, frozen=True):
-    """Settings of the subscription service."""
-
-    retention_changes: int | None = None
-    """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
-
-    shards: Mapping[str, int] = {}
-    """Number of the shard that holds the log of each source; 0 for those not named."""
-
-    dialect: str = "sqlite"
-    """Dialect of SQL predicates."""
-
-    subscriptions_max: int = 1_000_000
-    """Most subscriptions that may exist at one time."""
-
-
-class SubscriptionStatus(Struct, frozen=True):
-    """Where a subscription stands against its log."""
-
-    subscription: Subscription
-    head: Offset
-    horizon: Offset
-    pressure: Pressure
 
 
 class SubscriptionService:
@@ -82,15 +61,16 @@ class SubscriptionService:
         store: MetaStore,
         options: ServiceOptions,
         queries: QueryService | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.queries = queries
         self._logs = dict(logs)
-        self._wakes = {source: Wake(log) for source, log in logs.items()}
+        self._wakes = {source: Wake(log, clock or SystemClock()) for source, log in logs.items()}
         self._store = store
         self._options = options
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._feeds: dict[SubscriptionId, set[Feed]] = {}
-        self._filters: dict[Filter, Filter] = {}
+        self._filters = FilterCache(options.dialect, _FILTERS_KEPT)
         self._stopped = False
 
     @classmethod
@@ -106,6 +86,11 @@ class SubscriptionService:
     def logs(self) -> Mapping[str, LogView]:
         """Return the logs by source name."""
         return self._logs
+
+    @property
+    def lags(self) -> Mapping[str, Lags]:
+        """Return how long changes take on their way, by source name."""
+        return {source: wake.lags for source, wake in self._wakes.items()}
 
     @property
     def retention_changes(self) -> int | None:
@@ -320,7 +305,13 @@ class SubscriptionService:
             assert self.queries is not None
             feed: Feed = QueryFeed(subscription, log, self.queries, after)
         else:
-            feed = Feed(subscription, log, self._wakes[subscription.source], self._filter(subscription), after)
+            feed = Feed(
+                subscription,
+                log,
+                self._wakes[subscription.source],
+                self._filters.get(subscription.target, subscription.filter),
+                after,
+            )
         with self._registered(feed):
             yield feed
 
@@ -393,17 +384,6 @@ class SubscriptionService:
             latest = self._logs[table.source].latest_schema(table)
             assert latest is not None
             compile_filter(tables, options, latest[1], self._options.dialect)
-
-    def _filter(self, subscription: Subscription) -> Filter:
-        """Return the filter of a subscription, compiled once for all that ask for the same."""
-        made = Filter(subscription.target, subscription.filter, self._options.dialect)
-        if not made.looks_at_rows:
-            return made
-        kept = self._filters.pop(made, made)
-        self._filters[kept] = kept
-        if len(self._filters) > _FILTERS_KEPT:
-            del self._filters[next(iter(self._filters))]
-        return kept
 
     def _log(self, subscription: Subscription) -> LogView:
         log = self._logs.get(subscription.source)

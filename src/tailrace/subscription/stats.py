@@ -8,11 +8,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tailrace.clock import Clock
 from tailrace.model.subscription import QueryTarget, TableTarget
 from tailrace.subscription.pressure import Pressure, PressureState, pressure_of, throttle_lag_of, warn_lag_of
 from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["Alert", "SubscriptionStats", "alerts_of", "stats_of"]
+__all__ = ["Alert", "StatsView", "SubscriptionStats", "alerts_of", "stats_of"]
+
+_AGE_S_MAX = 1.0
 
 
 class SubscriptionStats(Struct, frozen=True, kw_only=True):
@@ -44,6 +47,24 @@ class Alert(Struct, frozen=True):
     severity: str
     message: str
     count: int
+
+
+class StatsView:
+    """The figures for those who ask for one at a time: taken anew when they are a second old."""
+
+    def __init__(self, service: SubscriptionService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+        self._stats: SubscriptionStats | None = None
+        self._due_s = 0.0
+
+    @property
+    def stats(self) -> SubscriptionStats:
+        """Return the figures."""
+        if self._stats is None or self._clock.monotonic_s() >= self._due_s:
+            self._stats = stats_of(self._service)
+            self._due_s = self._clock.monotonic_s() + _AGE_S_MAX
+        return self._stats
 
 
 def stats_of(service: SubscriptionService) -> SubscriptionStats:

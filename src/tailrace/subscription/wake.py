@@ -11,12 +11,14 @@ from typing import overload
 
 import pyarrow.compute as pc
 
+from tailrace.clock import Clock
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, LogError, PredicateError
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.index import FilterIndex
+from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.row_filter import Changes, RowFilter
 from tailrace.subscription.watch import Watch
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 _WAIT_MAX_S = 60.0
 """Longest single wait for the log; it is renewed at once."""
 
+_MEASURE_EVERY_S = 1.0
+"""Shortest time between two looks at the age of the newest change."""
+
 _TURN_WATCHES = 256
 """So many filters are compiled anew in one go; then others have their turn."""
 
@@ -36,11 +41,14 @@ _TURN_WATCHES = 256
 class Wake:
     """Tells the feeds of one log what is new for them. For tasks of one event loop."""
 
-    def __init__(self, log: LogView) -> None:
+    def __init__(self, log: LogView, clock: Clock) -> None:
         self.scanned = log.head
         """Up to here all changes were evaluated for the watches that were there."""
 
         self.closed = False
+        self.lags = Lags(clock)
+        self._clock = clock
+        self._measure_due_s = 0.0
         self._log = log
         self._watches: set[Watch] = set()
         self._index: FilterIndex[Watch] = FilterIndex()
@@ -52,7 +60,9 @@ class Wake:
         try:
             while True:
                 if await self._log.wait(self.scanned, _WAIT_MAX_S):
+                    self.lags.grown(self._log.head)
                     await self._scan()
+                    await self._measure()
         except LogClosedError:
             logger.info("log closed: its feeds end")
         finally:
@@ -106,6 +116,19 @@ class Wake:
             self._evaluate(fresh)
             self.scanned = fresh.last
             await asyncio.sleep(0)
+
+    async def _measure(self) -> None:
+        """Look now and then how old the newest change is."""
+        if self._clock.monotonic_s() < self._measure_due_s:
+            return
+        self._measure_due_s = self._clock.monotonic_s() + _MEASURE_EVERY_S
+        newest = self._log.head
+        try:
+            chunk = await self._log.read(Offset(newest - 1))
+        except (BehindHorizonError, LogError):
+            return  # nothing to measure; whoever needs the change will say what is wrong
+        if chunk is not None:
+            self.lags.captured(chunk, newest)
 
     def _evaluate(self, fresh: Chunk) -> None:
         for match in self._index.match(_changes_of(fresh), fresh.schemas):

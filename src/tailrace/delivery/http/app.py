@@ -1,5 +1,6 @@
 """The HTTP application: routes, and what every request passes through."""
 
+import math
 from functools import partial
 from http import HTTPStatus
 
@@ -27,6 +28,7 @@ from tailrace.delivery.http.ws_many import WsManyEndpoint
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.stats import StatsView
 
 __all__ = ["create_app"]
 
@@ -41,7 +43,7 @@ def create_app(
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(service, presenter, metrics, clock, options)
     tools = StreamTools(service, presenter, metrics, options)
-    _observe(service, metrics)
+    _observe(service, metrics, StatsView(service, clock))
     return Starlette(
         routes=[
             Route("/api/v1/rpc", RpcEndpoint(methods, metrics, clock, options).answer, methods=["POST"]),
@@ -110,10 +112,31 @@ async def _want_upgrade(_request: Request) -> Response:
     return problem_answer(HTTPStatus.UPGRADE_REQUIRED, "this path is for WebSocket connections", headers)
 
 
-def _observe(service: SubscriptionService, metrics: Metrics) -> None:
+def _observe(service: SubscriptionService, metrics: Metrics, view: StatsView) -> None:
     """Have the gauges ask the service when somebody looks at them."""
+    metrics.lag_sum.set_function(lambda: view.stats.total_lag)
+    metrics.remaining_min.set_function(lambda: _number(view.stats.min_remaining_until_resnapshot))
+    for state, member in _STATES.items():
+        metrics.states.labels(state).set_function(partial(lambda member: getattr(view.stats, member), member))
+    for source, lags in service.lags.items():
+        metrics.capture_lag.labels(source).set_function(partial(getattr, lags, "capture_s"))
+        metrics.delivery_lag.labels(source).set_function(partial(getattr, lags, "delivery_s"))
+        metrics.end_to_end_lag.labels(source).set_function(partial(getattr, lags, "end_to_end_s"))
     metrics.subscriptions.set_function(lambda: len(service.subscriptions()))
     metrics.lag_max.set_function(service.lag_max)
     for source, log in service.logs.items():
         metrics.log_head.labels(source).set_function(partial(getattr, log, "head"))
         metrics.log_horizon.labels(source).set_function(partial(getattr, log, "horizon"))
+
+
+_STATES = {
+    "paused": "paused_subscriptions",
+    "pressured": "pressured_subscriptions",
+    "throttle": "throttle_recommended_subscriptions",
+    "resnapshot_required": "resnapshot_subscriptions",
+}
+"""States of subscriptions in the metrics, and where the figures have their numbers."""
+
+
+def _number(count: int | None) -> float:
+    return math.nan if count is None else count
