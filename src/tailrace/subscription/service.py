@@ -303,7 +303,7 @@ class SubscriptionService:
         after = place_of(start, log)
         if isinstance(subscription.target, QueryTarget):
             assert self.queries is not None
-            feed: Feed = QueryFeed(subscription, log, self.queries, after)
+            feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self.queries, after)
         else:
             feed = Feed(
                 subscription,
@@ -330,7 +330,7 @@ class SubscriptionService:
             raise LogClosedError("the service stops")
         log = self._logs[source]
         passing = in_passing(target, source, log.head)
-        feed = QueryFeed(passing, log, self.queries, place_of(start, log))
+        feed = QueryFeed(passing, log, self._wakes[source], self.queries, place_of(start, log))
         with self._registered(feed):
             yield feed
 

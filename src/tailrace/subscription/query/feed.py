@@ -20,6 +20,7 @@ from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.query_filter import Mark, QueryFilter
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import Standing, Tracker
+from tailrace.subscription.wake import Wake
 from tailrace.subscription.window import window_of
 
 __all__ = ["QueryFeed", "in_passing"]
@@ -34,7 +35,9 @@ class QueryFeed(Feed):
 
     __slots__ = ("_news", "_queries", "_target")
 
-    def __init__(self, subscription: Subscription, log: LogView, queries: QueryService, after: Offset) -> None:
+    def __init__(
+        self, subscription: Subscription, log: LogView, wake: Wake, queries: QueryService, after: Offset
+    ) -> None:
         assert isinstance(subscription.target, QueryTarget)
         self.subscription = subscription
         self.after = after
@@ -42,6 +45,7 @@ class QueryFeed(Feed):
         self._target = subscription.target
         self._queries = queries
         self._log = log
+        self._wake = wake
         self._news = asyncio.Event()
         self._interrupted = False
         self._ended: TailraceError | None = None
