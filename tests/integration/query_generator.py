@@ -26,6 +26,8 @@ VALUES = [
 TAME_TYPES = ["INTEGER", "INTEGER", "NUMERIC", "INT", "REAL"]
 TAME_VALUES = ["NULL", "0", "1", "2", "1", "2"]
 """Half of the databases hold small numbers only, so that joins find matches and comparisons go both ways."""
+JOINS = ["JOIN", "JOIN", "INNER JOIN", "CROSS JOIN", ",", "LEFT JOIN", "LEFT JOIN", "LEFT OUTER JOIN", "RIGHT JOIN"]
+JOINS += ["FULL JOIN", "NATURAL JOIN", "NATURAL LEFT JOIN", "NATURAL FULL JOIN"]
 ARGUMENTS = [None, 0, 1, 2, 3, 1.0, 1.5, "1", "a", "b", b"a", "", True, "2", -1]
 
 
@@ -172,7 +174,7 @@ class Queries:
         columns = f"{first} AS p, {second} AS q"
         body = [
             f"SELECT DISTINCT {columns} FROM {table}{where}",
-            f"SELECT {columns} FROM {table}{where} ORDER BY {third}{random.choice(['', ' DESC'])} LIMIT {random.randint(1, 3)}",
+            f"SELECT {columns} FROM {table}{where} ORDER BY {third} LIMIT {random.randint(1, 3)}",
             f"SELECT {columns} FROM {table}{where} LIMIT {random.randint(1, 3)}",
             f"SELECT {first} AS p, max({second}) AS q FROM {table}{where}{random.choice([f' GROUP BY {third}', ''])}",
             f"SELECT {first} AS p, {second} AS q FROM {table}{where} UNION SELECT {third}, 1 FROM {table}",
@@ -244,15 +246,13 @@ class Queries:
         scope: list[tuple[str, list[str]]] = []
         text = self._item(depth, outer, common, scope)
         for _ in range(random.choice([0, 0, 0, 1, 1, 2])):
-            kind = random.choice(
-                ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN", ",", "NATURAL JOIN"]
-                + ["NATURAL LEFT JOIN", "INNER JOIN", "LEFT OUTER JOIN", "NATURAL FULL JOIN"]
-            )
+            kind = random.choice(JOINS)
             before = len(scope)
             item = self._item(depth, outer, common, scope)
             if random.random() < 0.1 and kind.startswith(("LEFT", "JOIN", "RIGHT")):
                 inner = self._item(0, outer, common, scope)
-                item = f"({item} {random.choice(['JOIN', 'LEFT JOIN'])} {inner} ON {self._condition(scope[before:], 0, common)})"
+                condition = self._condition(scope[before:], 0, common)
+                item = f"({item} {random.choice(['JOIN', 'LEFT JOIN'])} {inner} ON {condition})"
             text += f" {kind} {item}" if kind != "," else f", {item}"
             if "NATURAL" in kind or kind == ",":
                 continue
@@ -403,7 +403,8 @@ class Queries:
         if choice < 0.24:
             return f"NOT {self._condition(scope, depth - 1, common, outer)}"
         if choice < 0.30:
-            return f"({self._condition(scope, depth - 1, common, outer)} OR {self._condition(scope, depth - 1, common, outer)})"
+            left, right = (self._condition(scope, depth - 1, common, outer) for _ in range(2))
+            return f"({left} OR {right})"
         if choice < 0.36 and depth > 0:
             inner, _ = self._select(depth - 1, scope, common, width=1)
             inner = self._correlated(inner, scope)
@@ -440,7 +441,8 @@ class Queries:
         if choice < 0.62:
             return f"{column} {random.choice(['', 'NOT '])}BETWEEN {self._value()} AND {self._value()}"
         if choice < 0.74:
-            return f"{column} {random.choice(['IS NULL', 'IS NULL', 'IS NOT NULL', 'ISNULL', 'NOTNULL', 'IS TRUE', 'IS NOT FALSE'])}"
+            forms = ["IS NULL", "IS NULL", "IS NOT NULL", "ISNULL", "NOTNULL", "IS TRUE", "IS NOT FALSE"]
+            return f"{column} {random.choice(forms)}"
         if choice < 0.84:
             operator = random.choice(["IS", "IS NOT", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
             return f"{column} {operator} {self._value()}"
@@ -499,7 +501,7 @@ def fill(database: Database) -> list[str]:
 
 
 def writes(database: Database) -> list[str]:
-    """Return the statements of one random transaction: mostly one that changes one row, where nothing hides a mistake."""
+    """Return the statements of one random transaction: mostly one that changes one row: nothing hides a mistake."""
     random = database.random
     if random.random() < 0.9:
         return [_write(database, one=True)]

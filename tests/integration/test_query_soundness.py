@@ -2,12 +2,13 @@
 
 import os
 from collections import Counter
+from contextlib import suppress
 from random import Random
 
 import apsw
 import pytest
-from integration.query_generator import Database, Queries, fill, writes
 
+from integration.query_generator import Database, Queries, fill, writes
 from tailrace.model.catalog import Rowid
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
@@ -118,10 +119,8 @@ def build(random):
 
 
 def try_to_write(connection, statement):
-    try:
+    with suppress(apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):  # no rowid; NULL in a key
         connection.execute(statement)
-    except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
-        pass  # WITHOUT ROWID tables have no rowid; a NOT NULL key refuses NULL
 
 
 def watch(connection, database, catalog):
@@ -138,7 +137,8 @@ def watch(connection, database, catalog):
         try:
             query = Watched(connection, sql, arguments, ordered=ordered, catalog=catalog)
         except InvalidRequestError as error:
-            assert "cannot be read" in str(error), (sql, error)
+            if "cannot be read" not in str(error):  # without SQLite's word, sqlglot must be able to read it
+                raise
         except apsw.Error:
             continue
         else:
@@ -148,7 +148,7 @@ def watch(connection, database, catalog):
 
 def check(seed):
     """Run one seed. Return how many cases were checked, results changed, and were judged relevant."""
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     connection, database = build(random)
     catalog = SqliteCatalog(connection)
     watched = watch(connection, database, catalog)

@@ -20,6 +20,9 @@ _CLOSED = ("sqlite_", "pragma_", _OWN)
 
 _READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
 
+_PROGRAM_WIDTH = 8
+"""Columns of what EXPLAIN gives."""
+
 _AFFINITIES = (
     (("INT",), Affinity.NUMERIC),
     (("CHAR", "CLOB", "TEXT"), Affinity.TEXT),
@@ -48,7 +51,11 @@ class SqliteCatalog:
             encoding = str(connection.pragma("encoding"))
             objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
             names = [name for type_, name, *_ in objects if type_ == "table" and not name.startswith("sqlite_")]
-            tables = [_read_table(connection, name, kinds.get(name, "virtual"), encoding) for name in names]
+            virtual = tuple(f"{fold(name)}_" for name, kind in kinds.items() if kind == "virtual")
+            tables = [
+                _read_table(connection, name, kinds[name], encoding, captured=not fold(name).startswith(virtual))
+                for name in names
+            ]
         self._tables = {fold(table.name): table for table in tables}
         self._views = {fold(name): CatalogView(name, sql) for type_, name, _, sql, _ in objects if type_ == "view"}
         self._roots = {root: table for type_, _, table, _, root in objects if root and type_ != "view"}
@@ -97,6 +104,8 @@ class SqliteCatalog:
             raise InvalidRequestError(f"the database does not take the query: {error}") from error
         finally:
             self._connection.authorizer = None
+        if any(len(row) != _PROGRAM_WIDTH for row in program):
+            raise InvalidRequestError("a query is one statement")
         if closed:
             raise InvalidRequestError(f"a query reads tables of the main schema, not {closed[0]}")
         opened = {self._roots[row[3]] for row in program if row[1] == "OpenRead" and row[3] in self._roots}
@@ -104,7 +113,7 @@ class SqliteCatalog:
         return Footprint(frozenset(opened | named), frozenset(functions))
 
 
-def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str) -> CatalogTable:
+def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str, *, captured: bool) -> CatalogTable:
     info: list[Any] = connection.execute(
         "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
     ).fetchall()
@@ -129,7 +138,7 @@ def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str
     rowid = _rowid(connection, name, key, alias)
     ordering = None if None in terms else frozenset([*terms, *key])
     return CatalogTable(
-        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured=kind == "table"
+        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured and kind == "table"
     )
 
 

@@ -201,7 +201,8 @@ def _joined(left: Json, joins: Iterable[exp.Join], commons: frozenset[str], sour
 
 
 def _expression(tree: exp.Expr, commons: frozenset[str], source: str) -> Json:
-    tree = tree.unnest()
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
     number = argument_number(tree)
     if number is not None:
         return {"param": number - 1}

@@ -36,12 +36,13 @@ __all__ = [
     "Same",
     "columns",
     "compile_condition",
-    "is_opaque",
     "mask_of_nulls",
     "replace",
 ]
 
-TRUE, FALSE, NULL = 1, 2, 4
+TRUE = 1
+FALSE = 2
+NULL = 4
 ANY = TRUE | FALSE | NULL
 
 
@@ -165,19 +166,6 @@ def columns(condition: Condition) -> set[Column]:
             return set()
         case _:
             assert_never(condition)
-
-
-def is_opaque(condition: Condition) -> bool:
-    """Return whether a part of the condition is not understood, so that it may look at any column."""
-    match condition:
-        case Fixed():
-            return condition == OPAQUE
-        case All() | Either():
-            return any(is_opaque(part) for part in condition.parts)
-        case Negated():
-            return is_opaque(condition.part)
-        case _:
-            return False
 
 
 def replace(condition: Condition, old: Column, new: Column) -> Condition:

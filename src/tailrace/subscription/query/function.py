@@ -16,16 +16,17 @@ __all__ = ["AGGREGATES", "SCALARS", "Usage", "usage", "volatile_names"]
 # fmt: off
 SCALARS = frozenset(
     {
-        "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "char", "coalesce",
-        "concat", "concat_ws", "cos", "cosh", "count", "degrees", "exp", "floor", "format", "glob", "hex", "if",
-        "ifnull", "iif", "instr", "json", "json_array", "json_array_length", "json_error_position", "json_extract",
-        "json_insert", "json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace",
-        "json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_extract", "jsonb_insert",
-        "jsonb_object", "jsonb_patch", "jsonb_remove", "jsonb_replace", "jsonb_set", "length", "like", "likelihood",
-        "likely", "ln", "log", "log10", "log2", "lower", "ltrim", "mod", "nullif", "octet_length", "pi", "pow",
-        "power", "printf", "quote", "radians", "replace", "round", "rtrim", "sign", "sin", "sinh", "soundex", "sqrt",
-        "substr", "substring", "tan", "tanh", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote",
-        "unlikely", "upper", "zeroblob",
+        "->", "->>", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling",
+        "char", "coalesce", "concat", "concat_ws", "cos", "cosh", "count", "degrees", "exp", "floor", "format",
+        "glob", "hex", "if", "ifnull", "iif", "instr", "json", "json_array", "json_array_length",
+        "json_error_position", "json_extract", "json_insert", "json_object", "json_patch", "json_pretty",
+        "json_quote", "json_remove", "json_replace", "json_set", "json_type", "json_valid", "jsonb",
+        "jsonb_array", "jsonb_extract", "jsonb_insert", "jsonb_object", "jsonb_patch", "jsonb_remove",
+        "jsonb_replace", "jsonb_set", "length", "like", "likelihood", "likely", "ln", "log", "log10", "log2",
+        "lower", "ltrim", "mod", "nullif", "octet_length", "pi", "pow", "power", "printf", "quote", "radians",
+        "replace", "round", "rtrim", "sign", "sin", "sinh", "soundex", "sqrt", "substr", "substring", "tan",
+        "tanh", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote", "unlikely", "upper",
+        "zeroblob",
     }
 )
 # fmt: on

@@ -6,9 +6,10 @@ row *displaces* a null row. A condition is a *fact* about the row if no such dif
 
 * WHERE and the ON of an inner join are facts. So is the ON of an outer join for the rows of its optional side: a row
   that matches nothing is neither joined nor displaces. It is none for the side that is kept anyway.
-* A row that may displace has two fates, with it and with NULLs in its place. Conditions that look only at columns which
-  are the same in both are facts. If a condition cannot be true with the NULLs, displaced null rows end there: from then
-  on the row is followed like any other.
+* A row that may displace has two fates, with it and with NULLs in the place of its side of the join. Conditions that do
+  not look at that side are facts all the same: if one of the fates survives, then so does one together with the row. If
+  a condition cannot be true with the NULLs, displaced null rows end there: from then on the row is followed like any
+  other.
 
 Every step only drops facts that are in doubt, never adds some.
 """
@@ -23,7 +24,6 @@ from tailrace.subscription.query.condition import (
     Condition,
     Equal,
     columns,
-    is_opaque,
     mask_of_nulls,
     replace,
 )
@@ -41,8 +41,8 @@ _NOBODY: frozenset[int] = frozenset()
 class _Row(Struct):
     """A row of a reference on its way.
 
-    `nulls` are the references that are NULL in every null row that it displaces; `varying` those whose columns may
-    differ between its two fates. Both are empty while it cannot displace anything.
+    `nulls` are the references that are NULL in every null row that it displaces, `varying` those that are NULL in some.
+    Both are empty while it cannot displace anything.
     """
 
     reference: Reference
@@ -95,22 +95,16 @@ def _join(join: Join, scope: Scope) -> tuple[list[_Row], frozenset[int]]:
     conditions = conjuncts(join.on, scope)
     for ours, theirs in join.equal:
         conditions += _equality(ours.column, theirs.column)
-    opaque = any(is_opaque(condition) for condition in conditions) or any(
-        ours.column is None or theirs.column is None for ours, theirs in join.equal
-    )
-    seen = frozenset(column.reference for condition in conditions for column in columns(condition))
-    for rows, own, other, optional in (
-        (left_rows, left, right, join.kind in ("right", "full")),
-        (right_rows, right, left, join.kind in ("left", "full")),
+    for rows, own, optional in (
+        (left_rows, left, join.kind in ("right", "full")),
+        (right_rows, right, join.kind in ("left", "full")),
     ):
         for row in rows:
-            if row.varying and (opaque or seen & row.varying):
-                row.varying |= other
             if join.kind == "inner" or (optional and join.kind != "full"):
                 _filter(row, conditions)
             if optional:
                 row.nulls = row.nulls or own
-                row.varying = own | other if join.kind == "full" else row.varying | own
+                row.varying = own
     return [*left_rows, *right_rows], left | right
 
 

@@ -60,7 +60,7 @@ _PATTERN = re.compile(
     | (?P<BLOB>[xX]'(?:[0-9A-Fa-f]{{2}})*')
     | (?P<NUMBER>(?:0[xX][0-9A-Fa-f]+(?:_[0-9A-Fa-f]+)*
         | (?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)(?![{_LETTER}0-9$]))
-    | (?P<WORD>[{_LETTER}][{_LETTER}0-9$]*)
+    | (?P<WORD>(?![xX]')[{_LETTER}][{_LETTER}0-9$]*)
     | (?P<ARGUMENT>\?[0-9]* | [:@\#$][{_LETTER}0-9$:]+)
     | (?P<SIGN>->> | -> | \|\| | << | >> | <= | >= | == | != | <> | [-+*/%&|~<>=(),.;])
     """,

@@ -168,7 +168,7 @@ class Reader:
     def _table_item(self, item: exp.Table, around: Surroundings) -> tuple[Relation, Source]:
         refuse_unknown_parts(item, {"this", "alias", "db", "joins", "indexed"})
         if not isinstance(item.this, exp.Identifier):
-            if item.name.lower().startswith("pragma_"):
+            if item.this.name.lower().startswith("pragma_"):
                 raise InvalidRequestError("a query does not read pragmas")
             raise NotUnderstoodError("table function")
         relation, source = self.table(item.name, item.db, around)

@@ -128,7 +128,7 @@ def _canonical(words: Sequence[Token], numbers: dict[int, int]) -> str:
         if place in numbers:
             parts.append(f"?{numbers[place]}")
         else:
-            parts.append(word.upper if word.upper in RESERVED else word.text)
+            parts.append(word.upper if not place or word.upper in RESERVED else word.text)
     return "".join(parts)
 
 
