@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import struct
+import time
 
 import pytest
 import websockets
@@ -249,12 +250,12 @@ async def test_a_peer_that_answers_no_pings_is_dropped(changes):
 async def test_a_client_that_does_not_read_holds_back_itself_alone():
     async with web() as world:
         await world.subscribe()
-        await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 100_000)])
+        await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 80_000)])
         with Raw(world.address, f"/api/v1/cdc/ws/{SUB}"):
             async with world.socket(f"/{SUB}", max_queue=None) as stream:
-                assert (await stream.ids(100_000))[-1] == 100_000
+                assert (await stream.ids(80_000))[-1] == 80_000
             # The eager one got all; the lazy one no more than the buffers on the way hold.
-            assert delivered(world) - 100_000 < 60_000
+            assert delivered(world) - 80_000 < 60_000
             before = delivered(world)
             await world.append(Op.INSERT)
             assert (await world.call("system.ping"))["pong"]
@@ -323,6 +324,41 @@ async def test_stopping_the_server_says_that_it_goes_away():
             async with world.socket(f"/{SUB}"):
                 pass
         assert refused.value.response.status_code == 503
+
+
+async def test_stopping_does_not_wait_for_a_client_that_does_not_read():
+    async with web() as world:
+        await world.subscribe()
+        await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 100_000)])
+        raw = Raw(world.address, f"/api/v1/cdc/ws/{SUB}")
+        await until(lambda: delivered(world) > 0, "the stream serves")
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 8
+    raw.socket.close()
+
+
+async def test_a_predicate_that_fails_ends_its_own_streams_with_an_error():
+    async with web() as world:
+        for predicate in ("10 / row.id > 1", "row.id > -1"):
+            await world.call("cdc.subscribe_table", db="app", table="users", cel=predicate)
+        await world.append(Op.INSERT)  # its key is 0
+        async with world.socket(f"/{SUB}") as stream:
+            frame = await stream.record()
+            assert (frame["id"], frame["event"]) == (0, "error")
+            assert list(frame["data"]) == ["sub_id", "code", "message"]
+            assert (frame["data"]["sub_id"], frame["data"]["code"]) == (SUB, "conflict")
+            assert await stream.record() is None
+            assert stream.closed == (1011, "error")
+        async with world.stream(SUB) as stream:
+            assert (await stream.record())["event"] == "error"
+            assert await stream.record() is None
+        async with world.socket() as many:
+            other = "sub_0000000000000002"
+            for sub_id in (SUB, other):
+                await many.say(type="subscribe", sub_id=sub_id)
+            frames = await many.records(5)
+            assert [frame["event"] for frame in frames if frame["sub_id"] == SUB] == ["subscribe", "error", "end"]
+            assert [frame["event"] for frame in frames if frame["sub_id"] == other] == ["subscribe", "insert"]
 
 
 async def test_heartbeats_come_where_asked_for():
