@@ -188,7 +188,7 @@ def test_a_query_is_prepared_run_and_watched(needs, server, tailrace, database):
         stdout=subprocess.PIPE,
     )
     try:
-        wait_until(lambda: "query_subscriptions 1" in str(server.call("stats.snapshot", {})), "it watches")
+        wait_until(lambda: server.call("stats.snapshot", {})["cdc"]["query_subscriptions"] == 1, "it watches")
         database.execute("UPDATE t SET note = 'Bela'")
         assert json.loads(watch.stdout.readline())["query_id"] == query_id
         watch.send_signal(signal.SIGINT)

@@ -37,7 +37,7 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "_schema_wanted", "dialect", "identity", "ops", "options", "tables")
+    __slots__ = ("_compiled", "dialect", "identity", "ops", "options", "tables")
 
     def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
         self.tables = _shared(frozenset(target.tables))
@@ -45,8 +45,7 @@ class Filter:
         self.options = options
         self.dialect = dialect
         self.identity = (self.tables, self.ops, _row_conditions(options))
-        self._schema_wanted: dict[SchemaId, bool] = {}
-        self._compiled: dict[SchemaId, RowFilter] = {}
+        self._compiled: tuple[tuple[SchemaId, RowFilter], ...] = ()  # the newest first; smaller than a dictionary
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.identity == other.identity
@@ -75,30 +74,30 @@ class Filter:
             rows = self._look_at(chunk, rows)
         return rows
 
-    def wants_table(self, schema_id: SchemaId, schema: TableSchema) -> bool:
-        """Tell whether changes under that schema version can pass. The answer is kept: versions never change."""
-        wanted = self._schema_wanted.get(schema_id)
-        if wanted is None:
-            wanted = self._schema_wanted[schema_id] = schema.table in self.tables
-        return wanted
-
     def for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowFilter:
         """Return the filter as it is for changes under that schema version.
 
         Raises:
             PredicateError: The table no longer has what the filter asks for.
         """
-        compiled = self._compiled.get(schema_id)
-        if compiled is None:
-            try:
-                compiled = compile_filter(self.tables, self.options, schema, self.dialect)
-            except InvalidRequestError as error:
-                reason = f"table {schema.table.wire} has changed so that the filter no longer fits: {error}"
-                raise PredicateError(reason) from error
-            if len(self._compiled) >= _VERSIONS_KEPT:
-                self._compiled.clear()
-            self._compiled[schema_id] = compiled
+        for known, compiled in self._compiled:
+            if known == schema_id:
+                return compiled
+        compiled = self.compile(schema)
+        self._compiled = ((schema_id, compiled), *self._compiled[: _VERSIONS_KEPT - 1])
         return compiled
+
+    def compile(self, schema: TableSchema) -> RowFilter:
+        """Return what `for_schema` keeps.
+
+        Raises:
+            PredicateError: The table no longer has what the filter asks for.
+        """
+        try:
+            return compile_filter(self.tables, self.options, schema, self.dialect)
+        except InvalidRequestError as error:
+            reason = f"table {schema.table.wire} has changed so that the filter no longer fits: {error}"
+            raise PredicateError(reason) from error
 
     def _look_at(self, chunk: Chunk, rows: Rows) -> Rows:
         """Return those of the rows whose keys and images pass."""
@@ -128,7 +127,7 @@ class Filter:
         rows = [
             row
             for row, (schema_id, op) in enumerate(zip(schema_ids, ops, strict=True))
-            if op in wanted_ops and self.wants_table(schema_id, chunk.schemas[schema_id])
+            if op in wanted_ops and chunk.schemas[schema_id].table in self.tables
         ]
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
@@ -136,7 +135,7 @@ class Filter:
         """Return a mask of the wanted tables, or None when all rows are of such."""
         column = chunk.batch.column("schema")
         present: list[SchemaId] = pc.unique(column).to_pylist()
-        wanted = [schema_id for schema_id in present if self.wants_table(schema_id, chunk.schemas[schema_id])]
+        wanted = [schema_id for schema_id in present if chunk.schemas[schema_id].table in self.tables]
         if len(wanted) == len(present):
             return None
         return pc.is_in(column, value_set=pa.array(wanted, column.type))

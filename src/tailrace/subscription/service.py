@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 import msgspec
 
@@ -32,6 +31,7 @@ from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.filters import FilterCache
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
 from tailrace.subscription.options import ServiceOptions
 from tailrace.subscription.place import find_place, place_of
 from tailrace.subscription.pressure import pressure_of
@@ -69,7 +69,7 @@ class SubscriptionService:
         self._store = store
         self._options = options
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
-        self._feeds: dict[SubscriptionId, set[Feed]] = {}
+        self._feeds = OpenFeeds()
         self._filters = FilterCache(options.dialect, _FILTERS_KEPT)
         self._stopped = False
 
@@ -257,7 +257,7 @@ class SubscriptionService:
         self.subscription(subscription_id)
         await self._store.remove(subscription_id)
         self._subscriptions.pop(subscription_id, None)
-        for feed in self._feeds.get(subscription_id, ()):
+        for feed in self._feeds.of(subscription_id):
             feed.end(UnknownSubscriptionError(f"sub-{subscription_id}"))
 
     def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
@@ -285,10 +285,9 @@ class SubscriptionService:
 
     def feeds_open(self) -> int:
         """Return how many feeds are open now, those of waiting polls among them."""
-        return sum(map(len, self._feeds.values()))
+        return len(self._feeds)
 
-    @contextmanager
-    def feed(self, subscription_id: SubscriptionId, start: Start) -> Iterator[Feed]:
+    def feed(self, subscription_id: SubscriptionId, start: Start) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
 
         Raises:
@@ -312,11 +311,9 @@ class SubscriptionService:
                 self._filters.get(subscription.target, subscription.filter),
                 after,
             )
-        with self._registered(feed):
-            yield feed
+        return OpenFeed(self._feeds, feed)
 
-    @contextmanager
-    def feed_of_query(self, target: QueryTarget, start: Start) -> Iterator[Feed]:
+    def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
 
         Raises:
@@ -331,15 +328,13 @@ class SubscriptionService:
         log = self._logs[source]
         passing = in_passing(target, source, log.head)
         feed = QueryFeed(passing, log, self._wakes[source], self.queries, place_of(start, log))
-        with self._registered(feed):
-            yield feed
+        return OpenFeed(self._feeds, feed)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
         self._stopped = True
-        for feeds in self._feeds.values():
-            for feed in feeds:
-                feed.end(LogClosedError("the service stops"))
+        for feed in self._feeds:
+            feed.end(LogClosedError("the service stops"))
 
     async def run(self) -> None:
         """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
@@ -354,21 +349,9 @@ class SubscriptionService:
         await self._store.pause(subscription_id, paused=paused)
         subscription = msgspec.structs.replace(self.subscription(subscription_id), paused=paused)
         self._subscriptions[subscription_id] = subscription
-        for feed in self._feeds.get(subscription_id, ()):
+        for feed in self._feeds.of(subscription_id):
             feed.pause(paused=paused)
         return subscription
-
-    @contextmanager
-    def _registered(self, feed: Feed) -> Iterator[None]:
-        feeds = self._feeds.setdefault(feed.subscription.id, set())
-        feeds.add(feed)
-        try:
-            yield
-        finally:
-            feed.release()
-            feeds.discard(feed)
-            if not feeds:
-                self._feeds.pop(feed.subscription.id, None)
 
     async def _add(self, draft: SubscriptionDraft) -> Subscription:
         if len(self._subscriptions) >= self._options.subscriptions_max:

@@ -66,16 +66,12 @@ class QueryFilter(Filter):
             rows += self.for_schema(schema_id, chunk.schemas[schema_id]).narrow(changes, candidates)
         return range(len(chunk)) if len(rows) == len(chunk) else sorted(rows)
 
-    def for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowFilter:
+    def compile(self, schema: TableSchema) -> RowFilter:
         """Return the filter as it is for changes under that schema version; one that passes nothing if it cannot be."""
-        compiled = self._compiled.get(schema_id)
-        if compiled is None:
-            try:
-                compiled = compile_filter(self.tables, _fitted(self.options, schema), schema, self.dialect)
-            except InvalidRequestError:
-                compiled = RowFilter((), ())
-            self._compiled[schema_id] = compiled
-        return compiled
+        try:
+            return compile_filter(self.tables, _fitted(self.options, schema), schema, self.dialect)
+        except InvalidRequestError:
+            return RowFilter((), ())
 
 
 def _relevant(standing: Standing, chunk: Chunk) -> list[int]:
