@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -16,8 +17,8 @@ from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 
-ROUNDS = 5
-GROUPS = 300
+ROUNDS = 12
+GROUPS = 100
 GROUP_CHANGES = 1000
 IN_FLIGHT = 4
 CALLERS = 64
@@ -108,6 +109,11 @@ async def singles(directory: Path, callers: int, commits: int) -> float:
     return callers * commits / seconds
 
 
+def middle_ratio(ours: list[float], peers: list[float]) -> float:
+    """Return the median of the ratios of each round: disks have moods, and both sides of a round share one."""
+    return statistics.median(one / other for one, other in zip(ours, peers, strict=True))
+
+
 def report(name: str, ratio: float, bar: float, detail: str) -> bool:
     good = ratio >= bar
     print(f"{name}: {ratio:.2f} (bar {bar:.2f}) {'PASS' if good else 'MISS'}  {detail}", flush=True)
@@ -123,10 +129,10 @@ def main() -> int:
             seconds, sizes = uvloop.run(groups(directory / "log", drafts))
             ours.append(sum(sizes) / seconds)
             peers.append(sum(sizes) / plain(directory, sizes))
-    rate = max(ours)
+    rate, ratio = statistics.median(ours), middle_ratio(ours, peers)
     detail = f"log {rate / 1e6:.0f} MB/s ({rate / sum(sizes) * GROUPS * GROUP_CHANGES / 1e3:.0f} k changes/s)"
-    detail += f", plain {max(peers) / 1e6:.0f} MB/s, {len(sizes)} frames"
-    good = report("append groups of 1000 / plain write+fdatasync", rate / max(peers), GROUP_RATIO_MIN, detail)
+    detail += f", plain {statistics.median(peers) / 1e6:.0f} MB/s, {len(sizes)} frames a round"
+    good = report("append groups of 1000 / plain write+fdatasync", ratio, GROUP_RATIO_MIN, detail)
     ours, peers, bare = [], [], []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as name:
@@ -134,9 +140,10 @@ def main() -> int:
             ours.append(uvloop.run(singles(directory / "many", CALLERS, CALLER_COMMITS)))
             peers.append(uvloop.run(singles(directory / "one", 1, SINGLE_COMMITS)))
             bare.append(SINGLE_COMMITS / plain(directory, [SINGLE_BYTES] * SINGLE_COMMITS))
-    detail = f"64 callers {max(ours):.0f} commits/s, one caller and so one sync per commit {max(peers):.0f}/s"
-    good &= report("append single changes / one sync per commit", max(ours) / max(peers), SINGLE_RATIO_MIN, detail)
-    print(f"for comparison: bare write+fdatasync per commit {max(bare):.0f}/s, ratio {max(ours) / max(bare):.1f}")
+    many, one, alone = (statistics.median(rates) for rates in (ours, peers, bare))
+    detail = f"64 callers {many:.0f} commits/s, one caller and so one sync per commit {one:.0f}/s"
+    good &= report("append single changes / one sync per commit", middle_ratio(ours, peers), SINGLE_RATIO_MIN, detail)
+    print(f"for comparison: bare write+fdatasync per commit {alone:.0f}/s, ratio {middle_ratio(ours, bare):.1f}")
     return 0 if good else 1
 
 

@@ -1,7 +1,7 @@
 """From a commit in SQLite to an SSE subscriber, at 1 000 commits a second, through `tailrace serve`.
 
 The writer, the server and the reader are three processes. The time runs from the call of COMMIT to the moment when the
-reader has the event in hand; the floor is the same for a datagram between writer and reader, without Tailrace.
+reader has the event in hand.
 """
 
 import contextlib

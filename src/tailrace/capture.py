@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 _GROUPS_IN_FLIGHT_MAX = 4
 
+_Group = Sequence[Draft] | Exception
+"""Commits that a source yielded together, or how it failed."""
+
 _PASSING = (SourceUnavailableError, LogFullError, LogWriteError)
 """What passes by itself: a database that comes back, a disk that is given space."""
 
@@ -90,17 +93,20 @@ class Pump:
         """
         if self._state.problem:
             await self.open()
-        groups: asyncio.Queue[Sequence[Draft] | Exception] = asyncio.Queue(_GROUPS_IN_FLIGHT_MAX)
+        groups: asyncio.Queue[_Group] = asyncio.Queue(_GROUPS_IN_FLIGHT_MAX)
         reader = asyncio.create_task(self._read(groups))
         try:
-            while not isinstance(group := await groups.get(), Exception):
-                await self._append(group)
-            raise group
+            while True:
+                drafts, failure = _take_all(await groups.get(), groups)
+                if drafts:
+                    await self._append(drafts)
+                if failure is not None:
+                    raise failure
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
-    async def _read(self, groups: asyncio.Queue[Sequence[Draft] | Exception]) -> None:
+    async def _read(self, groups: asyncio.Queue[_Group]) -> None:
         try:
             async with aclosing(self._source.commits(self._log.position)) as commits:
                 async for drafts in commits:
@@ -122,3 +128,15 @@ class Pump:
         if problem != self._state.problem:
             logger.warning("capture waits", extra={"source": self._source.name, "problem": problem})
         self._state.waits(problem)
+
+
+def _take_all(first: _Group, groups: "asyncio.Queue[_Group]") -> tuple[list[Draft], Exception | None]:
+    """Return the commits of all groups that wait, to be appended as one, and the failure behind them, if any."""
+    drafts: list[Draft] = []
+    group = first
+    while not isinstance(group, Exception):
+        drafts += group
+        if groups.empty():
+            return drafts, None
+        group = groups.get_nowait()
+    return drafts, group

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.log.files import DiskFiles, Files
-from tailrace.testing.files import MemoryFiles
+from tailrace.testing.files import Crash, MemoryFiles
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -120,3 +120,55 @@ def test_a_file_opened_for_writing_keeps_what_it_has(files):
 def test_a_directory_that_is_not_there_has_no_files(tmp_path):
     assert DiskFiles(tmp_path / "none", make=False).names() == []
     assert not (tmp_path / "none").exists()
+
+
+def test_the_fake_forgets_what_was_not_synced():
+    files = MemoryFiles()
+    file = files.create("a")
+    file.write_at(0, [b"synced"])
+    file.sync()
+    files.sync_names()
+    file.write_at(6, [b" and not"])
+    files.create("b").write_at(0, [b"unnamed"])
+    assert files.after_crash(0).names() == ["a"]
+    assert files.after_crash(0).bytes_of("a") == b"synced"
+    assert files.after_crash(1).bytes_of("a") == b"synced and not"
+    assert files.after_crash(1).names() == ["a", "b"]
+    survived = {files.after_crash(seed).bytes_of("a") for seed in range(2, 60)}
+    assert len(survived) > 3
+    assert all(data.startswith(b"synced") for data in survived)
+
+
+def test_the_fake_never_syncs_what_a_failed_sync_has_lost():
+    files = MemoryFiles()
+    file = files.create("a")
+    file.write_at(0, [b"good"])
+    file.sync()
+    files.sync_names()
+    file.write_at(4, [b" lost"])
+    files.fail_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.sync()
+    assert file.read_at(0, 20) == b"good lost"
+    assert files.after_crash(0).bytes_of("a") == b"good"
+
+
+def test_the_fake_writes_what_fits_on_a_full_disk():
+    files = MemoryFiles()
+    file = files.create("a")
+    files.capacity_bytes = 4
+    with pytest.raises(OSError, match="No space"):
+        file.write_at(0, [b"too long"])
+    assert file.read_at(0, 20) == b"too "
+    file.write_at(0, [b"fits"])
+
+
+def test_the_fake_stops_before_the_chosen_operation_and_for_ever_after():
+    files = MemoryFiles()
+    files.crash_at = 1
+    file = files.create("a")
+    for _ in range(2):
+        with pytest.raises(Crash):
+            file.write_at(0, [b"x"])
+    assert files.after_crash(1).bytes_of("a") == b""

@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -12,10 +12,12 @@ from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["conform", "encode_drafts", "join", "last_position", "measure", "pieces"]
+__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "pieces"]
 
 PIECE_CHANGES_MAX = 4096
 PIECE_BYTES_MAX = 1024 * 1024
+_JOINED_CHANGES_MIN = 512
+_JOINED_BYTES_MIN = 128 * 1024
 _pack = struct.Struct("=q").pack
 _ROW_BYTES = 64
 """What a change takes in a frame besides its key and images, about."""
@@ -78,9 +80,19 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
 
 
-def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return consecutive batches as one. Copies, unless there is just one."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def gather(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield consecutive batches, each with its size in bytes; small neighbours are joined, which copies them."""
+    run: list[pa.RecordBatch] = []
+    changes = size_bytes = 0
+    for batch, batch_bytes in batches:
+        if run and (changes >= _JOINED_CHANGES_MIN or size_bytes >= _JOINED_BYTES_MIN):
+            yield _join(run), size_bytes
+            run, changes, size_bytes = [], 0, 0
+        run.append(batch)
+        changes += batch.num_rows
+        size_bytes += batch_bytes
+    if run:
+        yield _join(run), size_bytes
 
 
 def pieces(batch: pa.RecordBatch, size_bytes: int) -> list[pa.RecordBatch]:
@@ -96,6 +108,10 @@ def last_position(batch: pa.RecordBatch) -> Position | None:
     """Return the position of the last commit in a batch of whole commits."""
     position: str | None = batch.column("position")[batch.num_rows - 1].as_py()
     return None if position is None else Position(position)
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:

@@ -5,9 +5,9 @@ magic  crc   payload crc  payload bytes  changes  commits  first offset  first i
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 
+from isal import isal_zlib
 from msgspec import Struct
 
 from tailrace.model.number import Index, Offset
@@ -80,7 +80,7 @@ def pack_frame(
     rest = _LAYOUT.pack(
         _MAGIC,
         0,
-        zlib.crc32(payload),
+        isal_zlib.crc32(payload),
         len(payload),
         change_count,
         commit_count,
@@ -88,7 +88,7 @@ def pack_frame(
         first_index,
         append_time_us,
     )[8:]
-    return _MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest
+    return _MAGIC + isal_zlib.crc32(rest).to_bytes(4, "little") + rest
 
 
 def frame_header(data: bytes | memoryview, at: int, place: int) -> FrameHeader:
@@ -102,7 +102,7 @@ def frame_header(data: bytes | memoryview, at: int, place: int) -> FrameHeader:
     magic, crc, payload_crc, size, changes, commits, offset, index, time_us = _LAYOUT.unpack_from(data, at)
     if magic != _MAGIC:
         raise BadFrameError(place, "no frame begins here")
-    if zlib.crc32(memoryview(data)[at + 8 : at + FRAME_HEADER_BYTES]) != crc:
+    if isal_zlib.crc32(memoryview(data)[at + 8 : at + FRAME_HEADER_BYTES]) != crc:
         raise BadFrameError(place, "the frame's header does not match its checksum")
     return FrameHeader(payload_crc, size, changes, commits, offset, index, time_us)
 
@@ -123,7 +123,7 @@ def walk(data: bytes | memoryview, place: int) -> Iterator[tuple[int, FrameHeade
         payload = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
         if len(payload) < header.payload_bytes:
             raise BadFrameError(place + at, "the frame is cut short")
-        if zlib.crc32(payload) != header.payload_crc:
+        if isal_zlib.crc32(payload) != header.payload_crc:
             raise BadFrameError(place + at, "the frame's payload does not match its checksum")
         _check_order(previous, header, place + at)
         yield at, header
@@ -169,7 +169,7 @@ def find_frame(data: bytes | memoryview, begin: int) -> int | None:
         try:
             header = frame_header(view, at, at)
             payload = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
-            if len(payload) == header.payload_bytes and zlib.crc32(payload) == header.payload_crc:
+            if len(payload) == header.payload_bytes and isal_zlib.crc32(payload) == header.payload_crc:
                 return at
         except BadFrameError:
             pass

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tailrace.clock import Clock
 from tailrace.log.batch import measure, pieces
@@ -30,6 +31,9 @@ __all__ = ["Log"]
 
 logger = logging.getLogger(__name__)
 
+_READ_AHEAD_MAX = 2
+"""Nothing is read ahead while so many blocks are being read."""
+
 
 class Log:
     """Numbers commits, keeps them, hands them out. Open it with `Log.open`, holding the directory's lock.
@@ -54,7 +58,7 @@ class Log:
         self._segments.replace(found.segments, found.sparse, found.end)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
         self._cache = BlockCache(options.cache_bytes_max)
-        self._loading: dict[Offset, asyncio.Future[None]] = {}
+        self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
         self._waiters = Waiters()
         self._schema_lock = asyncio.Lock()
         self._retain_lock = asyncio.Lock()
@@ -160,7 +164,11 @@ class Log:
         wanted = self._wanted(after)
         if wanted is None:
             return None
-        return self._ring.find(wanted) or self._cache.find(wanted) or await self._load(wanted)
+        chunk = self._ring.find(wanted)
+        if chunk is None:
+            chunk = self._cache.find(wanted) or await self._load(wanted)
+            self._read_ahead(Offset(chunk.last + 1))
+        return chunk
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False after the timeout.
@@ -209,6 +217,8 @@ class Log:
         self._closed = True
         self._retain_soon.set()
         await self._housekeeping
+        if self._loading:
+            await asyncio.wait(self._loading.values())
         await self._group.close()
         self._waiters.close()
         async with self._schema_lock, self._retain_lock:
@@ -229,23 +239,33 @@ class Log:
         return wanted if wanted <= self._head else None
 
     async def _load(self, wanted: Offset) -> Chunk:
-        """Read the block that holds a change, once for all who want it now."""
-        while (loading := self._loading.get(wanted)) is not None:
-            await asyncio.shield(loading)
-            if (chunk := self._cache.find(wanted)) is not None:
-                return chunk
-        self._loading[wanted] = done = asyncio.get_running_loop().create_future()
+        """Return the chunk that holds a change, read from its segment once for all who want it now."""
         try:
-            chunks = await asyncio.to_thread(self._segments.load, wanted)
-            self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+            chunks = await asyncio.shield(self._begin_load(wanted))
         except FileNotFoundError:
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-        finally:
-            del self._loading[wanted]
-            done.set_result(None)
-        chunk = self._cache.find(wanted)
-        assert chunk is not None
-        return chunk
+        return next(chunk for chunk in chunks if wanted <= chunk.last)
+
+    def _read_ahead(self, following: Offset) -> None:
+        """Begin to read the block that a reader will want next, while it works on what it has."""
+        if following > self._head or len(self._loading) >= _READ_AHEAD_MAX:
+            return
+        if self._ring.find(following) is None and self._cache.find(following) is None:
+            self._begin_load(following)
+
+    def _begin_load(self, wanted: Offset) -> asyncio.Future[list[Chunk]]:
+        loading = self._loading.get(wanted)
+        if loading is None:
+            loading = asyncio.get_running_loop().run_in_executor(None, self._segments.load, wanted)
+            self._loading[wanted] = loading
+            loading.add_done_callback(partial(self._end_load, wanted))
+        return loading
+
+    def _end_load(self, wanted: Offset, loading: asyncio.Future[list[Chunk]]) -> None:
+        del self._loading[wanted]
+        if not loading.cancelled() and loading.exception() is None:  # an error is for those who wait for it
+            chunks = loading.result()
+            self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
 
     def _publish(self, stored: Stored) -> None:
         """Show a frame that is on disk to everybody."""

@@ -119,8 +119,9 @@ class LogReader:
 
     def _take_state(self, state: State) -> None:
         entries = self._segments.entries
-        if not entries or entries[-1].first_index != state.active_index or entries[0].first_offset < state.horizon:
-            entries = tuple(found for found in list_segments(self._files) if found.first_index <= state.active_index)
+        passed = len(entries) > 1 and entries[1].first_offset <= state.horizon
+        if not entries or entries[-1].first_index != state.active_index or passed:
+            entries = tuple(list_segments(self._files, state.active_index))
             if state.active_index and (not entries or entries[-1].first_index != state.active_index):
                 raise CorruptSegmentError("state", place=0, reason=f"segment {state.active_index} is missing")
             if not self._segments.entries or self._segments.entries[-1].first_index != state.active_index:

@@ -7,8 +7,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.log.batch import last_position
-from tailrace.log.files import Files
-from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, walk
+from tailrace.log.files import File, Files
+from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, scan, walk
 from tailrace.log.segment import Segment, segment_name
 from tailrace.log.segments import Segments, decode, list_segments
 from tailrace.log.sparse import SparseIndex
@@ -19,6 +19,8 @@ from tailrace.model.number import Index, Offset, Position
 __all__ = ["Found", "examine", "read_state", "recover"]
 
 logger = logging.getLogger(__name__)
+
+_WALK_BYTES = 4 * 1024 * 1024
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -50,7 +52,8 @@ def recover(files: Files) -> Found:
         name = found.segments[-1].name
         with closing(files.open(name, write=True)) as file:
             if file.size() > found.end:
-                if any(file.read_at(found.end, file.size() - found.end)):
+                tail = file.read_at(found.end, file.size() - found.end)
+                if tail.count(0) < len(tail):
                     logger.warning("torn tail cut", extra={"segment": name, "through_bytes": found.end})
                 file.truncate(found.end)
             file.sync()
@@ -113,24 +116,55 @@ def read_state(files: Files) -> State | None:
 def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, FrameHeader | None, pa.RecordBatch | None]:
     """Return index and end of the whole frames, and the last of them with its batch."""
     with closing(files.open(segment.name)) as file:
-        data = memoryview(file.read_at(0, file.size()))
-    sparse = SparseIndex()
-    end = begin = segment.header_bytes
-    last: FrameHeader | None = None
-    expected = (segment.first_offset, segment.first_index)
-    try:
-        for at, header in walk(data[segment.header_bytes :], segment.header_bytes):
-            begin = segment.header_bytes + at
-            if last is None and (header.first_offset, header.first_index) != expected:
-                raise CorruptSegmentError(segment.name, place=begin, reason="the first frame is another one")
-            sparse.add(header, begin)
-            end = begin + header.frame_bytes
-            last = header
-    except BadFrameError as error:
-        if find_frame(data, error.place + 1) is not None:
-            raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
-    batch = decode(bytes(data[begin:end]), begin, segment)[-1] if last else None
-    return sparse, end, last, batch
+        walked = _Walk(file, segment)
+        try:
+            walked.run()
+        except BadFrameError as error:
+            if find_frame(file.read_at(error.place + 1, file.size()), 0) is not None:
+                raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+        batch = None
+        if walked.last is not None:
+            begin = walked.end - walked.last.frame_bytes
+            batch = decode(file.read_at(begin, walked.last.frame_bytes), begin, segment)[0][0]
+    return walked.sparse, walked.end, walked.last, batch
+
+
+class _Walk:
+    """Goes through a segment with all checksums, some megabytes at a time."""
+
+    def __init__(self, file: File, segment: Segment) -> None:
+        self._file = file
+        self._segment = segment
+        self.sparse = SparseIndex()
+        self.end = segment.header_bytes
+        self.last: FrameHeader | None = None
+
+    def run(self) -> None:
+        """Walk to the end of the file.
+
+        Raises:
+            BadFrameError: Something else than a whole frame comes before that. What comes before it is good.
+            CorruptSegmentError: The first frame is not the one that the segment's header tells of.
+        """
+        through = self.end
+        try:
+            for place, header in scan(self._file.read_at, self.end, self._file.size()):
+                through = place + header.frame_bytes
+                if through - self.end >= _WALK_BYTES:
+                    self._check(through)
+        finally:
+            self._check(through)
+
+    def _check(self, through: int) -> None:
+        """Check the frames up to a byte, of which the headers are good."""
+        begin = self.end
+        for at, header in walk(self._file.read_at(begin, through - begin), begin):
+            expected = (self._segment.first_offset, self._segment.first_index)
+            if self.last is None and (header.first_offset, header.first_index) != expected:
+                raise CorruptSegmentError(self._segment.name, place=begin, reason="the first frame is another one")
+            self.sparse.add(header, begin + at)
+            self.end = begin + at + header.frame_bytes
+            self.last = header
 
 
 def _last_frame(files: Files, segments: list[Segment]) -> tuple[FrameHeader, pa.RecordBatch]:
@@ -145,4 +179,4 @@ def _last_frame(files: Files, segments: list[Segment]) -> tuple[FrameHeader, pa.
         raise CorruptSegmentError(segments[-2].name, place=place, reason="its last commits are missing")
     with closing(files.open(segments[-2].name)) as file:
         data = file.read_at(place, header.frame_bytes)
-    return header, decode(data, place, segments[-2])[0]
+    return header, decode(data, place, segments[-2])[0][0]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.log.batch import conform, join, pieces
+from tailrace.log.batch import conform, gather, pieces
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
 from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
@@ -123,19 +123,17 @@ class Segments:
             data = file.read_at(block.begin, max(0, block.end - block.begin))
         if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
-        batches = decode(data, block.begin, block.segment)
-        batch = join(batches)
-        first = batch.column(0)[0].as_py()
-        if first != block.first_offset:
-            raise CorruptSegmentError(
-                name, place=block.begin, reason=f"change {block.first_offset} is expected here, not {first}"
-            )
-        newest = pc.max(batch.column("schema")).as_py()
-        if newest > len(self._schemas):
-            raise CorruptSegmentError(
-                name, place=block.begin, reason=f"it refers to schema {newest}, which the log does not have"
-            )
-        return [Chunk(piece, self._schemas) for piece in pieces(batch, len(data))]
+        chunks = []
+        for batch, size_bytes in gather(decode(data, block.begin, block.segment)):
+            newest = pc.max(batch.column("schema")).as_py()
+            if newest > len(self._schemas):
+                reason = f"it refers to schema {newest}, which the log does not have"
+                raise CorruptSegmentError(name, place=block.begin, reason=reason)
+            chunks += [Chunk(piece, self._schemas) for piece in pieces(batch, size_bytes)]
+        if chunks[0].first != block.first_offset:
+            reason = f"change {block.first_offset} is expected here, not {chunks[0].first}"
+            raise CorruptSegmentError(name, place=block.begin, reason=reason)
+        return chunks
 
     def load(self, offset: Offset) -> list[Chunk]:
         """Return the chunks of the block that holds a change. A sparse index that misleads is thrown away and rebuilt.
@@ -247,16 +245,21 @@ class Segments:
                 self._indexes.popitem(last=False)
 
 
-def list_segments(files: Files) -> list[Segment]:
+def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
     """Return the segments of a directory, oldest first, after checking that none is missing between two others.
 
+    Beside a running writer, name the newest that was there before the call in `through`: a listing may show one that is
+    made meanwhile and lack the one before it.
+
     Raises:
+        FileNotFoundError: Retention has just removed one that was listed; call again.
         CorruptSegmentError: A header is damaged, or a segment is missing.
         FormatVersionError: A newer version wrote one.
     """
     segments: list[Segment] = []
     for name in files.names():
-        if segment_index(name) is None:
+        index = segment_index(name)
+        if index is None or (through is not None and index > through):
             continue
         with closing(files.open(name)) as file:
             segment = read_segment_header(file, name)
@@ -266,8 +269,8 @@ def list_segments(files: Files) -> list[Segment]:
     return segments
 
 
-def decode(data: bytes, place: int, segment: Segment) -> list[pa.RecordBatch]:
-    """Return the batches of all frames in `data`, which begins at `place` of the segment, all checksums checked.
+def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBatch, int]]:
+    """Return batch and size of each frame in `data`, which begins at `place` of the segment, all checksums checked.
 
     Raises:
         CorruptSegmentError: It holds anything but whole good frames.
@@ -277,7 +280,7 @@ def decode(data: bytes, place: int, segment: Segment) -> list[pa.RecordBatch]:
     try:
         for at, header in walk(data, place):
             payload = buffer.slice(at + FRAME_HEADER_BYTES, header.payload_bytes)
-            batches.append(conform(pa.ipc.read_record_batch(payload, segment.schema)))
+            batches.append((conform(pa.ipc.read_record_batch(payload, segment.schema)), header.payload_bytes))
     except BadFrameError as error:
         raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
     except pa.ArrowException as error:

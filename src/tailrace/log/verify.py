@@ -67,7 +67,7 @@ class _Check:
     def run(self) -> Verified:
         state = read_state(self._files)
         try:
-            self._segments = list_segments(self._files)
+            self._segments = list_segments(self._files, state.active_index if state else None)
             schemas = Schemas(self._files)
             schemas.load()
             self._schema_count = len(schemas.known)

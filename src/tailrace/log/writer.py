@@ -9,6 +9,7 @@ from enum import Enum
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tailrace.clock import Clock
 from tailrace.log.batch import encode_drafts
@@ -77,10 +78,17 @@ class Writer:
         self._health = _Health.GOOD
         self.next_offset = Offset(found.head + 1)
         self.next_index = Index(found.last_index + 1)
-        self._horizon = found.horizon
         self._state_lock = threading.Lock()
         self._state_file = _open_state(files)
-        self._write_state()
+        self._state = State(
+            head=found.head,
+            last_index=found.last_index,
+            horizon=found.horizon,
+            active_index=self._segment.first_index if self._segment else Index(0),
+            synced_bytes=found.end,
+            time_us=clock.now_us(),
+        )
+        self._write_state(self._state)
 
     def store(self, frame: Frame) -> Stored:
         """Write a frame and sync it; on return it is on disk and in `state`.
@@ -106,16 +114,22 @@ class Writer:
         self.next_offset = Offset(header.last_offset + 1)
         self.next_index = Index(header.last_index + 1)
         with self._state_lock:
-            self._horizon = max(self._horizon, horizon_by_changes(header.last_offset, self._options.retention_changes))
-            horizon = self._horizon
-        self._write_state()
-        return Stored(frame, self._segment, self._sparse, self._end, horizon)
+            horizon = horizon_by_changes(header.last_offset, self._options.retention_changes)
+            state = State(
+                head=header.last_offset,
+                last_index=header.last_index,
+                horizon=max(self._state.horizon, horizon),
+                active_index=self._segment.first_index,
+                synced_bytes=self._end,
+                time_us=header.append_time_us,
+            )
+            self._write_state(state)
+        return Stored(frame, self._segment, self._sparse, self._end, state.horizon)
 
     def move_horizon(self, horizon: Offset) -> None:
         """Move the horizon, never back, and write it down."""
         with self._state_lock:
-            self._horizon = max(self._horizon, horizon)
-        self._write_state()
+            self._write_state(replace(self._state, horizon=max(self._state.horizon, horizon)))
 
     def close(self) -> None:
         """Give unused space back and close the files. What was stored is on disk already.
@@ -222,21 +236,13 @@ class Writer:
         self._sparse = SparseIndex()
         self._end = self._length = self._segment.header_bytes
 
-    def _write_state(self) -> None:
+    def _write_state(self, state: State) -> None:
         """Tell other processes how far the log is. They wait when this fails; the log itself does not need it."""
-        with self._state_lock:
-            state = State(
-                head=Offset(self.next_offset - 1),
-                last_index=Index(self.next_index - 1),
-                horizon=self._horizon,
-                active_index=self._segment.first_index if self._segment else Index(0),
-                synced_bytes=self._end,
-                time_us=self._clock.now_us(),
-            )
-            try:
-                self._state_file.write_at(0, [pack_state(state)])
-            except OSError as error:
-                logger.warning("state not written", extra={"problem": str(error)})
+        self._state = state
+        try:
+            self._state_file.write_at(0, [pack_state(state)])
+        except OSError as error:
+            logger.warning("state not written", extra={"problem": str(error)})
 
 
 def encode_frame(drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int) -> Frame:
@@ -256,8 +262,11 @@ def encode_frame(drafts: Sequence[Draft], first_offset: Offset, first_index: Ind
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:
     """Return the error of the log that a disk's error stands for."""
-    kind = LogFullError if error.errno in _FULL else LogWriteError
-    translated = kind(str(error))
+    translated: LogFullError | LogWriteError
+    if error.errno in _FULL:
+        translated = LogFullError("the disk of the log is full; free some space, then it goes on by itself")
+    else:
+        translated = LogWriteError(f"the disk of the log refused: {error.strerror or error}")
     translated.__cause__ = error
     return translated
 

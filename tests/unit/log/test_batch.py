@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.batch import conform, encode_drafts, join, last_position, measure, pieces
+from tailrace.log.batch import conform, encode_drafts, gather, last_position, measure, pieces
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
@@ -97,5 +97,13 @@ def test_a_large_batch_is_cut_into_pieces_that_join_to_the_same():
     by_size = pieces(batch, 10 * 1024 * 1024)
     assert max(piece.num_rows for piece in by_count) == 4096
     assert max(piece.num_rows for piece in by_size) == 1000
-    assert join(by_count) == join(by_size) == batch
+    assert pa.concat_batches(by_count) == pa.concat_batches(by_size) == batch
     assert pieces(batch.slice(0, 10), 1000)[0].num_rows == 10
+
+
+def test_small_neighbours_are_joined_and_large_ones_left_alone():
+    batch = encode_drafts([with_schema(1)], 1, 1)
+    small = [(batch, 1000)] * 300
+    assert [(joined.num_rows, size) for joined, size in gather(small)] == [(132, 132_000), (132, 132_000), (36, 36_000)]
+    assert [joined is batch for joined, _ in gather([(batch, 500_000)] * 3)] == [True] * 3
+    assert list(gather([])) == []

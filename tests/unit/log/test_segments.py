@@ -130,11 +130,11 @@ def test_the_summaries_name_every_segment(whole):
 def test_many_small_frames_come_as_one_chunk():
     files = MemoryFiles()
     log = PlainLog(files)
-    drafts = [draft(number) for number in range(1, 201)]
+    drafts = [draft(number) for number in range(1, 101)]
     for one in drafts:
         log.append(one)
     chunks = segments_of(files).load(Offset(100))
-    assert [(chunk.first, chunk.last) for chunk in chunks] == [(1, 200)]
+    assert [(chunk.first, chunk.last) for chunk in chunks] == [(1, 100)]
 
 
 def test_a_large_frame_comes_in_several_chunks():

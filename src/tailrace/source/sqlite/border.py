@@ -33,7 +33,7 @@ from tailrace.source.sqlite.wal import (
 __all__ = ["BorderFinder"]
 
 _FRAMES_MAX = 65_536
-"""Most frames looked at in one go; a longer log gives no borders until it is started anew."""
+"""Most frames searched for the place to begin; a longer log gives no borders until it is started anew."""
 
 _DEPTH_MAX = 20
 """More levels than any table of SQLite has."""
@@ -67,15 +67,15 @@ class BorderFinder:
         header = self._header()
         if header is None or not path:
             return
-        frame = last = 0
-        for run in runs(self._read, header, 0, _FRAMES_MAX):
-            last = run.last
+        frame = 0
+        for run in runs(self._read, header, 0):
+            if run.last > _FRAMES_MAX:
+                return
             leaf = run.pages.get(path[-1])
             if leaf is not None and self._page(header, path[-1], leaf) == Leaf(newest):
                 frame = run.last
                 break
-        if last < _FRAMES_MAX:
-            self._place = _Place(header, frame, path, newest)
+        self._place = _Place(header, frame, path, newest)
 
     def borders(self, newest: int) -> list[int]:
         """Return the borders since the last call that are not beyond the `newest` row a query has seen, rising."""
@@ -107,17 +107,17 @@ class BorderFinder:
     def _runs(self, header: WalHeader | None, place: _Place) -> Iterator[tuple[WalHeader, Run]]:
         """Yield the transactions after a place, also when the log was started anew once since then."""
         if header == place.header:
-            for run in runs(self._read, place.header, place.frame, _FRAMES_MAX):
+            for run in runs(self._read, place.header, place.frame):
                 yield place.header, run
             return
         if header is None or header.generation != place.header.generation + 1:
             raise _LostError
-        for run in runs(self._read, place.header, place.frame, _FRAMES_MAX):
+        for run in runs(self._read, place.header, place.frame):
             yield place.header, run
         frame = parse_frame(self._read(place.header.offset(place.frame + 1), FRAME_HEADER))
         if frame is not None and frame.salt == header.salt:
             raise _LostError  # the new log has run over the end of the old one
-        for run in runs(self._read, header, 0, _FRAMES_MAX):
+        for run in runs(self._read, header, 0):
             yield header, run
 
     def _follow(self, header: WalHeader, run: Run, place: _Place) -> _Place:

@@ -3,7 +3,6 @@
     _tailrace_change    one row for each change and note, in order of `id`
         id   INTEGER PRIMARY KEY, dense; the newest row is never removed, so numbers are never reused
         h    8 * table version + code (`Code`)
-        t    julianday of the statement
         c0.. cells; untyped columns keep the storage class of every value
     _tailrace_table     the versions of captured tables that `h` refers to
     _tailrace_reader    who reads, and how far each has confirmed
@@ -16,6 +15,7 @@ then those of the row to be written. SQLite fires no trigger when REPLACE remove
 """
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
@@ -29,6 +29,7 @@ __all__ = [
     "PREFIX",
     "READER",
     "TABLE",
+    "Border",
     "Code",
     "cell_names",
     "create_statements",
@@ -53,7 +54,12 @@ CELLS_MAX = 128
 
 CODE_BITS = 3
 
-NOW = "julianday('now')"
+
+class Border(NamedTuple):
+    """The last row of a transaction, and when that was committed, as near as we know."""
+
+    number: int
+    time_us: int
 
 
 class Code(IntEnum):
@@ -88,7 +94,7 @@ def create_statements(width: int) -> list[str]:
     """Return the statements that make the tables."""
     cells = "".join(f", {name}" for name in cell_names(width))
     return [
-        f"CREATE TABLE {CHANGE}(id INTEGER PRIMARY KEY, h, t{cells})",
+        f"CREATE TABLE {CHANGE}(id INTEGER PRIMARY KEY, h{cells})",
         f"CREATE TABLE {TABLE}(v INTEGER PRIMARY KEY, name TEXT, live INTEGER, user_triggers INTEGER, body TEXT)",
         f"CREATE TABLE {READER}(name TEXT PRIMARY KEY, confirmed INTEGER, pid INTEGER, started TEXT, seen REAL)",
         f"CREATE TABLE {CAPTURE}(capture TEXT, format INTEGER, width INTEGER, schema_version INTEGER, owner TEXT)",
@@ -103,8 +109,8 @@ def insert_statements(version: int, code: Code, cells: list[str], source: str = 
     statements = []
     for start in range(0, len(cells), CELLS_MAX):
         part = cells[start : start + CELLS_MAX]
-        names = ",".join(["h", "t", *cell_names(len(part))])
-        values = ",".join([str(header(version, Code.MORE if start else code)), NOW, *part])
+        names = ",".join(["h", *cell_names(len(part))])
+        values = ",".join([str(header(version, Code.MORE if start else code)), *part])
         rows = f"SELECT {values}{source}" if source else f"VALUES({values})"
         statements.append(f"INSERT INTO {CHANGE}({names}) {rows}")
     return statements

@@ -7,41 +7,53 @@ commit that is being filled, candidates that wait for their row, and the parts o
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tailrace.model.commit import Draft
-from tailrace.model.number import SchemaId
+from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.source.sqlite.chain import repair
-from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Code, format_position, quote
+from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Border, Code, format_position, quote
 from tailrace.source.sqlite.replaced import Candidates
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.table_version import TableVersion
 
-__all__ = ["Decoder", "time_us"]
+__all__ = ["Decoder"]
 
-_FIRST_CELL = 3
-_EPOCH_DAYS = 2440587.5
-_DAY_US = 86_400_000_000
+_FIRST_CELL = 2
+
+_CODE_MASK = (1 << CODE_BITS) - 1
+_INSERT_CANDIDATE = int(Code.INSERT_CANDIDATE)
+_UPDATE_CANDIDATE = int(Code.UPDATE_CANDIDATE)
+_CANDIDATES = (_INSERT_CANDIDATE, _UPDATE_CANDIDATE)
+
 _ROWS = {
     Code.INSERT: 1,
     Code.UPDATE: 2,
     Code.DELETE: 1,
     Code.INSERT_CANDIDATE: 2,
     Code.UPDATE_CANDIDATE: 2,
-    Code.SCHEMA: 0,
 }
-"""How many table rows the cells of a code hold. A schema note has one cell of its own."""
+"""How many table rows the cells of a code hold."""
+
+_NO_POSITION = Position("")
 
 Row = Sequence[Any]
 
 
-class _Table(Struct):
-    encoder: RowEncoder
-    schema: SchemaId
-    version: TableVersion
-    cells: int
+class _Table:
+    """What is needed to decode a change of one table version. Plain attributes: this is the hot path."""
+
+    __slots__ = ("cells", "encoder", "first", "schema", "second", "version", "wide")
+
+    def __init__(self, version: TableVersion, schema: SchemaId) -> None:
+        self.version = version
+        self.schema = schema
+        self.encoder = RowEncoder(version)
+        self.cells = version.cells
+        self.first = slice(0, self.cells)
+        self.second = slice(self.cells, 2 * self.cells)
+        self.wide = 2 * self.cells > CELLS_MAX
 
 
 class Decoder:
@@ -55,22 +67,22 @@ class Decoder:
         self._chained: frozenset[SchemaId] = frozenset()
         self._candidates = Candidates()
         self._parts: list[Any] = []
-        self._parts_code = Code.NOTE
+        self._parts_code = 0
         self._bytes = 0
         self.bytes_total = 0
-        self._draft = self._new_draft()
+        self._draft = Draft(_NO_POSITION, 0)
         self._handlers: dict[int, Callable[[_Table, Row], None]] = {
-            Code.INSERT: self._insert,
-            Code.UPDATE: self._update,
-            Code.DELETE: self._delete,
-            Code.INSERT_CANDIDATE: self._insert_candidate,
-            Code.UPDATE_CANDIDATE: self._update_candidate,
-            Code.SCHEMA: self._schema,
+            int(Code.INSERT): self._insert,
+            int(Code.UPDATE): self._update,
+            int(Code.DELETE): self._delete,
+            int(Code.INSERT_CANDIDATE): self._insert_candidate,
+            int(Code.UPDATE_CANDIDATE): self._update_candidate,
+            int(Code.SCHEMA): self._schema,
         }
 
     def know(self, version: TableVersion, schema: SchemaId) -> None:
         """Learn a table version before its rows come."""
-        self._tables[version.version] = _Table(RowEncoder(version), schema, version, version.cells)
+        self._tables[version.version] = _Table(version, schema)
 
     def unknown(self, rows: Sequence[Row]) -> set[int]:
         """Return the table versions that rows refer to and that were not learned yet."""
@@ -80,54 +92,55 @@ class Decoder:
         """Say which table versions have triggers of the user's."""
         self._chained = frozenset(table.schema for number, table in self._tables.items() if number in versions)
 
-    def feed(self, rows: Sequence[Row], borders: Sequence[int]) -> list[Draft]:
+    def feed(self, rows: Sequence[Row], borders: Sequence[Border]) -> list[Draft]:
         """Take more rows; return the commits that are complete.
 
-        `borders` are numbers of rows that end a transaction, rising, none of them fed before; what follows the last
-        of them is kept. A commit that reaches the bound is cut where it is.
+        `borders` are the ends of transactions, rising, from the first one that was not fed yet to the first one at or
+        after the last row. What follows the last border fed is kept. A commit that reaches the bound is cut there.
         """
         drafts: list[Draft] = []
+        tables, handlers = self._tables, self._handlers
         ends = iter(borders)
-        end = next(ends, None)
+        end, time_us = next(ends)
         for row in rows:
-            number, header, time = row[0], row[1], row[2]
-            code = header & 7
+            number = row[0]
+            code = row[1] & _CODE_MASK
             if code:
-                self._take(Code(code), self._tables[header >> CODE_BITS], row)
+                table = tables[row[1] >> CODE_BITS]
+                if table.wide and code != Code.SCHEMA:
+                    self._take_part(table, code, row)
+                else:
+                    handlers[code](table, row[_FIRST_CELL:])
             if number == end:
-                self._close(drafts, number, time)
-                end = next(ends, None)
-            elif self._is_full(code):
-                self._close(drafts, number, time)
+                self._close(drafts, number, time_us)
+                end, time_us = next(ends, (end, time_us))
+            elif (self._bytes >= self._bytes_max or len(self._draft.ops) >= self._changes_max) and self._may_cut(code):
+                self._close(drafts, number, time_us)
         return drafts
 
-    def _is_full(self, code: int) -> bool:
-        """Return whether the commit must be cut here; never between a candidate and its row, or inside a row."""
-        if len(self._draft.ops) < self._changes_max and self._bytes < self._bytes_max:
-            return False
-        return not self._parts and code not in (Code.INSERT_CANDIDATE, Code.UPDATE_CANDIDATE)
+    def _may_cut(self, code: int) -> bool:
+        """Return whether a commit may be cut here: not inside a wide row, not between a candidate and its row."""
+        return not self._parts and code not in _CANDIDATES
 
-    def _take(self, code: Code, table: _Table, row: Row) -> None:
-        if code is not Code.MORE:
-            needed = table.cells * _ROWS[code] or 1
-            if needed <= CELLS_MAX:
-                self._handlers[code](table, row[_FIRST_CELL : _FIRST_CELL + needed])
-                return
+    def _take_part(self, table: _Table, code: int, row: Row) -> None:
+        """Collect a row that may be in several parts."""
+        if code != Code.MORE:
             self._parts_code = code
-        needed = table.cells * _ROWS[self._parts_code]
+        needed = table.cells * _ROWS[Code(self._parts_code)]
         self._parts += row[_FIRST_CELL : _FIRST_CELL + min(CELLS_MAX, needed - len(self._parts))]
         if len(self._parts) == needed:
             cells, self._parts = self._parts, []
             self._handlers[self._parts_code](table, cells)
 
-    def _insert(self, table: _Table, new: Row) -> None:
+    def _insert(self, table: _Table, cells: Row) -> None:
+        new = cells[table.first]
         key = table.encoder.key(new)
         after = table.encoder.image(new)
         before = self._remove_replaced(table, Code.INSERT_CANDIDATE, new, key) if self._candidates else None
         self._add(Op.INSERT if before is None else Op.UPDATE, table.schema, key, before, after)
 
     def _update(self, table: _Table, cells: Row) -> None:
-        old, new = cells[: table.cells], cells[table.cells :]
+        old, new = cells[table.first], cells[table.second]
         encoder = table.encoder
         old_key, new_key = encoder.key(old), encoder.key(new)
         before, after = encoder.image(old), encoder.image(new)
@@ -141,7 +154,8 @@ class Decoder:
             self._add(Op.DELETE, table.schema, old_key, before, None)
             self._add(Op.INSERT if replaced is None else Op.UPDATE, table.schema, new_key, replaced, after)
 
-    def _delete(self, table: _Table, old: Row) -> None:
+    def _delete(self, table: _Table, cells: Row) -> None:
+        old = cells[table.first]
         key = table.encoder.key(old)
         if self._candidates:
             self._candidates.deleted(table.version, key)
@@ -154,7 +168,7 @@ class Decoder:
         self._note_candidate(table, Code.UPDATE_CANDIDATE, cells)
 
     def _note_candidate(self, table: _Table, code: Code, cells: Row) -> None:
-        old, new = cells[: table.cells], cells[table.cells :]
+        old, new = cells[table.first], cells[table.second]
         self._candidates.note(table.version, table.encoder.key(old), code, old, new)
 
     def _schema(self, table: _Table, cells: Row) -> None:
@@ -180,27 +194,19 @@ class Decoder:
         draft.keys.append(key)
         draft.befores.append(before)
         draft.afters.append(after)
-        size = len(before or b"") + len(after or b"")
+        size = (len(before) if before else 0) + (len(after) if after else 0)
         self._bytes += size
         self.bytes_total += size
 
-    def _close(self, drafts: list[Draft], number: int, time: float) -> None:
+    def _close(self, drafts: list[Draft], number: int, time_us: int) -> None:
         draft = self._draft
         self._candidates.clear()
         if not draft.ops:
             return
         draft.position = format_position(self._capture, number)
-        draft.commit_time_us = time_us(time)
+        draft.commit_time_us = time_us
         if self._chained and not self._chained.isdisjoint(draft.schemas):
             repair(draft, self._chained)
         drafts.append(draft)
-        self._draft = self._new_draft()
+        self._draft = Draft(_NO_POSITION, 0)
         self._bytes = 0
-
-    def _new_draft(self) -> Draft:
-        return Draft(format_position(self._capture, 0), 0)
-
-
-def time_us(julian_days: float) -> int:
-    """Return microseconds since the Unix epoch, exact to the millisecond that SQLite keeps."""
-    return round((julian_days - _EPOCH_DAYS) * _DAY_US / 1000) * 1000

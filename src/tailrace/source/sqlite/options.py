@@ -25,7 +25,7 @@ class SqliteOptions(Struct, frozen=True):
     busy_timeout_ms: int = 5000
     """How long to wait for a locked database when capture is set up or follows a schema change."""
 
-    read_changes_max: int = 2048
+    read_changes_max: int = 1024
     """Most rows fetched from the change table at once; keeps read locks short."""
 
     read_bytes: int = 4 << 20
@@ -46,7 +46,7 @@ class SqliteOptions(Struct, frozen=True):
     settle_s: float = 0.25
     """How long to look again at short intervals after the files were touched: the bytes arrive before the commit."""
 
-    trim_interval_s: float = 1.0
+    trim_interval_s: float = 5.0
     """How long confirmed changes may stay in the database."""
 
     trim_backlog: int = 20_000

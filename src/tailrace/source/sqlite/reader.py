@@ -5,33 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from msgspec import Struct
 
 from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
 from tailrace.source.sqlite.border import BorderFinder
 from tailrace.source.sqlite.capture_setup import ensure_capture
-from tailrace.source.sqlite.change_table import CHANGE, READER, cell_names, parse_position
+from tailrace.source.sqlite.change_table import CHANGE, READER, Border, cell_names, parse_position
 from tailrace.source.sqlite.connection import connect, rows, translated, writing
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.registry import Capture, load_versions, read_capture, user_trigger_versions, window
 from tailrace.source.sqlite.table_version import TableVersion
 
-__all__ = ["ChangeReader", "Seen"]
+__all__ = ["ChangeReader"]
 
 _PATH_ROWS_MAX = 200_000
 """Most rows of the change table for which its pages are looked up to find the borders of transactions."""
 
-_PATH_INTERVAL_S = 0.5
-"""How long to do without borders after the write-ahead log could not be followed."""
-
-
-class Seen(Struct, frozen=True):
-    """What one look found: the newest row, and the borders found since the last look. The newest row is one, too."""
-
-    newest: int
-    borders: list[int]
+_PATH_REST = 10
+"""How much longer to do without borders, once the write-ahead log was lost, than it takes to find it again."""
 
 
 class ChangeReader:
@@ -47,6 +39,8 @@ class ChangeReader:
         self._data_version = -1
         self._schema_version = -1
         self._path_time_s = 0.0
+        self._written_us = 0
+        self._backlog = 0
         self.capture: Capture | None = None
         self.fits = 0
         """Grows each time capture was fitted to the schema."""
@@ -60,10 +54,11 @@ class ChangeReader:
         """
         self.close()
         options = self._options
+        self._written_us = min(_written_us(self._path), self._clock.now_us())
         self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
         with translated(self._path):
             self._fit()
-            self._newest(self._connection)  # from here on, borders are known
+            self._backlog = self._newest(self._connection) or 0  # from here on, borders are known
 
     def close(self) -> None:
         """Disconnect."""
@@ -81,11 +76,18 @@ class ChangeReader:
         """
         connection = self._open()
         assert self.capture is not None
-        with translated(self._path), writing(connection):
-            first, last = window(connection)
-            if after is None:
+        self._data_version = -1
+        with translated(self._path):
+            connection.execute("BEGIN")
+            try:
+                self._check(connection)
+                first, last = window(connection)
                 found = rows(connection, f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,))
-                return int(found[0][0])
+            finally:
+                connection.execute("COMMIT")
+            confirmed = int(found[0][0]) if found else last
+            if after is None:
+                return confirmed
             number = parse_position(after, self.capture.capture)
             if number < first - 1:
                 raise SourceStateError(
@@ -97,13 +99,17 @@ class ChangeReader:
                     f"the log ends at {after!r}, the database at {last}: it was restored from an older copy; "
                     "begin a new log"
                 )
-            connection.execute(
-                f"UPDATE {READER} SET confirmed = min(confirmed, ?) WHERE name = ?", (number, self._reader.name)
-            )
+            if number < confirmed:
+                with writing(connection):
+                    connection.execute(f"UPDATE {READER} SET confirmed = ? WHERE name = ?", (number, self._reader.name))
             return number
 
-    def look(self) -> Seen | None:
-        """Return what is new since the last look, None when nobody has written. Follows schema changes first."""
+    def look(self) -> list[Border] | None:
+        """Return where transactions ended since the last look, rising; None when nobody has written since.
+
+        The last border is the newest row: all rows through it can be read. What was there when we opened was committed
+        when the file was last written, everything else just now. Follows schema changes first.
+        """
         connection = self._open()
         with translated(self._path):
             data_version = int(connection.pragma("data_version"))
@@ -114,7 +120,9 @@ class ChangeReader:
                 self._fit()
                 newest = self._newest(connection)
             self._data_version = data_version
-            return Seen(newest, self._finder.borders(newest))
+            now_us = self._clock.now_us()
+            numbers = sorted({*self._finder.borders(newest), min(self._backlog, newest), newest})
+            return [Border(n, self._written_us if n <= self._backlog else now_us) for n in numbers]
 
     def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
         """Return at most `limit` rows after one number and through another, oldest first."""
@@ -145,20 +153,25 @@ class ChangeReader:
         self._schema_version = self.capture.schema_version
         self.fits += 1
 
+    def _check(self, connection: apsw.Connection) -> None:
+        """Refuse to go on when capture is not the one that was opened."""
+        capture = read_capture(connection)
+        if capture is None or self.capture is None or capture.capture != self.capture.capture:
+            raise SourceStateError("capture was removed from the database; begin a new log")
+
     def _newest(self, connection: apsw.Connection) -> int | None:
         """Return the newest row; None when capture does not fit the schema, which then must be mended first."""
         connection.execute("BEGIN")
         try:
             if int(connection.pragma("schema_version")) != self._schema_version:
-                capture = read_capture(connection)
-                if capture is None or self.capture is None or capture.capture != self.capture.capture:
-                    raise SourceStateError("capture was removed from the database; begin a new log")
+                self._check(connection)
                 return None
             first, last = window(connection)
-            now_s = self._clock.monotonic_s()
-            if self._finder.lost and last - first < _PATH_ROWS_MAX and now_s >= self._path_time_s:
-                self._path_time_s = now_s + _PATH_INTERVAL_S
+            begin_s = self._clock.monotonic_s()
+            if self._finder.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
                 self._finder.begin(_rightmost_path(connection), last)
+                end_s = self._clock.monotonic_s()
+                self._path_time_s = end_s + _PATH_REST * (end_s - begin_s)
             return last
         finally:
             connection.execute("COMMIT")
@@ -175,10 +188,16 @@ class ChangeReader:
         )
         encoding = str(connection.pragma("encoding"))
         found = []
-        for row in rows(connection, f"SELECT id, h, t, {cells} {where}", bindings):
-            pairs = zip(row[3::2], row[4::2], strict=True)
-            found.append((*row[:3], *(_text(value, encoding) if is_text else value for is_text, value in pairs)))
+        for row in rows(connection, f"SELECT id, h, {cells} {where}", bindings):
+            pairs = zip(row[2::2], row[3::2], strict=True)
+            found.append((*row[:2], *(_text(value, encoding) if is_text else value for is_text, value in pairs)))
         return found
+
+
+def _written_us(database: Path) -> int:
+    """Return when the database was last written, in microseconds since the Unix epoch; 0 when it is not there."""
+    files = [file for file in (database, Path(f"{database}-wal")) if file.exists()]
+    return max((file.stat().st_mtime_ns // 1000 for file in files), default=0)
 
 
 def _text(data: bytes, encoding: str) -> str | bytes:

@@ -71,7 +71,7 @@ def window(connection: apsw.Connection) -> tuple[int, int]:
 
 def note(connection: apsw.Connection, version: int, code: Code, cell: int | None = None) -> None:
     """Add a row that no trigger wrote."""
-    connection.execute(f"INSERT INTO {CHANGE}(h, t, c0) VALUES(?, julianday('now'), ?)", (header(version, code), cell))
+    connection.execute(f"INSERT INTO {CHANGE}(h, c0) VALUES(?, ?)", (header(version, code), cell))
 
 
 def load_versions(connection: apsw.Connection, *, live: bool) -> dict[int, TableVersion]:

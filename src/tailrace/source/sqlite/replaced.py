@@ -18,9 +18,6 @@ __all__ = ["Candidates"]
 
 Cells = Sequence[Any]
 
-UNKNOWN_ROWIDS = (None, -1)
-"""What SQLite gives as the row number of a new row that has none yet."""
-
 
 class Candidate(Struct, frozen=True):
     """A row that stood in the way of another one."""
@@ -74,20 +71,14 @@ class Candidates:
 
 
 def _written(version: TableVersion, candidate: Candidate, new: Cells) -> bool:
-    """Return whether the row that a candidate stood in the way of is the one that was written."""
+    """Return whether the row that a candidate stood in the way of is the one that was written.
+
+    Generated columns may depend on a row number that was not known yet; they follow from the others.
+    """
     hidden = int(version.hidden_rowid)
     for cell, (planned, written) in enumerate(zip(candidate.new, new, strict=True)):
-        if planned == written or (cell >= hidden and version.columns[cell - hidden].generated):
-            continue
-        if cell != version.rowid_cell or candidate.code != Code.INSERT_CANDIDATE or planned not in UNKNOWN_ROWIDS:
-            return False
-        if candidate.old[cell] == planned and not _in_the_way(version, candidate, new):
+        unknown = planned is None and cell == version.rowid_cell
+        generated = cell >= hidden and version.columns[cell - hidden].generated
+        if planned != written and not unknown and not generated:
             return False
     return True
-
-
-def _in_the_way(version: TableVersion, candidate: Candidate, new: Cells) -> bool:
-    """Return whether a row whose number happens to be -1 stands in the way by something else than that number."""
-    others = [cells for cells in version.uniques if cells != (version.rowid_cell,)]
-    agree = any(all(candidate.old[cell] == new[cell] is not None for cell in cells) for cells in others)
-    return agree or version.unique_cells is None

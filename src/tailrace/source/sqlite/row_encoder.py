@@ -5,7 +5,8 @@ writes anyway; which ones do is decided once for each combination of cell types 
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +20,9 @@ __all__ = ["RowEncoder"]
 
 _PLANS_MAX = 1024
 """Most combinations of cell types remembered for one table version."""
+
+_ESCAPED = re.compile(r'[\\"\x00-\x1f]')
+"""Characters in names that the quickest way of encoding cannot write."""
 
 _encode = msgspec_json.Encoder().encode
 
@@ -39,9 +43,7 @@ class RowEncoder:
         self._key_columns = version.schema("", 1).key_columns
         self._rowid_key = version.key_cells[0] if version.key_cells == (version.rowid_cell,) else None
         self._plans: dict[tuple[type, ...], _Plan] = {}
-        names = {f"c{number}": column.name for number, column in enumerate(version.columns)}
-        fields = [(name, Any) for name in names]
-        self._row: Any = msgspec.defstruct("Row", fields, rename=names, gc=False)
+        self._row = _row_maker([column.name for column in version.columns])
 
     def image(self, cells: Sequence[Any]) -> bytes:
         """Return the image of a row."""
@@ -71,6 +73,14 @@ class RowEncoder:
         if len(self._plans) < _PLANS_MAX:
             self._plans[types] = plan
         return plan
+
+
+def _row_maker(names: list[str]) -> Callable[..., Any]:
+    """Return a function that makes something of cells that is encoded as an object with these member names."""
+    if any(_ESCAPED.search(name) for name in names):
+        return lambda *cells: dict(zip(names, cells, strict=True))
+    fields = {f"c{number}": name for number, name in enumerate(names)}
+    return msgspec.defstruct("Row", [(field, Any) for field in fields], rename=fields, gc=False)
 
 
 def _is_quick(type_: type, kind: Kind) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
 from tailrace.source.sqlite.announce import Announcer
-from tailrace.source.sqlite.change_table import parse_position
+from tailrace.source.sqlite.change_table import Border, parse_position
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
@@ -24,6 +24,9 @@ __all__ = ["SqliteSource"]
 
 _SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
 """Pauses between looks while a commit is expected; the last one is repeated."""
+
+_REST_S = 0.001
+"""Least time from one look to the next while changes keep coming: more of them at once cost less, also the writer."""
 
 _READ_FIRST = 64
 """Rows fetched at first, before their size is known."""
@@ -60,7 +63,7 @@ class SqliteSource:
             raise
         self._session = session
 
-    async def commits(self, after: Position | None) -> AsyncIterator[Sequence[Draft]]:
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
         """Yield committed transactions after a position as they come; see `Source.commits`."""
         session = self._opened()
         await session.start(after)
@@ -107,15 +110,17 @@ class _Session:
         self._decoder = Decoder("", changes_max=1, bytes_max=1)
         self._after = 0
         self._newest = 0
-        self._borders: deque[int] = deque()
+        self._looked_s = 0.0
+        self._borders: deque[Border] = deque()
         self._limit = _READ_FIRST
         self._fits = 0
 
     async def open(self) -> None:
         """Connect and announce the tables."""
         await self._loop.run_in_executor(self._executor, self._reader.open)
-        versions, self._live, _ = await self._loop.run_in_executor(self._executor, self._reader.versions)
+        versions, live, _ = await self._loop.run_in_executor(self._executor, self._reader.versions)
         await self._announcer.announce(versions.values())
+        self._live = live
 
     async def start(self, after: Position | None) -> None:
         """Prepare to read after a position."""
@@ -132,7 +137,7 @@ class _Session:
             bytes_max=self._options.commit_bytes_max,
         )
 
-    async def groups(self) -> AsyncIterator[list[Draft]]:
+    async def groups(self) -> AsyncGenerator[list[Draft]]:
         """Yield groups of commits until `stop`; one more is read while the caller has the last one."""
         coming = self._loop.run_in_executor(self._executor, self._next_group)
         while group := await coming:
@@ -168,6 +173,9 @@ class _Session:
         """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
         waited = 0
         woken_s = self._clock.monotonic_s()
+        rest_s = self._looked_s + _REST_S - woken_s
+        if rest_s > 0:
+            self._watch.pause(rest_s)
         while not self._stopping:
             self._look()
             drafts = self._read()
@@ -185,45 +193,52 @@ class _Session:
         return []
 
     def _look(self) -> bool:
+        self._looked_s = self._clock.monotonic_s()
         seen = self._reader.look()
         if seen is None:
             return False
         if self._reader.fits != self._fits:
             self._learn()
-        self._borders.extend(border for border in seen.borders if border > self._newest)
-        if seen.newest > self._newest and (not self._borders or self._borders[-1] != seen.newest):
-            self._borders.append(seen.newest)
-        self._newest = seen.newest
+        self._borders.extend(border for border in seen if border.number > self._newest)
+        self._newest = seen[-1].number
         return True
 
     def _read(self) -> list[Draft]:
         drafts: list[Draft] = []
         changes = 0
-        while self._after < self._newest and changes < self._options.group_changes_max and not self._stopping:
-            rows = self._reader.read(self._after, self._newest, self._limit)
-            if not rows:
+        through = self._newest
+        while self._after < through and changes < self._options.group_changes_max and not self._stopping:
+            rows = self._reader.read(self._after, through, self._limit)
+            if not rows or rows[0][0] != self._after + 1:
                 raise SourceStateError("changes that were not confirmed are gone from the database; begin a new log")
             if self._decoder.unknown(rows):
                 self._learn()
+                if self._decoder.unknown(rows):
+                    raise SourceStateError("the change table refers to unknown tables; remove capture, set it up again")
             last = rows[-1][0]
             borders = []
-            while self._borders and self._borders[0] <= last:
+            while self._borders[0].number < last:
                 borders.append(self._borders.popleft())
             before = self._decoder.bytes_total
-            complete = self._decoder.feed(rows, borders)
+            complete = self._decoder.feed(rows, [*borders, self._borders[0]])
+            if self._borders[0].number == last:
+                self._borders.popleft()
             changes += sum(map(len, complete))
             drafts += complete
             self._after = last
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
+            if last < through:
+                self._look()  # the write-ahead log does not wait
         return drafts
 
     def _learn(self) -> None:
         """Announce new table versions through the event loop, and pass them to the decoder."""
         self._fits = self._reader.fits
-        versions, self._live, chained = self._reader.versions()
+        versions, live, chained = self._reader.versions()
         asyncio.run_coroutine_threadsafe(self._announcer.announce(versions.values()), self._loop).result()
+        self._live = live
         for number, version in versions.items():
             self._decoder.know(version, self._announcer.ids[number])
         self._decoder.chain(chained)

@@ -24,8 +24,6 @@ class TableVersion(Struct, frozen=True):
     ddl: str
     rowid_cell: int | None
     """Cell that holds the row number, whether hidden or a column; SQLite may not know it yet before an insert."""
-    uniques: tuple[tuple[int, ...], ...]
-    """Cells of each unique index that is made of plain columns, for all rows."""
     unique_cells: tuple[int, ...] | None
     """Cells that decide which rows stand in each other's way; None when any cell may."""
 
@@ -62,7 +60,6 @@ def version_of(table: CatalogTable, version: int, number: int) -> TableVersion:
     hidden = 0 if key else 1
     places = {column.name: place + hidden for place, column in enumerate(table.columns)}
     rowid_cell = 0 if hidden else (places[table.alias] if table.alias is not None else None)
-    rowid_unique = ((rowid_cell,),) if rowid_cell is not None else ()
     plain = tuple(
         tuple(places[term.text] for term in unique.terms)
         for unique in table.uniques
@@ -70,7 +67,7 @@ def version_of(table: CatalogTable, version: int, number: int) -> TableVersion:
     )
     generated = {places[column.name] for column in table.columns if column.generated}
     known = len(plain) == len(table.uniques) and not any(generated.intersection(cells) for cells in plain)
-    cells = {cell for unique in (*plain, *rowid_unique) for cell in unique}
+    cells = {cell for unique in plain for cell in unique} | ({rowid_cell} if rowid_cell is not None else set())
     return TableVersion(
         version,
         table.name,
@@ -79,7 +76,6 @@ def version_of(table: CatalogTable, version: int, number: int) -> TableVersion:
         key,
         table.ddl,
         rowid_cell,
-        (*rowid_unique, *plain),
         tuple(sorted(cells)) if known else None,
     )
 

@@ -38,15 +38,18 @@ def trigger_statements(table: CatalogTable, version: int) -> dict[str, str]:
     return statements
 
 
-def row_cells(table: CatalogTable, row: str, *, defaults: bool = False) -> list[str]:
+def row_cells(table: CatalogTable, row: str, *, defaults: bool = False, rowid: str | None = None) -> list[str]:
     """Return the SQL of each cell of a row: NEW, OLD, or a quoted table name.
 
-    With `defaults`, a NULL that REPLACE would turn into the column's default is that default.
+    With `defaults`, a NULL that REPLACE would turn into the column's default is that default. `rowid` stands in for the
+    cell that holds the row number.
     """
-    cells = [] if table.key else [f"{row}.{table.rowid}"]
+    cells = [] if table.key else [rowid or f"{row}.{table.rowid}"]
     for column in table.columns:
         cell = f"{row}.{quote(column.name)}"
-        if defaults and column.not_null and column.default and _SAFE_DEFAULT.fullmatch(column.default):
+        if rowid is not None and column.name == table.alias:
+            cell = rowid
+        elif defaults and column.not_null and column.default and _SAFE_DEFAULT.fullmatch(column.default):
             cell = f"ifnull({cell},{column.default})"
         cells.append(cell)
     return cells
@@ -69,15 +72,23 @@ def keeper_statement(table: CatalogTable, version: int) -> str | None:
 
 
 def _insert_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]]:
+    """Return the trigger before an insert.
+
+    Where the new row has no number yet, SQLite gives -1 for it here. So a candidate that is in the way by its number
+    carries the number, to be compared with the one the row has got; one that is in the way by an index carries NULL.
+    """
     name = quote(table.name)
-    conditions = [_clash(table, unique) for unique in table.uniques]
-    if table.rowid is not None:
-        by_rowid = f"{name}.{table.rowid} = NEW.{table.rowid}"
-        unknown = "" if table.alias is not None or not table.key else f"NEW.{table.rowid} <> -1 AND "
-        conditions.insert(0, unknown + by_rowid)
-    cells = row_cells(table, name) + row_cells(table, "NEW", defaults=True)
-    clause = f"BEFORE INSERT ON {name} WHEN {_any_exists(name, conditions)}"
-    return clause, _candidates(version, Code.INSERT_CANDIDATE, cells, name, conditions)
+    by_index = [_clash(table, unique) for unique in table.uniques]
+    by_rowid = [f"{name}.{table.rowid} = NEW.{table.rowid}"] if table.rowid is not None else []
+    if table.key and table.alias is None:
+        by_rowid = [f"NEW.{table.rowid} <> -1 AND {condition}" for condition in by_rowid]
+    clause = f"BEFORE INSERT ON {name} WHEN {_any_exists(name, by_rowid + by_index)}"
+    known = row_cells(table, name) + row_cells(table, "NEW", defaults=True)
+    unknown = row_cells(table, name) + row_cells(table, "NEW", defaults=True, rowid="NULL")
+    return clause, [
+        *_candidates(version, Code.INSERT_CANDIDATE, known, name, by_rowid),
+        *_candidates(version, Code.INSERT_CANDIDATE, unknown, name, by_index),
+    ]
 
 
 def _update_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]]:

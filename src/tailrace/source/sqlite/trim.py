@@ -96,6 +96,8 @@ class Trimmer:
             return through >= goal or self._stop.is_set()
 
     def _finish(self) -> None:
+        if not self._reader.ephemeral and self._confirmed <= self._trimmed:
+            return
         try:
             connection = connect(self._path, busy_timeout_ms=self._options.busy_timeout_ms)
             with translated(self._path):

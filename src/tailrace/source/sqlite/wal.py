@@ -100,7 +100,7 @@ def parse_frame(data: bytes) -> Frame | None:
     return Frame(page, bool(commit), salt)
 
 
-def runs(read: Read, header: WalHeader, after: int, frames_max: int) -> Iterator[Run]:
+def runs(read: Read, header: WalHeader, after: int) -> Iterator[Run]:
     """Yield the whole transactions in the frames that follow `after`, up to the first frame of another salt.
 
     What SQLite has not made visible yet may be among them; see `tailrace.source.sqlite.border`.
@@ -108,7 +108,7 @@ def runs(read: Read, header: WalHeader, after: int, frames_max: int) -> Iterator
     size = FRAME_HEADER + header.page_size
     pages: dict[int, int] = {}
     frame = after
-    while frame - after < frames_max:
+    while True:
         data = read(header.offset(frame + 1), size * _FRAMES_AT_ONCE)
         for place in range(0, len(data) - size + 1, size):
             page, commit, salt = _FRAME_WORDS.unpack_from(data, place)

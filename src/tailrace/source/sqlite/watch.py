@@ -6,6 +6,7 @@ up and watches again. Elsewhere, and for whatever the kernel misses, the reader 
 
 import contextlib
 import ctypes
+import logging
 import os
 import select
 import sys
@@ -13,6 +14,8 @@ import time
 from pathlib import Path
 
 __all__ = ["Watch"]
+
+logger = logging.getLogger(__name__)
 
 _IN_MODIFY = 0x2
 _IN_ATTRIB = 0x4
@@ -34,7 +37,7 @@ class Watch:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._inotify = _Inotify() if sys.platform == "linux" else None
+        self._inotify = _make_inotify()
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         if self._inotify is not None:
@@ -76,6 +79,17 @@ class Watch:
         os.close(self._wake_write)
         if self._inotify is not None:
             os.close(self._inotify.fileno)
+
+
+def _make_inotify() -> "_Inotify | None":
+    """Return inotify where the system has it and has some left."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return _Inotify()
+    except OSError as error:
+        logger.info("no inotify, polling instead", extra={"reason": str(error)})
+        return None
 
 
 class _Inotify:

@@ -1,0 +1,162 @@
+"""One process writes the log, others read it: on a real disk, also when the writer is killed."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tailrace.clock import SystemClock
+from tailrace.log import DiskFiles, Log, LogOptions, LogReader, verify
+from tailrace.model.errors import BehindHorizonError
+from tailrace.model.number import Offset
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tailrace.clock import SystemClock
+from tailrace.log import DiskFiles, Log, LogOptions
+from tailrace.model.commit import Draft
+from tailrace.model.number import Position
+from tailrace.model.op import Op
+from tailrace.model.table import Column, TableName, TableSchema
+
+async def main(directory, commits, retention):
+    options = LogOptions(segment_bytes_max=100_000, retention_changes=retention or None)
+    log = await Log.open(DiskFiles(Path(directory)), options, SystemClock())
+    schema = await log.put_schema(TableSchema(TableName("app", "t"), 1, (Column("id"),)))
+    async def append(number):
+        draft = Draft(Position(str(number)), number)
+        for change in range(3):
+            draft.add(Op.INSERT, schema, b"[%d,%d]" % (number, change), after=b'{"id":%d}' % number)
+        await log.append([draft])
+        print(number, flush=True)
+    number = int(log.position or 0)
+    while number < commits:
+        await asyncio.gather(*(append(number + step) for step in range(1, 6)))
+        number += 5
+    await log.close()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+OPTIONS = LogOptions(segment_bytes_max=100_000)
+
+
+def start(directory: Path, commits: int, retention: int = 0) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", WRITER, str(directory), str(commits), str(retention)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+async def until_written(directory: Path) -> LogReader:
+    deadline_s = time.monotonic() + 30
+    while True:
+        reader = LogReader(DiskFiles(directory))
+        if reader.head:
+            return reader
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+
+
+async def test_another_process_reads_everything_in_order_while_it_is_written(tmp_path):
+    commits = 600
+    with start(tmp_path, commits) as writer:
+        reader = await until_written(tmp_path)
+        keys: list[bytes] = []
+        deadline_s = time.monotonic() + 60
+        while len(keys) < 3 * commits:
+            assert time.monotonic() < deadline_s
+            chunk = await reader.read(Offset(len(keys)))
+            if chunk is None:
+                await asyncio.sleep(0.002)
+                continue
+            assert chunk.last <= reader.head
+            keys += chunk.batch.column("key").to_pylist()[len(keys) + 1 - chunk.first :]
+        writer.communicate(timeout=30)
+    assert keys == [b"[%d,%d]" % (number, change) for number in range(1, commits + 1) for change in range(3)]
+    assert len(reader.segments()) > 1
+    assert verify(DiskFiles(tmp_path)).problems == ()
+
+
+async def test_another_process_is_told_when_retention_overtakes_it(tmp_path):
+    with start(tmp_path, 2000, 600) as writer:
+        reader = await until_written(tmp_path)
+        after, ended = Offset(0), False
+        while True:
+            try:
+                chunk = await reader.read(after)
+            except BehindHorizonError as error:
+                after = Offset(error.horizon - 1)
+                continue
+            if chunk is not None:
+                assert chunk.first <= after + 1 <= chunk.last
+                after = chunk.last
+            elif ended:
+                break
+            else:
+                ended = writer.poll() is not None
+                await asyncio.sleep(0.03)
+        writer.communicate(timeout=30)
+    assert after == 6000
+    assert reader.horizon == 6000 - 600 + 1
+
+
+async def test_every_acknowledged_commit_survives_kill_9(tmp_path):
+    acknowledged = 0
+    for _ in range(6):
+        with start(tmp_path, 100_000) as writer:
+            assert writer.stdout is not None
+            for _ in range(40):
+                acknowledged = max(acknowledged, int(writer.stdout.readline()))
+            writer.kill()
+            rest = writer.stdout.read().split()
+            acknowledged = max([acknowledged, *map(int, rest[:-1])])
+        report = verify(DiskFiles(tmp_path))
+        assert report.problems == ()
+        log = await Log.open(DiskFiles(tmp_path), OPTIONS, SystemClock())
+        assert log.last_index >= acknowledged
+        assert log.position == str(log.last_index)
+        assert log.head == 3 * log.last_index
+        await log.close()
+    reader = LogReader(DiskFiles(tmp_path))
+    after, keys = Offset(0), []
+    while (chunk := await reader.read(after)) is not None:
+        keys += chunk.batch.column("key").to_pylist()
+        after = chunk.last
+    assert keys == [b"[%d,%d]" % (number, change) for number in range(1, reader.last_index + 1) for change in range(3)]
+
+
+LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from log_samples import SCHEMA, draft
+from tailrace.clock import SystemClock
+from tailrace.log import DiskFiles, Log, LogOptions
+from tailrace.model.errors import LogFullError
+
+async def main():
+    log = await Log.open(DiskFiles(Path(sys.argv[1])), LogOptions(zero_ahead_bytes=0), SystemClock())
+    await log.put_schema(SCHEMA)
+    await log.append([draft(1)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    refused = 0
+    for _ in range(3):
+        try:
+            await log.append([draft(2, 500)])
+        except LogFullError:
+            refused += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await log.append([draft(2, 500)])
+    await log.close()
+    print(refused, log.head)
+
+asyncio.run(main())
+"""
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk_and_goes_on_when_it_may(tmp_path):
+    arguments = [sys.executable, "-c", LIMITED, str(tmp_path), str(Path(__file__).parent.parent)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["3", "501"]
+    report = verify(DiskFiles(tmp_path))
+    assert (report.problems, report.changes) == ((), 501)

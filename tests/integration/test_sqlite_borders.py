@@ -1,0 +1,121 @@
+"""Transactions are kept apart as SQLite allows, and changes arrive quickly."""
+
+import asyncio
+import time
+
+import pytest
+
+from sqlite_capture import StdlibWriter, captured
+from tailrace.source.sqlite import SqliteOptions
+
+T = "CREATE TABLE t(id INTEGER PRIMARY KEY, v); CREATE TABLE uncaptured_noise(x)"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def writer(path):
+    made = StdlibWriter(path)
+    made.run("PRAGMA journal_mode = wal")
+    made.run("PRAGMA synchronous = off")
+    made.run(T)
+    yield made
+    made.close()
+
+
+def keys_of(capturing):
+    return [[change[2][0] for change in capturing.decoded(draft)] for draft in capturing.drafts]
+
+
+async def test_transactions_written_in_a_burst_stay_apart(path, writer):
+    async with captured(path) as capturing:
+        script = "".join(
+            f"BEGIN; INSERT INTO t VALUES({number}, 0); INSERT INTO t VALUES({number + 1}, 0); COMMIT;"
+            for number in range(0, 400, 2)
+        )
+        writer.run(script)
+        await capturing.changes_of(400)
+        assert keys_of(capturing) == [[number, number + 1] for number in range(0, 400, 2)]
+
+
+async def test_transactions_stay_apart_through_splits_of_the_tree_and_removal_of_changes(path, writer):
+    async with captured(path, options=SqliteOptions(trim_interval_s=0.001)) as capturing:
+        for first in range(0, 600, 20):
+            writer.run("".join(f"INSERT INTO t VALUES({n}, printf('%0500d', {n}));" for n in range(first, first + 20)))
+            await capturing.until(lambda n=first + 20: capturing.count >= n)
+        assert keys_of(capturing) == [[number] for number in range(600)]
+
+
+async def test_transactions_stay_apart_when_the_log_is_started_anew(path, writer):
+    writer.run("PRAGMA wal_autocheckpoint = 20")
+    async with captured(path) as capturing:
+        for number in range(300):
+            writer.run(f"INSERT INTO t VALUES({number}, zeroblob(3000))")
+            await capturing.until(lambda n=number: capturing.count > n)
+        assert keys_of(capturing) == [[number] for number in range(300)]
+
+
+async def test_a_transaction_larger_than_the_cache_stays_whole(path, writer):
+    writer.run("PRAGMA cache_size = 5")
+    async with captured(path) as capturing:
+        script = "".join(f"INSERT INTO t VALUES({number}, zeroblob(4000));" for number in range(100))
+        writer.run(f"BEGIN; {script} ROLLBACK")
+        writer.run(f"BEGIN; {script} COMMIT")
+        writer.run("INSERT INTO t VALUES(1000, 0)")
+        await capturing.changes_of(101)
+        assert keys_of(capturing) == [list(range(100)), [1000]]
+
+
+async def test_after_a_checkpoint_that_cuts_the_log_short_transactions_are_apart_again(path, writer):
+    async with captured(path) as capturing:
+        for number in range(30):
+            writer.run(f"INSERT INTO t VALUES({number}, 0)")
+            await capturing.until(lambda n=number: capturing.count > n)
+            if number % 10 == 5:
+                writer.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert keys_of(capturing) == [[number] for number in range(30)]
+
+
+async def test_in_a_rollback_journal_a_transaction_is_never_split(path):
+    writer = StdlibWriter(path)
+    writer.run(T)
+    async with captured(path) as capturing:
+        for first in range(0, 100, 10):
+            writer.run(
+                "BEGIN;" + "".join(f"INSERT INTO t VALUES({n}, 0);" for n in range(first, first + 10)) + "COMMIT"
+            )
+        await capturing.changes_of(100)
+        assert all(len(keys) % 10 == 0 for keys in keys_of(capturing))
+    writer.close()
+
+
+async def test_a_transaction_is_never_split_whatever_the_reader_does(path, writer):
+    options = SqliteOptions(read_changes_max=7, group_changes_max=5, trim_interval_s=0.001)
+    async with captured(path, options=options) as capturing:
+        script = "".join(
+            f"BEGIN; INSERT INTO t VALUES({n}, 0), ({n + 1}, 0); INSERT INTO t VALUES({n + 2}, 0); COMMIT;"
+            for n in range(0, 900, 3)
+        )
+        await asyncio.to_thread(writer.run, script)
+        await capturing.changes_of(900)
+        assert all(len(keys) % 3 == 0 and keys[0] % 3 == 0 for keys in keys_of(capturing))
+
+
+async def test_a_change_arrives_within_a_fraction_of_the_polling_interval(path, writer):
+    options = SqliteOptions(poll_interval_s=30, settle_s=0.05)
+    async with captured(path, options=options) as capturing:
+        await asyncio.sleep(0.2)
+        begin = time.monotonic()
+        writer.run("INSERT INTO t VALUES(1, 0)")
+        await capturing.changes_of(1)
+        assert time.monotonic() - begin < 10
+
+
+async def test_without_a_hint_from_the_system_polling_finds_the_change(path, writer, monkeypatch):
+    monkeypatch.setattr("tailrace.source.sqlite.watch.sys.platform", "other")
+    async with captured(path, options=SqliteOptions(poll_interval_s=0.02, settle_s=0.0)) as capturing:
+        writer.run("INSERT INTO t VALUES(1, 0)")
+        await capturing.changes_of(1)

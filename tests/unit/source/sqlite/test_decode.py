@@ -1,0 +1,218 @@
+import json
+
+import pytest
+
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind
+from tailrace.source.sqlite.change_table import CELLS_MAX, Border, Code, header
+from tailrace.source.sqlite.decode import Decoder
+from tailrace.source.sqlite.table_version import TableVersion
+
+COLUMNS = (Column("id", Kind.I64), Column("u", Kind.STR), Column("v", Kind.ANY))
+TABLE = TableVersion(1, "t", 1, COLUMNS, ("id",), "CREATE TABLE t(...)", 0, (0, 1))
+KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 0, (0,))
+TIME_US = 86_400_000_000
+
+
+def decoder(*tables, changes_max=1000, bytes_max=1 << 20, chained=()):
+    made = Decoder("c", changes_max=changes_max, bytes_max=bytes_max)
+    for table in tables or (TABLE, KEYLESS):
+        made.know(table, table.version)
+    made.chain(frozenset(chained))
+    return made
+
+
+def rows_of(*records, table=TABLE, first=1):
+    return [(number, header(table.version, code), *cells) for number, (code, *cells) in enumerate(records, first)]
+
+
+def borders_of(*numbers):
+    return [Border(number, TIME_US) for number in numbers]
+
+
+def changes_of(drafts):
+    return [
+        (Op(op).word, json.loads(key), before and json.loads(before), after and json.loads(after))
+        for draft in drafts
+        for op, key, before, after in zip(draft.ops, draft.keys, draft.befores, draft.afters, strict=True)
+    ]
+
+
+def decoded(*records, table=TABLE):
+    return changes_of(decoder().feed(rows_of(*records, table=table), borders_of(len(records))))
+
+
+def row(number, u, v):
+    return {"id": number, "u": u, "v": v}
+
+
+def test_inserts_updates_and_deletes_become_changes_with_images():
+    assert decoded(
+        (Code.INSERT, 1, "a", None), (Code.UPDATE, 1, "a", None, 1, "b", 2.5), (Code.DELETE, 1, "b", 2.5)
+    ) == [
+        ("insert", [1], None, row(1, "a", None)),
+        ("update", [1], row(1, "a", None), row(1, "b", 2.5)),
+        ("delete", [1], row(1, "b", 2.5), None),
+    ]
+
+
+def test_an_update_of_the_key_is_a_delete_and_an_insert():
+    assert decoded((Code.UPDATE, 1, "a", 0, 2, "a", 0)) == [
+        ("delete", [1], row(1, "a", 0), None),
+        ("insert", [2], None, row(2, "a", 0)),
+    ]
+
+
+def test_a_row_replaced_under_its_own_key_is_the_before_image():
+    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 1, "b", 9)) == [
+        ("update", [1], row(1, "a", 0), row(1, "b", 9))
+    ]
+
+
+def test_a_row_replaced_by_one_with_another_key_is_deleted_first():
+    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.INSERT, 5, "a", 9)) == [
+        ("delete", [1], row(1, "a", 0), None),
+        ("insert", [5], None, row(5, "a", 9)),
+    ]
+
+
+def test_one_insert_can_replace_several_rows():
+    assert decoded(
+        (Code.INSERT_CANDIDATE, 1, "x", 0, 1, "y", 9),
+        (Code.INSERT_CANDIDATE, 2, "y", 0, 1, "y", 9),
+        (Code.INSERT, 1, "y", 9),
+    ) == [
+        ("delete", [2], row(2, "y", 0), None),
+        ("update", [1], row(1, "x", 0), row(1, "y", 9)),
+    ]
+
+
+def test_an_update_that_replaces_a_row_and_takes_its_key_updates_it():
+    assert decoded((Code.UPDATE_CANDIDATE, 2, "y", 0, 2, "x", 0), (Code.UPDATE, 1, "x", 0, 2, "x", 0)) == [
+        ("delete", [1], row(1, "x", 0), None),
+        ("update", [2], row(2, "y", 0), row(2, "x", 0)),
+    ]
+
+
+def test_a_candidate_without_its_insert_is_forgotten():
+    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 3, "c", 0)) == [
+        ("insert", [3], None, row(3, "c", 0))
+    ]
+
+
+def test_a_candidate_whose_row_was_deleted_by_a_trigger_of_its_own_is_not_deleted_twice():
+    assert decoded(
+        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.DELETE, 1, "a", 0), (Code.INSERT, 1, "b", 9)
+    ) == [
+        ("delete", [1], row(1, "a", 0), None),
+        ("insert", [1], None, row(1, "b", 9)),
+    ]
+
+
+def test_a_candidate_that_was_changed_before_it_was_replaced_carries_the_change():
+    assert decoded(
+        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.UPDATE, 1, "a", 0, 1, "a", 7), (Code.INSERT, 1, "b", 9)
+    ) == [
+        ("update", [1], row(1, "a", 0), row(1, "a", 7)),
+        ("update", [1], row(1, "a", 7), row(1, "b", 9)),
+    ]
+
+
+def test_a_candidate_that_moved_out_of_the_way_was_not_replaced():
+    assert decoded(
+        (Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.UPDATE, 1, "a", 0, 1, "z", 0), (Code.INSERT, 2, "a", 9)
+    ) == [
+        ("update", [1], row(1, "a", 0), row(1, "z", 0)),
+        ("insert", [2], None, row(2, "a", 9)),
+    ]
+
+
+def test_a_row_numbered_minus_one_is_not_taken_for_one_without_a_number():
+    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, -1, "b", 9), (Code.INSERT, 6, "b", 9)) == [
+        ("insert", [6], None, row(6, "b", 9))
+    ]
+    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, None, "a", 9), (Code.INSERT, 6, "a", 9)) == [
+        ("delete", [-1], row(-1, "a", 0), None),
+        ("insert", [6], None, row(6, "a", 9)),
+    ]
+
+
+def test_candidates_do_not_outlive_their_commit():
+    rows = rows_of((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 3, "c", 0), (Code.INSERT, 1, "b", 9))
+    drafts = decoder().feed(rows, borders_of(2, 3))
+    assert changes_of(drafts)[-1] == ("insert", [1], None, row(1, "b", 9))
+
+
+def test_a_table_without_a_key_is_identified_by_its_row_number():
+    assert decoded((Code.INSERT, 7, "a", None), table=KEYLESS) == [("insert", [7], None, {"u": "a", "v": None})]
+
+
+def test_schema_notes_carry_the_text_of_the_table_or_its_removal():
+    assert decoded((Code.SCHEMA, 1)) == [("schema", [], None, {"ddl": "CREATE TABLE t(...)"})]
+    assert decoded((Code.SCHEMA, 0)) == [("schema", [], None, {"ddl": 'DROP TABLE "t"'})]
+
+
+def test_commits_end_at_borders_and_carry_position_and_time():
+    rows = rows_of(*((Code.INSERT, number, "a", 0) for number in range(5)))
+    machine = decoder()
+    drafts = machine.feed(rows[:4], borders_of(1, 3, 5))
+    assert [(draft.position, len(draft), draft.commit_time_us) for draft in drafts] == [
+        ("c-1", 1, 86_400_000_000),
+        ("c-3", 2, 86_400_000_000),
+    ]
+    assert [(draft.position, len(draft)) for draft in machine.feed(rows[4:], borders_of(5))] == [("c-5", 2)]
+
+
+def test_a_commit_with_nothing_in_it_is_left_out():
+    rows = rows_of((Code.NOTE, None), (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 1, "a", 0))
+    assert [draft.position for draft in decoder().feed(rows, borders_of(1, 2, 3))] == ["c-3"]
+
+
+@pytest.mark.parametrize("bounds", [{"changes_max": 2}, {"bytes_max": 30}], ids=["changes", "bytes"])
+def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_row(bounds):
+    rows = rows_of(
+        (Code.INSERT, 1, "a", 0),
+        (Code.INSERT, 2, "b", 0),
+        (Code.INSERT, 3, "c", 0),
+        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "d", 0),
+        (Code.INSERT, 1, "d", 0),
+    )
+    drafts = decoder(**bounds).feed(rows, borders_of(5))
+    assert [draft.position for draft in drafts] == ["c-2", "c-5"]
+    assert changes_of(drafts)[-1] == ("update", [1], row(1, "a", 0), row(1, "d", 0))
+
+
+def test_a_row_in_parts_is_put_together_also_across_two_readings():
+    columns = tuple(Column(f"x{number}", Kind.I64) for number in range(CELLS_MAX + 3))
+    wide = TableVersion(3, "wide", 1, columns, ("x0",), "", None, None)
+    cells = list(range(CELLS_MAX + 3))
+    insert = rows_of((Code.INSERT, *cells[:CELLS_MAX]), (Code.MORE, *cells[CELLS_MAX:]), table=wide)
+    doubled = cells + cells
+    update = rows_of(
+        (Code.UPDATE, *doubled[:CELLS_MAX]),
+        (Code.MORE, *doubled[CELLS_MAX : 2 * CELLS_MAX]),
+        (Code.MORE, *doubled[2 * CELLS_MAX :]),
+        table=wide,
+        first=3,
+    )
+    machine = decoder(wide)
+    drafts = (
+        machine.feed(insert[:1], borders_of(9))
+        + machine.feed(insert[1:] + update[:2], borders_of(2, 5))
+        + machine.feed(update[2:], borders_of(5))
+    )
+    image = {f"x{number}": number for number in cells}
+    assert changes_of(drafts) == [("insert", [0], None, image), ("update", [0], image, image)]
+
+
+def test_only_unknown_versions_are_asked_for():
+    rows = rows_of((Code.INSERT, 1, "a", 0)) + rows_of(
+        (Code.INSERT, 1, "a"), table=TableVersion(9, "n", 1, COLUMNS, (), "", 0, ())
+    )
+    assert decoder().unknown(rows) == {9}
+
+
+def test_tables_with_triggers_of_the_users_are_put_in_order():
+    rows = rows_of((Code.UPDATE, 1, "a", 0, 1, "a", 1), (Code.INSERT, 1, "a", 0))
+    drafts = decoder(chained=[1]).feed(rows, borders_of(2))
+    assert [change[0] for change in changes_of(drafts)] == ["insert", "update"]
