@@ -45,9 +45,10 @@ class SqliteCatalog:
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
                 "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
             ).fetchall()
-            kinds = dict(
-                connection.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'").fetchall()
-            )
+            listed: list[Any] = connection.execute(
+                "SELECT name, type FROM pragma_table_list WHERE schema = 'main'"
+            ).fetchall()
+            kinds: dict[str, str] = dict(listed)
             encoding = str(connection.pragma("encoding"))
             objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
             names = [name for type_, name, *_ in objects if type_ == "table" and not name.startswith("sqlite_")]

@@ -34,7 +34,6 @@ class Marker:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._walked: set[int] = set()
         self.scalar = False
 
     def mark(self, tree: exp.Expr) -> None:
@@ -42,9 +41,7 @@ class Marker:
         self._query(tree, Surroundings(), None, whole=True)
         while self._reader.used:
             used = self._reader.used.pop()
-            if id(used) not in self._walked:
-                self._walked.add(id(used))
-                self._walk(used.tree, used.scope, used.around)
+            self._walk(used.tree, used.scope, used.around)
 
     def _query(self, tree: exp.Expr, around: Surroundings, outer: Scope | None, *, whole: bool) -> None:
         """Mark a query in its own right. Not `whole`: only whether it has rows is used, not what is in them."""

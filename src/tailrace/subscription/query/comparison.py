@@ -25,6 +25,8 @@ class Unknown(Enum):
 UNKNOWN = Unknown.UNKNOWN
 
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t\n\v\f\r]*")
+_CLASSES: dict[type, int] = {int: 0, float: 0, str: 1, bytes: 2}
+"""Where the values of a type sort among the others."""
 _SHORT_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -33,24 +35,17 @@ def storage(value: Value, affinity: Affinity) -> Stored | Unknown:
 
     Unknown for what SQLite does not keep in a column of that affinity: then the image does not say what is compared.
     """
-    match value:
-        case bool():
-            stored: Stored = int(value)
-        case Decimal():
-            return UNKNOWN
-        case Text(_, text):
-            stored = text
-        case float() if math.isnan(value):
-            stored = None
-        case int() if not INTEGER_MIN <= value <= INTEGER_MAX:
-            return UNKNOWN
-        case _:
-            stored = value
-    if affinity is Affinity.NUMERIC and isinstance(stored, str) and _NUMBER.fullmatch(stored):
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, Text):
+        value = value.text
+    if isinstance(value, str):
+        return UNKNOWN if affinity is Affinity.NUMERIC and _NUMBER.fullmatch(value) else value
+    if affinity is Affinity.TEXT or isinstance(value, Decimal):
         return UNKNOWN
-    if affinity is Affinity.TEXT and isinstance(stored, int | float):
-        return UNKNOWN
-    return stored
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    return int(value) if INTEGER_MIN <= value <= INTEGER_MAX else UNKNOWN
 
 
 def coerce(constant: Stored, affinity: Affinity) -> Stored | Unknown:
@@ -64,11 +59,9 @@ def coerce(constant: Stored, affinity: Affinity) -> Stored | Unknown:
     return constant
 
 
-def order(left: Stored, right: Stored) -> int | None:
-    """Return -1, 0 or 1 as `left` sorts before, with or after `right`; None if either is NULL."""
-    if left is None or right is None:
-        return None
-    left_class, right_class = _class(left), _class(right)
+def order(left: int | float | str | bytes, right: int | float | str | bytes) -> int:
+    """Return -1, 0 or 1 as `left` sorts before, with or after `right`."""
+    left_class, right_class = _CLASSES[type(left)], _CLASSES[type(right)]
     if left_class != right_class:
         return -1 if left_class < right_class else 1
     if left == right:
@@ -85,7 +78,3 @@ def same(left: Value, right: Value) -> bool:
     if isinstance(left, Decimal):
         return str(left) == str(right)
     return left == right
-
-
-def _class(value: int | float | str | bytes) -> int:
-    return 0 if isinstance(value, int | float) else 1 if isinstance(value, str) else 2

@@ -122,33 +122,33 @@ class Negated(Struct, frozen=True):
 OPAQUE = Fixed(ANY)
 Condition = Compare | Among | Same | Equal | Fixed | All | Either | Negated
 
-Lookup = Callable[[Column], Stored | Unknown]
-"""Gives the value of a column in the row at hand."""
 Row = Mapping[str, Value]
+"""A row image, decoded: column name to value."""
+Getter = Callable[[Row], Stored | Unknown]
+"""Gives the value of one column in a row."""
+Check = Callable[[Row], int]
+"""Gives the mask of a condition for a row."""
 
 
-def compile_condition(condition: Condition, reference: int, arguments: Sequence[Stored]) -> Callable[[Row], int]:
+def compile_condition(condition: Condition, reference: int, arguments: Sequence[Stored]) -> Check:
     """Return a function from a row of the reference to the condition's mask. Columns of others can be anything."""
-    constants = _Constants(arguments)
 
-    def evaluate(row: Row) -> int:
-        def lookup(column: Column) -> Stored | Unknown:
-            if column.reference != reference or column.name not in row:
-                return UNKNOWN
-            return storage(row[column.name], column.affinity)
+    def getter(column: Column) -> Getter:
+        name, affinity = column.name, column.affinity
+        if column.reference != reference:
+            return lambda _: UNKNOWN
+        return lambda row: storage(row[name], affinity) if name in row else UNKNOWN
 
-        return _mask(condition, lookup, constants)
-
-    return evaluate
+    return _compile(condition, getter, arguments)
 
 
 def mask_of_nulls(condition: Condition, nulls: frozenset[int]) -> int:
     """Return the mask where all columns of the references `nulls` are NULL, whatever the others and the arguments."""
 
-    def lookup(column: Column) -> Stored | Unknown:
-        return None if column.reference in nulls else UNKNOWN
+    def getter(column: Column) -> Getter:
+        return (lambda _: None) if column.reference in nulls else (lambda _: UNKNOWN)
 
-    return _mask(condition, lookup, _Constants(None))
+    return _compile(condition, getter, None)({})
 
 
 def columns(condition: Condition) -> set[Column]:
@@ -189,52 +189,53 @@ def replace(condition: Condition, old: Column, new: Column) -> Condition:
             assert_never(condition)
 
 
-class _Constants:
-    """The constants of a condition as columns see them. Each is coerced once. Without arguments these are unknown."""
-
-    def __init__(self, arguments: Sequence[Stored] | None) -> None:
-        self._arguments = arguments
-        self._coerced: dict[tuple[Constant | Argument, Affinity, type], Stored | Unknown] = {}
-
-    def get(self, constant: Constant | Argument, affinity: Affinity) -> Stored | Unknown:
-        if isinstance(constant, Constant):
-            value = constant.value
-        elif self._arguments is None:
-            return UNKNOWN
-        else:
-            value = self._arguments[constant.number - 1]
-        key = (constant, affinity, type(value))  # 1 and 1.0 are equal keys but for their types
-        if key not in self._coerced:
-            self._coerced[key] = coerce(value, affinity)
-        return self._coerced[key]
-
-
-def _mask(condition: Condition, lookup: Lookup, constants: _Constants) -> int:
+def _compile(condition: Condition, getter: Callable[[Column], Getter], arguments: Sequence[Stored] | None) -> Check:
     match condition:
         case Compare(sign, column, constant):
-            return _compare(sign, lookup(column), constants.get(constant, column.affinity))
-        case Among(column, members):
-            return _among(lookup(column), [constants.get(member, column.affinity) for member in members])
+            return _compare(sign, getter(column), _constant(constant, column.affinity, arguments))
+        case Among(column, constants):
+            get = getter(column)
+            members = [_compare("=", get, _constant(constant, column.affinity, arguments)) for constant in constants]
+            return _fold(members, _OR, FALSE, TRUE)
         case Same(column, constant):
-            return _same(lookup(column), constants.get(constant, column.affinity))
+            return _same(getter(column), _constant(constant, column.affinity, arguments))
         case Equal(left, right):
-            return NULL if lookup(left) is None or lookup(right) is None else ANY
+            ours, theirs = getter(left), getter(right)
+            return lambda row: NULL if ours(row) is None or theirs(row) is None else ANY
         case Fixed(mask):
-            return mask
+            return lambda _: mask
         case All(parts):
-            result = TRUE
-            for part in parts:
-                result = _AND[result, _mask(part, lookup, constants)]
-            return result
+            return _fold([_compile(part, getter, arguments) for part in parts], _AND, TRUE, FALSE)
         case Either(parts):
-            result = FALSE
-            for part in parts:
-                result = _OR[result, _mask(part, lookup, constants)]
-            return result
+            return _fold([_compile(part, getter, arguments) for part in parts], _OR, FALSE, TRUE)
         case Negated(part):
-            return _NOT[_mask(part, lookup, constants)]
+            inner = _compile(part, getter, arguments)
+            return lambda row: _NOT[inner(row)]
         case _:
             assert_never(condition)
+
+
+def _constant(
+    constant: Constant | Argument, affinity: Affinity, arguments: Sequence[Stored] | None
+) -> Stored | Unknown:
+    """Return a constant as a column of that affinity sees it. Without arguments these are unknown."""
+    if isinstance(constant, Constant):
+        return coerce(constant.value, affinity)
+    return UNKNOWN if arguments is None else coerce(arguments[constant.number - 1], affinity)
+
+
+def _fold(checks: Sequence[Check], table: dict[tuple[int, int], int], start: int, decisive: int) -> Check:
+    """Return the check that joins others by an operation; an outcome that is decisive ends the search."""
+
+    def check(row: Row) -> int:
+        result = start
+        for part in checks:
+            result = table[result, part(row)]
+            if result == decisive:
+                break
+        return result
+
+    return check
 
 
 _HOLDS: dict[str, Callable[[int], bool]] = {
@@ -247,29 +248,37 @@ _HOLDS: dict[str, Callable[[int], bool]] = {
 }
 
 
-def _compare(sign: str, value: Stored | Unknown, constant: Stored | Unknown) -> int:
-    if value is None or constant is None:
-        return NULL
-    if value is UNKNOWN or constant is UNKNOWN:
-        return ANY
-    ordered = order(value, constant)
-    assert ordered is not None
-    return TRUE if _HOLDS[sign](ordered) else FALSE
+def _compare(sign: str, get: Getter, constant: Stored | Unknown) -> Check:
+    if constant is None:
+        return lambda _: NULL
+    if constant is UNKNOWN:
+        return lambda row: NULL if get(row) is None else ANY
+    holds = _HOLDS[sign]
+
+    def check(row: Row) -> int:
+        value = get(row)
+        if value is None:
+            return NULL
+        if value is UNKNOWN:
+            return ANY
+        return TRUE if holds(order(value, constant)) else FALSE
+
+    return check
 
 
-def _among(value: Stored | Unknown, members: Sequence[Stored | Unknown]) -> int:
-    result = FALSE
-    for member in members:
-        result = _OR[result, _compare("=", value, member)]
-    return result
+def _same(get: Getter, constant: Stored | Unknown) -> Check:
+    if constant is UNKNOWN:
+        return lambda _: TRUE | FALSE
 
+    def check(row: Row) -> int:
+        value = get(row)
+        if value is UNKNOWN:
+            return TRUE | FALSE
+        if value is None or constant is None:
+            return TRUE if value is constant else FALSE
+        return TRUE if order(value, constant) == 0 else FALSE
 
-def _same(value: Stored | Unknown, constant: Stored | Unknown) -> int:
-    if value is UNKNOWN or constant is UNKNOWN:
-        return TRUE | FALSE
-    if value is None or constant is None:
-        return TRUE if value is constant else FALSE
-    return TRUE if order(value, constant) == 0 else FALSE
+    return check
 
 
 _OUTCOMES = (TRUE, FALSE, NULL)

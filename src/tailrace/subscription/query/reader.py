@@ -5,7 +5,7 @@ looked up as SQLite does it: letters' case aside, the innermost scope first; a c
 its name, also in the definitions beside it, but not inside a view.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from sqlglot import exp
@@ -132,8 +132,7 @@ class Reader:
                 raise NotUnderstoodError("star of several tables")
             return [Output(output.name, output.demand, output.column) for output in sources[0].outputs]
         value = projection.unalias()
-        used = Expression(value, scope, around)
-        output = Output(None, lambda: self.used.append(used))
+        output = Output(None, self._use_once(Expression(value, scope, around)))
         if isinstance(value, exp.Column) and not isinstance(value.this, exp.Star):
             name = fold(value.name)
             found = scope.local(name, fold(value.table))
@@ -144,6 +143,16 @@ class Reader:
             output.name = fold(projection.alias)
             scope.aliases.setdefault(output.name, []).append(output)
         return [output]
+
+    def _use_once(self, expression: Expression) -> Callable[[], None]:
+        """Return a function that puts the expression among the used ones the first time that it is called."""
+        waiting = [expression]
+
+        def use() -> None:
+            self.used.extend(waiting)
+            waiting.clear()
+
+        return use
 
     def _item(self, item: exp.Expr, around: Surroundings, scope: Scope) -> tuple[Relation, list[Output]]:
         """Return one item of a FROM and the columns that a star stands for; its sources are added to the scope."""

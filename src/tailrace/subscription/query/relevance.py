@@ -16,7 +16,7 @@ from tailrace.model.op import Op
 from tailrace.model.value import Value
 from tailrace.subscription.query.argument import Stored
 from tailrace.subscription.query.comparison import same
-from tailrace.subscription.query.condition import TRUE, compile_condition
+from tailrace.subscription.query.condition import TRUE, columns, compile_condition
 from tailrace.subscription.query.dependency import Dependencies, Dependency
 
 __all__ = ["Image", "Judge"]
@@ -30,12 +30,20 @@ class Judge:
 
     def __init__(self, dependencies: Dependencies, arguments: Sequence[Stored]) -> None:
         self._mentions: dict[str, list[_Mention]] = {}
+        self._columns: dict[str, frozenset[str]] = {}
         for dependency in dependencies.dependencies:
-            self._mentions.setdefault(dependency.table, []).append(_mention(dependency, arguments))
+            table = dependency.table
+            self._mentions.setdefault(table, []).append(_mention(dependency, arguments))
+            compared = {column.name for condition in dependency.conditions for column in columns(condition)}
+            self._columns[table] = self._columns.get(table, frozenset()) | dependency.columns | compared
 
     def concerns(self, table: str) -> bool:
         """Return whether the query depends on a table at all, by its name on the wire."""
         return table in self._mentions
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the columns of a table that a judgement needs; images may lack all others."""
+        return self._columns.get(table, frozenset())
 
     def relevant(self, table: str, op: Op, before: Image | None, after: Image | None) -> bool:
         """Return whether a change can touch the result; False is a proof that it cannot.
@@ -73,10 +81,10 @@ def _touches(mention: _Mention, op: Op, before: Image | None, after: Image | Non
     return _matters(mention, before) or _matters(mention, after)
 
 
-def _unchanged(columns: Sequence[str], before: Image | None, after: Image | None) -> bool:
+def _unchanged(names: Sequence[str], before: Image | None, after: Image | None) -> bool:
     if before is None or after is None:
         return False
-    return all(name in before and name in after and same(before[name], after[name]) for name in columns)
+    return all(name in before and name in after and same(before[name], after[name]) for name in names)
 
 
 def _matters(mention: _Mention, image: Image | None) -> bool:

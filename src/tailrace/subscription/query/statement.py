@@ -23,6 +23,8 @@ ARGUMENTS_MAX = 999
 """Highest number of an argument in a query."""
 
 _ARGUMENT = "argument_"
+_UNREADABLE = (SqlglotError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What sqlglot raises at texts that it cannot read; at some it stumbles over itself."""
 _STARTS = {"SELECT", "VALUES", "WITH"}
 
 
@@ -150,7 +152,7 @@ def _read(words: Sequence[Token], numbers: dict[int, int]) -> tuple[exp.Expr | N
             parts.append(word.text)
     try:
         return sqlglot.parse_one(" ".join(parts), dialect="sqlite"), ""
-    except SqlglotError as error:
+    except _UNREADABLE as error:
         return None, str(error).partition("\n")[0]
     except RecursionError:
         return None, "it is nested too deep"

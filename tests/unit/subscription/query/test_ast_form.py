@@ -2,7 +2,7 @@ from contextlib import suppress
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidRequestError
@@ -161,6 +161,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_any_json_is_a_query_or_an_invalid_request(tree):
     with suppress(InvalidRequestError):
@@ -176,6 +177,7 @@ VALUES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_sqlite_reads_a_literal_as_the_value_that_it_stands_for(value):
     sql = parse(to_sql(select({"lit": to_literal(value)}), "app")).text

@@ -4,7 +4,7 @@ from itertools import product
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.catalog import Affinity
@@ -79,6 +79,7 @@ def text(constant):
     return "?1" if isinstance(constant, Argument) else apsw.format_sql_value(constant.value)
 
 
+@settings(deadline=None)
 @given(CONDITIONS, VALUES, VALUES, VALUES)
 def test_a_condition_has_the_outcome_that_sqlite_gives_it(condition, a, b, argument):
     CONNECTION.execute("DROP TABLE IF EXISTS t")
@@ -92,6 +93,7 @@ def test_a_condition_has_the_outcome_that_sqlite_gives_it(condition, a, b, argum
     assert outcome in possible
 
 
+@settings(deadline=None)
 @given(CONDITIONS, VALUES, VALUES, VALUES)
 def test_what_cannot_be_true_with_nulls_is_not_true_with_a_null_row(condition, a, b, argument):
     if not mask_of_nulls(condition, frozenset({0})) & TRUE:

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.subscription.query.delta import Delta, difference
@@ -29,6 +29,7 @@ def test_rows_are_added_and_removed(old, new, added, removed, reordered):
     assert repr(delta) == repr(Delta(tuple(added), tuple(removed), reordered))
 
 
+@settings(deadline=None)
 @given(ROWS, ROWS)
 def test_the_old_result_without_and_with_is_the_new_result(old, new):
     delta = difference(old, new, rows_max=100)

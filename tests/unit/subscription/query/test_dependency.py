@@ -181,3 +181,12 @@ def test_the_width_of_a_star_is_that_of_sqlite():
         assert dependencies(connection, f"WITH w ({names}) AS (SELECT * FROM {join}) SELECT c0 FROM w").understood
         with pytest.raises(InvalidRequestError):
             dependencies(connection, f"WITH w ({names}, more) AS (SELECT * FROM {join}) SELECT c0 FROM w", blind=False)
+
+
+def test_the_same_query_always_has_the_same_dependencies():
+    sql = (
+        "SELECT a.name FROM users AS a WHERE a.org NOT IN (SELECT DISTINCT total FROM orders AS o WHERE o.note = a.bio)"
+    )
+    connection = database(*SCHEMA)
+    found = {repr(sorted(map(repr, dependencies(connection, sql).dependencies))) for _ in range(100)}
+    assert len(found) == 1

@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.subscription.query.dependency import Dependencies, Dependency
@@ -53,6 +53,7 @@ ARGUMENTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ARGUMENTS, ARGUMENTS)
 def test_only_the_same_arguments_have_the_same_etag(one, other):
     same = [repr(value) for value in one] == [repr(value) for value in other]

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidRequestError
@@ -84,6 +84,7 @@ def test_a_view_that_sqlglot_cannot_read_is_none():
     assert parse_view("CREATE VIEW v AS SELECT FROM WHERE")[0] is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_statement_or_an_invalid_request(text):
     try:
