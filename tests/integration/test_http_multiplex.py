@@ -86,7 +86,7 @@ async def test_what_cannot_be_is_told_in_plain_words():
             answer = await world.client.get(f"/api/v1/cdc/sse{query}", headers=headers)
             assert answer.status_code == status
             assert text in answer.text
-        assert world.service._feeds == {}
+        assert world.service.feeds_open() == 0
 
 
 async def test_a_subscription_that_ends_says_so_and_the_others_go_on():
@@ -126,7 +126,7 @@ async def test_a_client_that_leaves_ends_all_its_feeds():
             await many.ask(type="subscribe", sub_id=ONE)
             await until(lambda: (feeds_open(world, "sse"), feeds_open(world, "ws")) == (2, 1), "all serve")
         await until(lambda: (feeds_open(world, "sse"), feeds_open(world, "ws")) == (0, 0), "all are gone")
-        await until(lambda: world.service._feeds == {}, "no feed is left")
+        await until(lambda: world.service.feeds_open() == 0, "no feed is left")
 
 
 async def test_one_websocket_carries_many_subscriptions():
