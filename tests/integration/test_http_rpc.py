@@ -226,7 +226,7 @@ async def test_a_waiting_poll_answers_as_soon_as_there_is_a_match():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
         polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         await world.append(Op.DELETE)
         async with asyncio.timeout(10):
@@ -237,7 +237,7 @@ async def test_a_waiting_poll_without_a_match_says_how_far_it_looked():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
         polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=300))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         polled = await polling
         assert (polled["events"], polled["next_offset"]) == ([], 1)
@@ -247,7 +247,7 @@ async def test_closing_the_subscription_ends_a_waiting_poll():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users")
         polling = asyncio.create_task(world.refusal("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.call("cdc.close", sub_id=SUB)
         async with asyncio.timeout(10):
             assert (await polling)[0] == "not_found"
