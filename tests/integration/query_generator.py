@@ -484,6 +484,8 @@ class Queries:
         column = self.random.choice(columns)
         if self.random.random() < 0.03:
             column = "rowid"
+        if columns.count(column) > 1 and self.random.random() < 0.3:
+            return f'{source}."{column}:1"'
         if not qualified and self.random.random() < 0.25:
             return column
         return f"{source}.{column}"

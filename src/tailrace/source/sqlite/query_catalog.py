@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import apsw
+from msgspec import Struct
 
 from tailrace.model.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
 from tailrace.model.errors import InvalidRequestError, SourceUnavailableError
@@ -45,17 +46,19 @@ class SqliteCatalog:
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
                 "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
             ).fetchall()
-            listed: list[Any] = connection.execute(
-                "SELECT name, type FROM pragma_table_list WHERE schema = 'main'"
-            ).fetchall()
-            kinds: dict[str, str] = dict(listed)
+            listed = [
+                _Listed(*row)
+                for row in connection.execute(
+                    "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main'"
+                )
+            ]
             encoding = str(connection.pragma("encoding"))
             objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
-            names = [name for type_, name, *_ in objects if type_ == "table" and not name.startswith("sqlite_")]
-            virtual = tuple(f"{fold(name)}_" for name, kind in kinds.items() if kind == "virtual")
+            virtual = tuple(f"{fold(table.name)}_" for table in listed if table.kind == "virtual")
             tables = [
-                _read_table(connection, name, kinds[name], encoding, captured=not fold(name).startswith(virtual))
-                for name in names
+                _read_table(connection, table, encoding, captured=not fold(table.name).startswith(virtual))
+                for table in listed
+                if table.kind != "view" and not fold(table.name).startswith((_OWN, "sqlite_"))
             ]
         self._tables = {fold(table.name): table for table in tables}
         self._views = {fold(name): CatalogView(name, sql) for type_, name, _, sql, _ in objects if type_ == "view"}
@@ -114,13 +117,26 @@ class SqliteCatalog:
         return Footprint(frozenset(opened | named), frozenset(functions))
 
 
-def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str, *, captured: bool) -> CatalogTable:
+class _Listed(Struct):
+    """A table as SQLite lists it."""
+
+    name: Any
+    kind: Any
+    without_rowid: Any
+    strict: Any
+
+
+def _read_table(connection: apsw.Connection, listed: _Listed, encoding: str, *, captured: bool) -> CatalogTable:
+    name = listed.name
     info: list[Any] = connection.execute(
         "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
     ).fetchall()
     columns = tuple(
         CatalogColumn(
-            column, _affinity(declared or ""), _binary(connection, name, column, kind, encoding), hidden in (2, 3)
+            column,
+            _affinity(declared or "", strict=bool(listed.strict)),
+            _binary(connection, listed, column, encoding),
+            hidden in (2, 3),
         )
         for column, declared, _, hidden in info
     )
@@ -136,32 +152,31 @@ def _read_table(connection: apsw.Connection, name: str, kind: str, encoding: str
     ]
     numbered = [column for column, declared, rank, _ in info if rank and declared.upper() == "INTEGER"]
     alias = key[0] if list(key) == numbered and not any(origin == "pk" for _, origin in indexes) and key else ""
-    rowid = _rowid(connection, name, key, alias)
+    rowid = _rowid(listed, key, alias)
     ordering = None if None in terms else frozenset([*terms, *key])
     return CatalogTable(
-        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured and kind == "table"
+        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured and listed.kind == "table"
     )
 
 
-def _rowid(connection: apsw.Connection, name: str, key: tuple[str, ...], alias: str) -> Rowid:
-    without = connection.execute("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)).get
-    if without:
+def _rowid(listed: _Listed, key: tuple[str, ...], alias: str) -> Rowid:
+    if listed.without_rowid:
         return Rowid.NONE
     if alias:
         return Rowid.COLUMN
     return Rowid.HIDDEN if key else Rowid.KEY
 
 
-def _affinity(declared: str) -> Affinity:
+def _affinity(declared: str, *, strict: bool) -> Affinity:
     upper = declared.upper()
-    if not upper:
+    if not upper or (strict and upper == "ANY"):
         return Affinity.NONE
     return next((affinity for words, affinity in _AFFINITIES if any(word in upper for word in words)), Affinity.NUMERIC)
 
 
-def _binary(connection: apsw.Connection, table: str, column: str, kind: str, encoding: str) -> bool:
+def _binary(connection: apsw.Connection, listed: _Listed, column: str, encoding: str) -> bool:
     """Return whether text in a column compares by its code points, which UTF-16 in memory does not."""
-    if kind != "table" or encoding != "UTF-8":
+    if listed.kind != "table" or encoding != "UTF-8":
         return False
-    _, collation, *_ = connection.column_metadata("main", table, column)
+    _, collation, *_ = connection.column_metadata("main", listed.name, column)
     return bool(collation.upper() == "BINARY")

@@ -94,8 +94,11 @@ class Source(Struct):
         return named or [output for output in self.extra if output.name == column]
 
     def nameless(self) -> list[Output]:
-        """Return the columns whose name we do not know: they may have any."""
-        return [output for output in self.outputs if output.name is None]
+        """Return the columns whose name we do not know. The second of two with one name gets a name from SQLite."""
+        names = [output.name for output in self.outputs]
+        return [
+            output for number, output in enumerate(self.outputs) if output.name is None or output.name in names[:number]
+        ]
 
 
 class Derived(Struct):
