@@ -51,7 +51,7 @@ class QueryOptions(Struct, frozen=True):
     bytes_max: int = 8 << 20
     """Most bytes in one result, as the database counts them."""
 
-    run_timeout_s: float = 10.0
+    run_timeout_s: float = 5.0
     """Longest time that one run may take, waiting for its turn included."""
 
     barrier_timeout_s: float = 2.0
@@ -61,7 +61,7 @@ class QueryOptions(Struct, frozen=True):
     """Most prepared queries."""
 
     trackers_max: int = 1024
-    """Queries with arguments that are followed at one time, least recently used out first."""
+    """Queries with arguments that are followed, and queries kept parsed, at one time; least recently used out first."""
 
     inline_rows_max: int = 100
     """Most rows that an event carries along with `deliver: "result"`."""
@@ -100,7 +100,7 @@ class QueryService:
         self._clock = clock
         self._epoch = secrets.token_hex(8)
         self._prepared: dict[str, PreparedQuery] = {}
-        self._statements: dict[str, Statement] = {}
+        self._statements: OrderedDict[str, Statement] = OrderedDict()
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
 
     @classmethod
@@ -128,8 +128,7 @@ class QueryService:
         sql = query if isinstance(query, str) else to_sql(query, source)
         statement = await asyncio.to_thread(parse, sql)
         await self._analyse(statement, source)
-        digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
-        query_id = "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
+        query_id = self._query_id(statement, source)
         known = self._prepared.get(query_id)
         if known is not None and (not name or name == known.name):
             return known
@@ -139,7 +138,6 @@ class QueryService:
         prepared = PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
         await self._store.put_query(prepared)
         self._prepared[query_id] = prepared
-        self._statements[query_id] = statement
         return prepared
 
     def queries(self) -> list[PreparedQuery]:
@@ -261,7 +259,19 @@ class QueryService:
         statement = self._statements.get(prepared.query_id)
         if statement is None:
             statement = self._statements[prepared.query_id] = await asyncio.to_thread(parse, prepared.text)
+            if len(self._statements) > self.options.trackers_max:
+                self._statements.popitem(last=False)
+        else:
+            self._statements.move_to_end(prepared.query_id)
         return statement
+
+    def _query_id(self, statement: Statement, source: str) -> str:
+        """Return the id of a statement; one that another source has already gets one that names its own source."""
+        known = self._prepared.get(statement.query_id)
+        if known is None or known.source == source:
+            return statement.query_id
+        digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
+        return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
     async def _analyse(self, statement: Statement, source: str) -> Dependencies:
         found, _ = await self._shards[source].source.consult(lambda catalog: analyse(statement, catalog))
