@@ -93,6 +93,9 @@ async def serve(
         await server.listening.wait()
         yield Address(bound_host, bound_port)
     finally:
+        # No new connections first: a browser that reconnects is refused and tries again, instead of being told "no".
+        for listening in server.servers:
+            listening.close()
         on_stop()
         server.should_exit = True
         await task
