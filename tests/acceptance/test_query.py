@@ -454,14 +454,15 @@ def random_write(rng):
     )  # fmt: skip
 
 
-def test_a_304_never_hides_a_changed_result(serve, path):
-    """After each commit: whoever is told that nothing changed has the result that the database gives now."""
+def test_neither_a_304_nor_silence_hides_a_changed_result(serve, path):
+    """After each commit: whoever has a 304 has the result that the database gives now; who has another, was told."""
     with world_of(serve("--source", f"app=sqlite:///{path}"), path) as world:
         compare(world, random.Random(7))
 
 
 def compare(world, rng):
     prepared = [(world.prepare(sql), sql, args) for sql, args in QUERIES]
+    subscriptions = {query_id: world.subscribe(query_id, args=args or []) for query_id, _, args in prepared}
     remembered = {}
     kept = changed = 0
     for _ in range(250):
@@ -479,6 +480,11 @@ def compare(world, rng):
             changed += 1
             assert answer.status_code == 200
             assert answer.json()["data"]["rows"] == now, sql
+            events = world.poll(subscriptions[query_id], wait_ms=0)
+            assert events or rows is None or rows == now, f"nobody was told: {sql}"
+            if events:
+                subscriptions[query_id]["offset"] = events[-1]["seq"]
+                assert events[-1]["etag"] == answer.headers["etag"], sql
             remembered[query_id] = (answer.headers["etag"], now)
     assert kept > 20
     assert changed > 20
