@@ -7,11 +7,20 @@ import pytest
 from sqlalchemy import create_engine, insert, inspect, text
 
 from tailrace.clock import SystemClock
-from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.meta.store import MetaStore
 from tailrace.meta.table import METADATA, migration
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import (
+    Deliver,
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    SubscriptionDraft,
+    TableTarget,
+)
 from tailrace.model.table import TableName
 
 DRAFT = SubscriptionDraft(
@@ -175,3 +184,23 @@ async def test_a_url_that_is_none_is_a_configuration_error(bad):
 async def test_a_database_that_cannot_be_opened_says_so(tmp_path):
     with pytest.raises(MetadataError):
         await MetaStore.open(f"sqlite:///{tmp_path}/no/such/directory/meta.db", SystemClock())
+
+
+async def test_prepared_queries_are_kept_and_replaced(store, url):
+    first = PreparedQuery("q_b", "app", "SELECT 1", "select 1", "", 1)
+    second = PreparedQuery("q_a", "app", "SELECT 'ü'", '{"body":{}}', "named", 2)
+    for prepared in (second, first):
+        await store.put_query(prepared)
+    store = await reopened(store, url)
+    assert list(await store.queries()) == [first, second]
+    renamed = msgspec.structs.replace(first, name="one")
+    await store.put_query(renamed)
+    assert list(await store.queries()) == [renamed, second]
+    await store.close()
+
+
+async def test_query_targets_come_back_as_they_were(store):
+    target = QueryTarget("q_a", ({"t": "i64", "v": 1},), Deliver.RESULT, (TableName("app", "users"),))
+    added = await store.add(msgspec.structs.replace(DRAFT, target=target))
+    assert added.target == target
+    assert list(await store.subscriptions()) == [added]

@@ -30,24 +30,19 @@ from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, sub
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, Target
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    Subscription,
+    SubscriptionDraft,
+    SubscriptionId,
+    Target,
+)
 
-__all__ = ["MetaStore", "SubscriptionDraft"]
+__all__ = ["MetaStore"]
 
 _T = TypeVar("_T")
-
-
-class SubscriptionDraft(Struct, frozen=True):
-    """A subscription that has no number yet."""
-
-    source: str
-    target: Target
-    filter: FilterOptions
-    include: Include
-    format: Format
-    cursor: Offset
-    paused: bool = False
-    auto_ack: bool = False
 
 
 class _Move(Struct, frozen=True):

@@ -17,6 +17,7 @@ __all__ = [
     "Include",
     "QueryTarget",
     "Subscription",
+    "SubscriptionDraft",
     "SubscriptionId",
     "TableTarget",
     "Target",
@@ -112,5 +113,18 @@ class Subscription(Struct, frozen=True):
     format: Format
     cursor: Offset
     created_time_us: int
+    paused: bool = False
+    auto_ack: bool = False
+
+
+class SubscriptionDraft(Struct, frozen=True):
+    """A subscription that has no number yet."""
+
+    source: str
+    target: Target
+    filter: FilterOptions
+    include: Include
+    format: Format
+    cursor: Offset
     paused: bool = False
     auto_ack: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.meta.store import MetaStore
 from tailrace.model.errors import (
     BeyondHeadError,
     InvalidRequestError,
@@ -22,6 +22,7 @@ from tailrace.model.subscription import (
     Include,
     QueryTarget,
     Subscription,
+    SubscriptionDraft,
     SubscriptionId,
     TableTarget,
 )

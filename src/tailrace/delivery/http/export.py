@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Struct
 
 from tailrace.delivery.name import sub_id_of
-from tailrace.meta.store import SubscriptionDraft
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
@@ -21,6 +20,7 @@ from tailrace.model.subscription import (
     Include,
     QueryTarget,
     Subscription,
+    SubscriptionDraft,
     SubscriptionId,
     TableTarget,
     Target,
