@@ -1,6 +1,7 @@
 """Transactions are kept apart as SQLite allows, and changes arrive quickly."""
 
 import asyncio
+import sys
 import time
 
 import pytest
@@ -119,3 +120,36 @@ async def test_without_a_hint_from_the_system_polling_finds_the_change(path, wri
     async with captured(path, options=SqliteOptions(poll_interval_s=0.02, settle_s=0.0)) as capturing:
         writer.run("INSERT INTO t VALUES(1, 0)")
         await capturing.changes_of(1)
+
+
+BUSY_WRITER = """
+import random, sqlite3, sys, time
+database = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+database.execute("PRAGMA synchronous = off")
+database.execute(f"PRAGMA wal_autocheckpoint = {sys.argv[2]}")
+database.execute("PRAGMA cache_size = 10")
+chance = random.Random(int(sys.argv[3]))
+number = 0
+for transaction in range(int(sys.argv[4])):
+    kept = chance.random() < 0.8
+    database.execute("BEGIN IMMEDIATE")
+    rows = chance.choice([1, 1, 2, 3, 40])
+    for row in range(rows):
+        size = chance.choice([10, 10, 500, 9000])
+        database.execute("INSERT INTO t VALUES(NULL, ?)", (f"{transaction} {rows} " + "x" * size,))
+    database.execute("COMMIT" if kept else "ROLLBACK")
+"""
+
+
+@pytest.mark.parametrize("checkpoint", [1, 50, 1000])
+async def test_a_busy_writer_with_rollbacks_and_checkpoints_makes_us_split_no_transaction(path, writer, checkpoint):
+    async with captured(path, options=SqliteOptions(trim_interval_s=0.01)) as capturing:
+        command = [sys.executable, "-c", BUSY_WRITER, str(path), str(checkpoint), "7", "400"]
+        process = await asyncio.create_subprocess_exec(*command)
+        assert await process.wait() == 0
+        ((newest,),) = writer.run("SELECT max(id) FROM _tailrace_change")
+        await capturing.until(lambda: capturing.after and capturing.after.endswith(f"-{newest}"))
+        for draft in capturing.drafts:
+            marks = [change[4]["v"].split()[:2] for change in capturing.decoded(draft)]
+            for transaction, rows in marks:
+                assert marks.count([transaction, rows]) == int(rows)

@@ -5,9 +5,13 @@ leaves its pages in the log, with a mark at its last frame. The newest row is al
 of the change table, so following the *path* from the root to that leaf through the frames of each transaction gives the
 newest row after it: a border.
 
-Every border that is found is a true one; where one cannot be found, two transactions are taken as one. Frames at the
-end of the log may belong to a transaction that is not visible yet, or never will be (its writer was killed); a run of
-frames counts only once a border at or after it lies within what a query has seen.
+Every border that is found is a true one; where one cannot be found, two transactions are taken as one. The last run of
+frames in the log may belong to a transaction that is not visible yet, or never will be (its writer was killed, and the
+next one writes over it from its first frame on). So it counts only once another run follows it, in this log or in the
+one started anew, or a query has seen its rows while its first frame is still the same.
+
+The log is started anew when all of it was copied into the database, and then overwritten from its beginning. At full
+speed that is every few milliseconds: `follow` costs little and keeps up between two queries.
 """
 
 import contextlib
@@ -24,7 +28,6 @@ from tailrace.source.sqlite.wal import (
     Leaf,
     Run,
     WalHeader,
-    parse_frame,
     parse_header,
     parse_page,
     runs,
@@ -48,6 +51,14 @@ class _Place(Struct, frozen=True):
     newest: int
 
 
+class _Last(Struct, frozen=True):
+    """The last run of the log, which may not be visible nor wholly written yet."""
+
+    header: WalHeader
+    first: int
+    run: Run
+
+
 class BorderFinder:
     """Follows the write-ahead log of one database. Used by one thread."""
 
@@ -56,6 +67,8 @@ class BorderFinder:
         self._file: int | None = None
         self._size = 0
         self._place: _Place | None = None
+        self._last: _Last | None = None
+        self._found: list[int] = []
 
     @property
     def lost(self) -> bool:
@@ -77,25 +90,25 @@ class BorderFinder:
                 break
         self._place = _Place(header, frame, path, newest)
 
-    def borders(self, newest: int) -> list[int]:
-        """Return the borders since the last call that are not beyond the `newest` row a query has seen, rising."""
-        found: list[int] = []
+    def follow(self) -> None:
+        """Read what was added to the log. Call it more often than the log is started anew to miss nothing."""
         header = self._header()
-        if self._place is None:
-            return found
-        safe = current = self._place
         try:
-            for run_header, run in self._runs(header, current):
-                safe = current  # what another run follows was visible
-                current = self._follow(run_header, run, current)
-                if current.newest > newest:
-                    break
-                if current.newest > safe.newest:
-                    found.append(current.newest)
-                    safe = current
-            self._place = safe
+            if self._place is not None:
+                self._follow(header, self._place)
         except _LostError:
-            self._place = None
+            self._lose()
+
+    def borders(self, newest: int) -> list[int]:
+        """Return the borders not returned before that are not beyond the `newest` row a query has seen, rising."""
+        self.follow()
+        if self._place is not None and self._last is not None and newest > self._place.newest:
+            try:
+                self._confirm(self._last)  # no other run can have brought what the query has seen
+            except _LostError:
+                self._lose()
+        found = [border for border in self._found if border <= newest]
+        self._found = self._found[len(found) :]
         return found
 
     def close(self) -> None:
@@ -104,23 +117,52 @@ class BorderFinder:
             os.close(self._file)
             self._file = None
 
-    def _runs(self, header: WalHeader | None, place: _Place) -> Iterator[tuple[WalHeader, Run]]:
-        """Yield the transactions after a place, also when the log was started anew once since then."""
-        if header == place.header:
-            for run in runs(self._read, place.header, place.frame):
-                yield place.header, run
-            return
-        if header is None or header.generation != place.header.generation + 1:
-            raise _LostError
-        for run in runs(self._read, place.header, place.frame):
-            yield place.header, run
-        frame = parse_frame(self._read(place.header.offset(place.frame + 1), FRAME_HEADER))
-        if frame is not None and frame.salt == header.salt:
-            raise _LostError  # the new log has run over the end of the old one
-        for run in runs(self._read, header, 0):
-            yield header, run
+    def _follow(self, header: WalHeader | None, place: _Place) -> None:
+        last = self._last
+        if last is not None and self._head(last.header, last.first) != last.run.head:
+            self._last = last = None  # somebody writes over it
+        old, after = (last.header, last.run.last) if last is not None else (place.header, place.frame)
+        for run_header, first, run in self._runs(header, old, after):
+            if last is not None:
+                self._confirm(last)
+            last = _Last(run_header, first, run)
+        self._last = last
 
-    def _follow(self, header: WalHeader, run: Run, place: _Place) -> _Place:
+    def _runs(self, header: WalHeader | None, old: WalHeader, after: int) -> Iterator[tuple[WalHeader, int, Run]]:
+        """Yield the transactions after a frame and their first frames, also if the log was started anew once since."""
+        first = after + 1
+        for run in runs(self._read, old, after):
+            yield old, first, run
+            first = run.last + 1
+        if header == old:
+            return
+        if header is None or header.generation != old.generation + 1:
+            raise _LostError
+        if self._head(old, after + 1)[8:16] == header.salt:
+            raise _LostError  # the new log has run over the end of the old one
+        first = 1
+        for run in runs(self._read, header, 0):
+            yield header, first, run
+            first = run.last + 1
+
+    def _confirm(self, last: _Last) -> None:
+        """Take the last run for visible."""
+        assert self._place is not None
+        place = self._step(last.header, last.run, self._place)
+        if place.newest > self._place.newest:
+            self._found.append(place.newest)
+        self._place = place
+        self._last = None
+
+    def _lose(self) -> None:
+        self._place = None
+        self._last = None
+
+    def _head(self, header: WalHeader, frame: int) -> bytes:
+        """Return the head of a frame: what it is, and the checksum of it and all before it."""
+        return self._read(header.offset(frame), FRAME_HEADER)
+
+    def _step(self, header: WalHeader, run: Run, place: _Place) -> _Place:
         """Return the place after one more transaction."""
         old = place.path
         level = next((level for level, page in enumerate(old) if page in run.pages), None)
@@ -149,8 +191,7 @@ class BorderFinder:
 
     def _page(self, header: WalHeader, number: int, frame: int) -> Leaf | Interior | None:
         data = self._read(header.offset(frame), FRAME_HEADER + header.page_size)
-        found = parse_frame(data)
-        if found is None or found.salt != header.salt or found.page != number:
+        if data[8:16] != header.salt or int.from_bytes(data[:4], "big") != number:
             return None
         return parse_page(data[FRAME_HEADER:])
 
@@ -159,7 +200,7 @@ class BorderFinder:
         if self._file is not None and os.fstat(self._file).st_nlink == 0:
             self.close()
         if self._file is None:
-            self._place = None
+            self._lose()
             self._size = 0
             with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
@@ -167,7 +208,7 @@ class BorderFinder:
                 return None
         size = os.fstat(self._file).st_size
         if size < self._size:
-            self._place = None
+            self._lose()
         self._size = size
         return parse_header(self._read(0, HEADER))
 

@@ -68,8 +68,8 @@ class Decoder:
         self._candidates = Candidates()
         self._parts: list[Any] = []
         self._parts_code = 0
-        self._bytes = 0
         self.bytes_total = 0
+        self._cut_at = bytes_max
         self._draft = Draft(_NO_POSITION, 0)
         self._handlers: dict[int, Callable[[_Table, Row], None]] = {
             int(Code.INSERT): self._insert,
@@ -99,7 +99,7 @@ class Decoder:
         after the last row. What follows the last border fed is kept. A commit that reaches the bound is cut there.
         """
         drafts: list[Draft] = []
-        tables, handlers = self._tables, self._handlers
+        tables, handlers, changes_max = self._tables, self._handlers, self._changes_max
         ends = iter(borders)
         end, time_us = next(ends)
         for row in rows:
@@ -114,7 +114,7 @@ class Decoder:
             if number == end:
                 self._close(drafts, number, time_us)
                 end, time_us = next(ends, (end, time_us))
-            elif (self._bytes >= self._bytes_max or len(self._draft.ops) >= self._changes_max) and self._may_cut(code):
+            elif (self.bytes_total >= self._cut_at or len(self._draft.ops) >= changes_max) and self._may_cut(code):
                 self._close(drafts, number, time_us)
         return drafts
 
@@ -194,9 +194,7 @@ class Decoder:
         draft.keys.append(key)
         draft.befores.append(before)
         draft.afters.append(after)
-        size = (len(before) if before else 0) + (len(after) if after else 0)
-        self._bytes += size
-        self.bytes_total += size
+        self.bytes_total += (len(before) if before else 0) + (len(after) if after else 0)
 
     def _close(self, drafts: list[Draft], number: int, time_us: int) -> None:
         draft = self._draft
@@ -209,4 +207,4 @@ class Decoder:
             repair(draft, self._chained)
         drafts.append(draft)
         self._draft = Draft(_NO_POSITION, 0)
-        self._bytes = 0
+        self._cut_at = self.bytes_total + self._bytes_max

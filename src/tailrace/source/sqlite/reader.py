@@ -124,6 +124,10 @@ class ChangeReader:
             numbers = sorted({*self._finder.borders(newest), min(self._backlog, newest), newest})
             return [Border(n, self._written_us if n <= self._backlog else now_us) for n in numbers]
 
+    def follow(self) -> None:
+        """Keep up with the write-ahead log between two looks; cheap."""
+        self._finder.follow()
+
     def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
         """Return at most `limit` rows after one number and through another, oldest first."""
         connection = self._open()

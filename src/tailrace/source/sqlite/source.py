@@ -25,8 +25,13 @@ __all__ = ["SqliteSource"]
 _SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
 """Pauses between looks while a commit is expected; the last one is repeated."""
 
-_REST_S = 0.001
-"""Least time from one look to the next while changes keep coming: more of them at once cost less, also the writer."""
+_REST_S = 0.0005
+_BUSY_REST_S = 0.004
+_BUSY_CHANGES = 64
+"""Least time from one look to the next, and the same after a group of many changes: the more at once, the cheaper."""
+
+_FOLLOW_S = 0.001
+"""Pause between two glances at the write-ahead log while the reader rests."""
 
 _READ_FIRST = 64
 """Rows fetched at first, before their size is known."""
@@ -111,6 +116,7 @@ class _Session:
         self._after = 0
         self._newest = 0
         self._looked_s = 0.0
+        self._busy = False
         self._borders: deque[Border] = deque()
         self._limit = _READ_FIRST
         self._fits = 0
@@ -173,9 +179,10 @@ class _Session:
         """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
         waited = 0
         woken_s = self._clock.monotonic_s()
-        rest_s = self._looked_s + _REST_S - woken_s
-        if rest_s > 0:
-            self._watch.pause(rest_s)
+        end_s = self._looked_s + (_BUSY_REST_S if self._busy else _REST_S)
+        while (rest_s := end_s - self._clock.monotonic_s()) > 0:
+            self._watch.pause(min(rest_s, _FOLLOW_S))
+            self._reader.follow()
         while not self._stopping:
             self._look()
             drafts = self._read()
@@ -229,8 +236,8 @@ class _Session:
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
-            if last < through:
-                self._look()  # the write-ahead log does not wait
+            self._reader.follow()  # the write-ahead log does not wait
+        self._busy = changes >= _BUSY_CHANGES
         return drafts
 
     def _learn(self) -> None:

@@ -16,12 +16,10 @@ from msgspec import Struct
 __all__ = [
     "FRAME_HEADER",
     "HEADER",
-    "Frame",
     "Interior",
     "Leaf",
     "Run",
     "WalHeader",
-    "parse_frame",
     "parse_header",
     "parse_page",
     "runs",
@@ -32,9 +30,9 @@ FRAME_HEADER = 24
 
 _MAGICS = (0x377F0682, 0x377F0683)
 _HEADER_WORDS = struct.Struct(">III4x8s")
-_FRAME_WORDS = struct.Struct(">II8s")
 _LEAF = 0x0D
 _INTERIOR = 0x05
+_FRAMES_FIRST = 8
 _FRAMES_AT_ONCE = 64
 
 Read = Callable[[int, int], bytes]
@@ -57,19 +55,12 @@ class WalHeader(Struct, frozen=True):
         return HEADER + (frame - 1) * (FRAME_HEADER + self.page_size)
 
 
-class Frame(Struct, frozen=True):
-    """The head of a frame."""
-
-    page: int
-    commit: bool
-    salt: bytes
-
-
 class Run(Struct, frozen=True):
-    """The frames of one transaction: the last frame of each page it wrote, and its last frame."""
+    """The frames of one transaction: the last frame of each page it wrote, its last frame, the head of its first."""
 
     pages: dict[int, int]
     last: int
+    head: bytes
 
 
 class Leaf(Struct, frozen=True):
@@ -92,35 +83,35 @@ def parse_header(data: bytes) -> WalHeader | None:
     return WalHeader(page_size, salt) if magic in _MAGICS and page_size >= 512 else None
 
 
-def parse_frame(data: bytes) -> Frame | None:
-    """Return the head of a frame, None at the end of the file."""
-    if len(data) < FRAME_HEADER:
-        return None
-    page, commit, salt = _FRAME_WORDS.unpack_from(data)
-    return Frame(page, bool(commit), salt)
-
-
 def runs(read: Read, header: WalHeader, after: int) -> Iterator[Run]:
     """Yield the whole transactions in the frames that follow `after`, up to the first frame of another salt.
 
     What SQLite has not made visible yet may be among them; see `tailrace.source.sqlite.border`.
     """
-    size = FRAME_HEADER + header.page_size
+    frame_words = struct.Struct(f">II8s8x{header.page_size}x")
+    wanted = header.salt
     pages: dict[int, int] = {}
+    head = b""
     frame = after
+    at_once = _FRAMES_FIRST
     while True:
-        data = read(header.offset(frame + 1), size * _FRAMES_AT_ONCE)
-        for place in range(0, len(data) - size + 1, size):
-            page, commit, salt = _FRAME_WORDS.unpack_from(data, place)
-            if salt != header.salt or page == 0:
+        data = read(header.offset(frame + 1), frame_words.size * at_once)
+        whole = len(data) // frame_words.size * frame_words.size
+        place = 0
+        for page, commit, salt in frame_words.iter_unpack(data[:whole] if whole < len(data) else data):
+            if salt != wanted or page == 0:
                 return
+            if not pages:
+                head = data[place : place + FRAME_HEADER]
+            place += frame_words.size
             frame += 1
             pages[page] = frame
             if commit:
-                yield Run(pages, frame)
+                yield Run(pages, frame, head)
                 pages = {}
-        if len(data) < size * _FRAMES_AT_ONCE:
+        if len(data) < frame_words.size * at_once:
             return
+        at_once = min(at_once * 2, _FRAMES_AT_ONCE)
 
 
 def parse_page(page: bytes) -> Leaf | Interior | None:
@@ -140,13 +131,12 @@ def parse_page(page: bytes) -> Leaf | Interior | None:
 
 def _row_number(cell: bytes) -> int:
     """Return the row number of a cell: the second of the two varints that it begins with."""
-    place = next(place for place in range(9) if cell[place] < 0x80 or place == 8) + 1
+    place = 0
+    while cell[place] >= 0x80 and place < 8:
+        place += 1
     value = 0
-    for length in range(9):
-        byte = cell[place + length]
-        if length == 8:
-            return value << 8 | byte
+    for byte in cell[place + 1 : place + 9]:
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
-            break
-    return value
+            return value
+    return value << 8 | cell[place + 9]
