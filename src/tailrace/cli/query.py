@@ -14,6 +14,7 @@ __all__ = ["query"]
 
 _QUERY = click.argument("query")
 _ARGS = click.argument("args", nargs=-1)
+_DB = click.option("--db", help="The source's name; may be left out where there is one.")
 
 
 @click.group()
@@ -27,11 +28,12 @@ def query() -> None:
 @query.command()
 @click.argument("sql")
 @click.option("--name", help="A name to find it again.")
+@_DB
 @access_options
-def prepare(sql: str, name: str | None, access: Access) -> None:
+def prepare(sql: str, name: str | None, db: str | None, access: Access) -> None:
     """Prepare a query and print its id; - reads the SQL from standard input."""
     with access.client() as client:
-        prepared = client.prepare(sys.stdin.read() if sql == "-" else sql, name=name)
+        prepared = client.prepare(sys.stdin.read() if sql == "-" else sql, name=name, db=db)
     access.show(prepared, lambda: [prepared.query_id])
 
 
@@ -39,11 +41,12 @@ def prepare(sql: str, name: str | None, access: Access) -> None:
 @_QUERY
 @_ARGS
 @click.option("--etag", help="Print the result only if it is not the one of this ETag.")
+@_DB
 @access_options
-def run(query: str, args: Sequence[str], etag: str | None, access: Access) -> None:
+def run(query: str, args: Sequence[str], etag: str | None, db: str | None, access: Access) -> None:
     """Run a query and print its result."""
     with access.client() as client:
-        result = client.execute(_query_id(client, query), _values(args), if_none_match=etag)
+        result = client.execute(_query_id(client, query, db), _values(args), if_none_match=etag)
     access.show(result, lambda: _result_lines(result))
 
 
@@ -52,11 +55,12 @@ def run(query: str, args: Sequence[str], etag: str | None, access: Access) -> No
 @_ARGS
 @click.option("--run", "and_run", is_flag=True, help="Run the query at the start and after each change.")
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
+@_DB
 @access_options
-def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None) -> None:
+def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None, db: str | None) -> None:
     """Print a line each time that the result of a query may have changed, until interrupted."""
     with access.client() as client:
-        query_id, values = _query_id(client, query), _values(args)
+        query_id, values = _query_id(client, query, db), _values(args)
         subscription = client.subscribe_query(query_id, values, format="plain_json", include=())
         try:
             if and_run:
@@ -71,9 +75,9 @@ def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, lim
             subscription.close()
 
 
-def _query_id(client: Client, text: str) -> str:
+def _query_id(client: Client, text: str, db: str | None) -> str:
     """Return the id of a query; SQL, which has a space somewhere, is prepared first."""
-    return client.prepare(text).query_id if any(map(str.isspace, text)) else text
+    return client.prepare(text, db=db).query_id if any(map(str.isspace, text)) else text
 
 
 def _values(args: Sequence[str]) -> list[Any]:

@@ -141,9 +141,9 @@ class Client:
         """Ask for all subscriptions."""
         return self._thread.run(self._client.list())
 
-    def prepare(self, query: str | Mapping[str, Any], *, name: str | None = None) -> Prepared:
+    def prepare(self, query: str | Mapping[str, Any], *, name: str | None = None, db: str | None = None) -> Prepared:
         """Prepare a query."""
-        return self._thread.run(self._client.prepare(query, name=name))
+        return self._thread.run(self._client.prepare(query, name=name, db=db))
 
     def execute(self, query_id: str, args: Sequence[Any] = (), *, if_none_match: str | None = None) -> QueryResult:
         """Run a prepared query."""

@@ -129,9 +129,12 @@ class Calls:
         """Ask for all subscriptions."""
         return (await self._transport.call("cdc.list", {}, _Listing)).subscriptions
 
-    async def prepare(self, query: str | Mapping[str, Any], *, name: str | None = None) -> Prepared:
-        """Prepare a query: SQL text, or the tree of the HTTP interface."""
-        params = {"query": query} if name is None else {"query": query, "name": name}
+    async def prepare(
+        self, query: str | Mapping[str, Any], *, name: str | None = None, db: str | None = None
+    ) -> Prepared:
+        """Prepare a query: SQL text, or the tree of the HTTP interface. One source alone needs no `db`."""
+        given = {"query": query, "name": name, "db": db}
+        params = {member: value for member, value in given.items() if value is not None}
         return await self._transport.call("query.prepare", params, Prepared)
 
     async def execute(
