@@ -16,9 +16,11 @@ demo: setup
 	@$(BIN)/tailrace demo $(DEMO)
 
 test: setup
+	@scripts/browser >/dev/null || true
 	@$(BIN)/python -m pytest $(TESTS)
 
 test-long: setup
+	@scripts/browser >/dev/null || true
 	@LONG_TESTS=1 $(BIN)/python -m pytest $(TESTS)
 
 check: setup

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import msgspec
 import pyarrow as pa
 
 from tailrace.clock import SystemClock
@@ -36,6 +37,11 @@ def draft_of(rows):
     return draft
 
 
+def image_of(key, name):
+    """Return the image of a row of `users`."""
+    return msgspec.json.encode({"id": key, "name": name})
+
+
 def chunk_of(schemas, draft, first=1):
     """Return a chunk of one draft; schema numbers count from 1 in the order given."""
     count = len(draft)
@@ -67,12 +73,29 @@ class Feeding:
         """Append one commit of changes with these ops."""
         await self.log.append([draft_of([(op, schema or self.schema_id) for op in ops])])
 
-    async def subscribe(self, ops=ROW_OPS, table="users"):
+    async def write(self, *rows, schema=None, time_us=TIME_US):
+        """Append one commit of rows given as op, key, and the name before and after; None is no image."""
+        draft = Draft("p", time_us)
+        for op, key, *names in rows:
+            before, after = (None if name is None else image_of(key, name) for name in names)
+            draft.add(op, schema or self.schema_id, b"[%d]" % key, before=before, after=after)
+        await self.log.append([draft])
+
+    @staticmethod
+    def draft(schema_id, keys):
+        """Return a commit of inserts with these keys and no images."""
+        draft = Draft("p", TIME_US)
+        for key in keys:
+            draft.add(Op.INSERT, schema_id, key)
+        return draft
+
+    async def subscribe(self, ops=ROW_OPS, table="users", filters=None, **options):
         return await self.service.subscribe_tables(
             TableTarget((TableName("app", table),)),
-            filter_options=FilterOptions(tuple(ops)),
+            filter_options=FilterOptions(tuple(ops), **(filters or {})),
             include=Include(),
             format_=Format.PLAIN_JSON,
+            **options,
         )
 
 

@@ -36,7 +36,28 @@ def run(*arguments, env=None, timeout=60, **options):
     )
 
 
-class Server:
+class Calls:
+    """Calls of the server at `url`."""
+
+    def call(self, method, params, **headers):
+        """Call a method; return the result, or raise the error's code and message."""
+        request = {"skeinql": "1.0", "id": 1, "method": method, "params": params}
+        answer = httpx.post(f"{self.url}/api/v1/rpc", json=request, headers=headers, timeout=DEADLINE_S).json()
+        if not answer["ok"]:
+            raise AssertionError(f"{answer['error']['code']}: {answer['error']['message']}")
+        return answer["result"]
+
+    def subscribe(self, table, db="default", **options):
+        """Subscribe to a table as soon as the server knows it; return the result."""
+
+        def attempt():
+            with contextlib.suppress(AssertionError):
+                return self.call("cdc.subscribe_table", {"db": db, "table": table, **options})
+
+        return wait_until(attempt, f"table {table} known")
+
+
+class Server(Calls):
     """A running `tailrace serve`."""
 
     def __init__(self, data_dir: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
@@ -61,23 +82,6 @@ class Server:
     @property
     def url(self) -> str:
         return str(self.addresses["http"])
-
-    def call(self, method, params, **headers):
-        """Call a method; return the result, or raise the error's code and message."""
-        request = {"skeinql": "1.0", "id": 1, "method": method, "params": params}
-        answer = httpx.post(f"{self.url}/api/v1/rpc", json=request, headers=headers, timeout=DEADLINE_S).json()
-        if not answer["ok"]:
-            raise AssertionError(f"{answer['error']['code']}: {answer['error']['message']}")
-        return answer["result"]
-
-    def subscribe(self, table, db="default", **options):
-        """Subscribe to a table as soon as the server knows it; return the result."""
-
-        def attempt():
-            with contextlib.suppress(AssertionError):
-                return self.call("cdc.subscribe_table", {"db": db, "table": table, **options})
-
-        return wait_until(attempt, f"table {table} known")
 
     def kill(self) -> None:
         """End it the hard way."""

@@ -5,6 +5,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 
 import httpx
+import websockets.asyncio.client
 
 from feeding import Feeding, feeding
 from tailrace.clock import SystemClock
@@ -61,6 +62,48 @@ class Web(Feeding):
             yield connection
         finally:
             await connection.close()
+
+    @asynccontextmanager
+    async def socket(self, path="", **options):
+        """Open a WebSocket with the `websockets` library."""
+        url = f"ws://{self.address.host}:{self.address.port}/api/v1/cdc/ws{path}"
+        options = {"proxy": None, "max_size": 1 << 24, "open_timeout": DEADLINE_S, "close_timeout": 5, **options}
+        async with websockets.asyncio.client.connect(url, **options) as connection:
+            yield WebSocket(connection)
+
+
+class WebSocket:
+    """A WebSocket that gives its messages as dictionaries."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    async def record(self):
+        """Return the next message; None when the connection was closed."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return json.loads(await self.connection.recv(decode=True))
+        except websockets.exceptions.ConnectionClosed:
+            return None
+
+    async def records(self, count):
+        return [await self.record() for _ in range(count)]
+
+    async def ids(self, count):
+        return [record["id"] for record in await self.records(count)]
+
+    async def say(self, **command):
+        await self.connection.send(json.dumps(command))
+
+    async def ask(self, **command):
+        """Send a command; return its answer, which must be the next message."""
+        await self.say(**command)
+        return await self.record()
+
+    @property
+    def closed(self):
+        """Return the close code and reason that the server sent."""
+        return self.connection.close_code, self.connection.close_reason
 
 
 class Connection:
@@ -120,13 +163,13 @@ class Connection:
 
 
 @asynccontextmanager
-async def web(log=None, service=None, url="sqlite://", **options):
+async def web(log=None, service=None, server=None, url="sqlite://", **options):
     """Serve a service over a log in memory."""
     metrics, waiting_for = Metrics(), []
     async with feeding(url, log=log, **(service or {})) as world:
         app = create_app(world.service, lambda: waiting_for, metrics, SystemClock(), HttpOptions(**options))
         async with (
-            serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1) as address,
+            serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, **(server or {})) as address,
             httpx.AsyncClient(base_url=address.url, timeout=DEADLINE_S, verify=False) as client,
         ):
             yield Web(world, client, address, metrics, waiting_for)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +23,9 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
-from tailrace.source.base import Source
-from tailrace.sources import Reader, build_source, without_password
+from tailrace.source.base import QuerySource, Source
+from tailrace.sources import Reader, build_query_source, build_source, without_password
+from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
 __all__ = ["Addresses", "Application", "Shard", "log_options"]
@@ -77,6 +78,7 @@ class Application:
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
+        self._query_sources: dict[str, QuerySource] = {}
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -121,7 +123,9 @@ class Application:
             reader = f"{await store.server_id()}-{shard_ids[name]}"
             built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
             self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
-        http = await self._listen(store)
+            self._query_sources[name] = build_query_source(source.url, Reader(reader))
+            stack.push_async_callback(self._query_sources[name].close)
+        http = await self._listen(store, shard_ids)
         grpc = GrpcServer(config.host, config.grpc_port)
         stack.push_async_callback(grpc.stop)
         self.addresses = Addresses(
@@ -137,11 +141,14 @@ class Application:
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
 
-    async def _listen(self, store: MetaStore) -> str:
+    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> str:
         """Open the subscription service and the HTTP interface on it; return the interface's URL."""
         logs = {shard.source.name: shard.log for shard in self._shards}
         options = log_options(self._config)
-        service = await SubscriptionService.open(logs, store, ServiceOptions(options.retention_changes))
+        service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
+        shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
+        queries = await QueryService.open(shards, store, self._clock)
+        service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()

@@ -33,6 +33,8 @@ __all__ = [
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PREFIX = "TAILRACE_"
+_CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
+"""Read by the commands that call a server; they mean nothing to the server itself."""
 
 
 class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +129,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     for name, text in environment.items():
         if name in known:
             _put(tree, known[name].path, _from_text(known[name].path, text))
-        elif name.startswith(_PREFIX):
+        elif name.startswith(_PREFIX) and name not in _CLIENT_VARIABLES:
             raise ConfigError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
     for path, value in flags.items():
         if value is not None:

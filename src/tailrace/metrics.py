@@ -28,6 +28,37 @@ class Metrics:
             "Largest number of changes that any subscription has not acknowledged.",
             registry=self.registry,
         )
+        self.lag_sum = Gauge(
+            "tailrace_subscription_lag_changes_sum",
+            "Changes that have not been acknowledged, summed over all subscriptions.",
+            registry=self.registry,
+        )
+        self.remaining_min = Gauge(
+            "tailrace_subscription_remaining_changes_min",
+            "Changes that the subscription furthest behind may still fall behind before it loses some.",
+            registry=self.registry,
+        )
+        self.states = Gauge(
+            "tailrace_subscription_states", "Subscriptions by state.", ["state"], registry=self.registry
+        )
+        self.capture_lag = Gauge(
+            "tailrace_capture_lag_seconds",
+            "Time from the newest commit in the database to its place in the log.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.delivery_lag = Gauge(
+            "tailrace_delivery_lag_seconds",
+            "Time from the log to the first subscriber, of the newest change delivered.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.end_to_end_lag = Gauge(
+            "tailrace_end_to_end_lag_seconds",
+            "Time from the commit in the database to the first subscriber, of the newest change delivered.",
+            ["source"],
+            registry=self.registry,
+        )
         self.feeds_open = Gauge("tailrace_feeds_open", "Feeds being served now.", ["wire"], registry=self.registry)
         self.encoded_changes = Counter(
             "tailrace_encoded_changes_total", "Changes encoded into events.", registry=self.registry

@@ -5,11 +5,12 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError
-from tailrace.source.base import Source
+from tailrace.source.base import QuerySource, Source
 from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
 
-__all__ = ["Reader", "build_source", "sqlite_path", "without_password"]
+__all__ = ["Reader", "build_query_source", "build_source", "sqlite_path", "without_password"]
 
 
 def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
@@ -21,6 +22,15 @@ def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: b
         ConfigError: No kind of source has such a URL.
     """
     return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
+
+
+def build_query_source(url: str, reader: Reader) -> QuerySource:
+    """Return the reading side of the source at a URL; `reader` is who captures it.
+
+    Raises:
+        ConfigError: No kind of source has such a URL.
+    """
+    return SqliteQuerySource(sqlite_path(url), reader)
 
 
 def sqlite_path(url: str) -> Path:

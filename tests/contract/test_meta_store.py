@@ -2,15 +2,25 @@
 
 import asyncio
 
+import msgspec
 import pytest
-from sqlalchemy import create_engine, insert, inspect
+from sqlalchemy import create_engine, insert, inspect, text
 
 from tailrace.clock import SystemClock
-from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.meta.store import MetaStore
 from tailrace.meta.table import METADATA, migration
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import (
+    Deliver,
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    SubscriptionDraft,
+    TableTarget,
+)
 from tailrace.model.table import TableName
 
 DRAFT = SubscriptionDraft(
@@ -21,6 +31,10 @@ DRAFT = SubscriptionDraft(
     format=Format.PLAIN_JSON,
     cursor=7,
 )
+OLD_ROW = """
+    INSERT INTO tailrace_subscription VALUES
+    (4, 'app', '{"type":"table","tables":[{"source":"app","name":"t"}]}', '{"ops":[1]}', 0, 1, 'plain_json', 7, 0)
+"""
 
 
 @pytest.fixture(params=["sqlite file"])
@@ -92,6 +106,51 @@ async def test_advancing_or_removing_an_unknown_number_does_nothing(store):
     assert await store.subscriptions() == []
 
 
+async def test_a_reset_moves_a_cursor_anywhere_and_keeps_the_order_of_calls(store):
+    added = await store.add(DRAFT)
+    moves = [
+        store.advance(added.id, 20),
+        store.reset(added.id, 3),
+        store.advance(added.id, 5),
+        store.advance(added.id, 4),
+    ]
+    await asyncio.gather(*moves)
+    (found,) = await store.subscriptions()
+    assert found.cursor == 5
+
+
+async def test_a_pause_is_kept(store, url):
+    added = await store.add(DRAFT)
+    await store.pause(added.id, paused=True)
+    again = await reopened(store, url)
+    assert await again.subscriptions() == [msgspec.structs.replace(added, paused=True)]
+    await again.close()
+
+
+async def test_a_chosen_number_is_kept_and_passed(store):
+    first = await store.add(DRAFT)
+    put = await store.put(first.id + 9, DRAFT)
+    again = await store.put(first.id, msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True))
+    assert (again.cursor, again.paused, again.auto_ack) == (99, True, True)
+    assert (await store.add(DRAFT)).id == put.id + 1
+    assert await store.subscriptions() == [again, put, (await store.subscriptions())[-1]]
+
+
+async def test_a_database_of_the_first_version_is_brought_up_to_date(url):
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        METADATA.create_all(connection)
+        for column in ("paused", "auto_ack"):
+            connection.execute(text(f"ALTER TABLE tailrace_subscription DROP COLUMN {column}"))
+        connection.execute(insert(migration).values(version=1, applied_time_us=0))
+        connection.execute(text(OLD_ROW))
+    engine.dispose()
+    store = await MetaStore.open(url, SystemClock())
+    (found,) = await store.subscriptions()
+    assert (found.id, found.cursor, found.paused, found.auto_ack) == (4, 7, False, False)
+    await store.close()
+
+
 async def test_a_database_of_a_newer_version_is_refused(store, url):
     await store.close()
     engine = create_engine(url)
@@ -125,3 +184,23 @@ async def test_a_url_that_is_none_is_a_configuration_error(bad):
 async def test_a_database_that_cannot_be_opened_says_so(tmp_path):
     with pytest.raises(MetadataError):
         await MetaStore.open(f"sqlite:///{tmp_path}/no/such/directory/meta.db", SystemClock())
+
+
+async def test_prepared_queries_are_kept_and_replaced(store, url):
+    first = PreparedQuery("q_b", "app", "SELECT 1", "select 1", "", 1)
+    second = PreparedQuery("q_a", "app", "SELECT 'ü'", '{"body":{}}', "named", 2)
+    for prepared in (second, first):
+        await store.put_query(prepared)
+    store = await reopened(store, url)
+    assert list(await store.queries()) == [first, second]
+    renamed = msgspec.structs.replace(first, name="one")
+    await store.put_query(renamed)
+    assert list(await store.queries()) == [renamed, second]
+    await store.close()
+
+
+async def test_query_targets_come_back_as_they_were(store):
+    target = QueryTarget("q_a", ({"t": "i64", "v": 1},), Deliver.RESULT, (TableName("app", "users"),))
+    added = await store.add(msgspec.structs.replace(DRAFT, target=target))
+    assert added.target == target
+    assert list(await store.subscriptions()) == [added]

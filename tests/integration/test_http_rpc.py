@@ -30,6 +30,91 @@ async def test_the_system_methods_answer():
         assert {"cdc.subscribe_table", "cdc.poll", "cdc.ack", "cdc.close"} <= set(capabilities["methods"])
 
 
+async def test_a_subscription_is_paused_and_resumed():
+    async with web(service={"retention_changes": 4096}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        paused = await world.call("cdc.pause", sub_id=SUB)
+        assert list(paused) == ["sub_id", "paused", "acked_offset", "backpressure"]
+        pressure = {"state": "paused", "lag": 0, "remaining_until_resnapshot": 4096, "paused": True}
+        assert paused == {"sub_id": SUB, "paused": True, "acked_offset": 0, "backpressure": pressure}
+        assert await world.call("cdc.pause", sub_id=SUB) == paused
+        await world.append(Op.INSERT, Op.INSERT)
+        polled = await world.call("cdc.poll", sub_id=SUB, from_offset=1)
+        assert (polled["events"], polled["next_offset"]) == ([], 1)
+        assert polled["backpressure"] == pressure | {"lag": 2, "remaining_until_resnapshot": 4094}
+        world.log.forget_before(2)
+        polled = await world.call("cdc.poll", sub_id=SUB, from_offset=0)
+        assert (polled["resnapshot_required"], polled["backpressure"]["state"]) == (True, "resnapshot_required")
+        resumed = await world.call("cdc.resume", sub_id=SUB)
+        assert (resumed["paused"], resumed["backpressure"]["paused"]) == (False, False)
+        assert len((await world.call("cdc.poll", sub_id=SUB, from_offset=1))["events"]) == 1
+
+
+async def test_a_pause_ends_a_waiting_poll():
+    async with web() as world:
+        await world.call(SUBSCRIBE, **USERS)
+        poll = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
+        await until(lambda: world.service.feeds_open(), "the poll waits")
+        await world.call("cdc.pause", sub_id=SUB)
+        assert (await poll)["backpressure"]["state"] == "paused"
+
+
+async def test_all_subscriptions_are_listed():
+    async with web() as world:
+        assert await world.call("cdc.list") == {"subscriptions": []}
+        await world.call(SUBSCRIBE, **USERS, ops=["delete"], include={"after": True}, auto_ack=True)
+        (entry,) = (await world.call("cdc.list"))["subscriptions"]
+        assert (entry["sub_id"], entry["db"], entry["table"], entry["paused"]) == (SUB, "app", "users", False)
+        assert entry["options"] == {"ops": ["delete"], "include": {"before": False, "after": True}, "auto_ack": True}
+
+
+CDC_STATS = (
+    "active_subscriptions table_subscriptions query_subscriptions total_lag max_lag resnapshot_subscriptions "
+    "paused_subscriptions pressured_subscriptions throttle_recommended_subscriptions earliest_offset latest_offset "
+    "retained_events retention_limit dropped_events_total warn_lag throttle_lag min_remaining_until_resnapshot"
+)
+
+
+async def test_the_statistics_have_all_members():
+    async with web(service={"retention_changes": 4}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        await world.append(*[Op.INSERT] * 3)
+        stats = await world.call("stats.snapshot")
+        assert list(stats) == ["cdc", "alerts"]
+        assert list(stats["cdc"]) == CDC_STATS.split()
+        assert [alert["name"] for alert in stats["alerts"]] == ["cdc_backpressure_throttle"]
+
+
+async def test_the_figures_and_lags_are_metrics_too():
+    async with web(service={"retention_changes": 4}) as world:
+        await world.call(SUBSCRIBE, **USERS)
+        await world.append(*[Op.INSERT] * 3)
+        await world.call("cdc.poll", sub_id=SUB, from_offset=0)
+        await until(lambda: world.service.lags["app"].capture_s != 0.0, "the newest change is measured")
+        value = world.metrics.registry.get_sample_value
+        assert value("tailrace_subscription_states", {"state": "throttle"}) == 1
+        assert value("tailrace_subscription_states", {"state": "paused"}) == 0
+        assert value("tailrace_subscription_lag_changes_sum") == 3
+        assert value("tailrace_subscription_remaining_changes_min") == 1
+        lags = world.service.lags["app"]
+        for name in ("capture", "delivery", "end_to_end"):
+            assert value(f"tailrace_{name}_lag_seconds", {"source": "app"}) == getattr(lags, f"{name}_s")
+
+
+async def test_subscriptions_are_exported_and_imported_all_or_none():
+    async with web() as world:
+        await world.call(SUBSCRIBE, **USERS, columns=["name"])
+        document = await world.call("cdc.export")
+        await world.call("cdc.close", sub_id=SUB)
+        (entry,) = document["subs"]
+        bad = entry | {"id": "sub_7", "options": {"columns": ["nobody"]}}
+        assert (await world.refusal("cdc.import", **document | {"subs": [entry, bad]}))[0] == "invalid_request"
+        assert (await world.call("cdc.list"))["subscriptions"] == []
+        assert await world.call("cdc.import", **document) == {"imported": 1}
+        assert await world.call("cdc.import", **document) == {"imported": 1}
+        assert await world.call("cdc.export") == document
+
+
 async def test_each_method_has_its_heading_in_the_docs():
     async with web() as world:
         for method in (await world.call("system.capabilities"))["methods"]:
@@ -40,8 +125,9 @@ async def test_a_subscription_is_made_polled_acknowledged_and_closed():
     async with web(service={"retention_changes": 4096}) as world:
         await world.append(Op.INSERT)
         made = await world.call("cdc.subscribe_table", db="app", table="users", format="plain_json")
-        assert made == {"sub_id": SUB, "offset": 1, "sse_url": f"/api/v1/cdc/sse/{SUB}"}
-        assert list(made) == ["sub_id", "offset", "sse_url"]
+        urls = {"sse_url": f"/api/v1/cdc/sse/{SUB}", "ws_url": f"/api/v1/cdc/ws/{SUB}"}
+        assert made == {"sub_id": SUB, "offset": 1, **urls}
+        assert list(made) == ["sub_id", "offset", "sse_url", "ws_url"]
         await world.append(Op.INSERT, Op.UPDATE)
         polled = await world.call("cdc.poll", sub_id=SUB, from_offset=1)
         assert list(polled) == [
@@ -140,7 +226,7 @@ async def test_a_waiting_poll_answers_as_soon_as_there_is_a_match():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
         polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         await world.append(Op.DELETE)
         async with asyncio.timeout(10):
@@ -151,7 +237,7 @@ async def test_a_waiting_poll_without_a_match_says_how_far_it_looked():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
         polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=300))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         polled = await polling
         assert (polled["events"], polled["next_offset"]) == ([], 1)
@@ -161,7 +247,7 @@ async def test_closing_the_subscription_ends_a_waiting_poll():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users")
         polling = asyncio.create_task(world.refusal("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
-        await until(lambda: world.service._feeds, "the poll waits")
+        await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.call("cdc.close", sub_id=SUB)
         async with asyncio.timeout(10):
             assert (await polling)[0] == "not_found"

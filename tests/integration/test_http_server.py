@@ -60,7 +60,7 @@ async def test_stopping_ends_open_streams_and_waiting_polls():
         await world.subscribe()
         async with world.stream(SUB) as stream:
             polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
-            await until(lambda: [len(feeds) for feeds in world.service._feeds.values()] == [2], "both wait")
+            await until(lambda: world.service.feeds_open() == 2, "both wait")
             world.service.stop()
             assert await stream.record() is None
             async with asyncio.timeout(10):

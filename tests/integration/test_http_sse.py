@@ -115,6 +115,9 @@ async def test_a_place_behind_the_horizon_ends_the_stream_with_a_resnapshot():
         world.log.forget_before(5)
         async with world.stream(SUB) as stream:
             record = await stream.record()
+            assert (record["id"], record["event"]) == ("0", "backpressure")
+            assert json.loads(record["data"])["state"] == "resnapshot_required"
+            record = await stream.record()
             assert (record["id"], record["event"]) == ("4", "resnapshot")
             data = json.loads(record["data"])
             assert data == {
@@ -133,7 +136,128 @@ async def test_a_place_behind_the_horizon_ends_the_stream_with_a_resnapshot():
             ]
             assert await stream.record() is None
         async with world.stream(SUB, headers=("Last-Event-ID: 4",)) as stream:
+            assert (await stream.record())["event"] == "backpressure"
             assert await stream.ids(5) == [5, 6, 7, 8, 9]
+
+
+async def test_each_change_of_state_is_told_once():
+    async with web(service={"retention_changes": 8}) as world:
+        subscription = await world.subscribe()
+        async with world.stream(SUB) as stream:
+            await world.append(*[Op.INSERT] * 3)
+            assert await stream.ids(3) == [1, 2, 3]
+            await world.append(Op.INSERT)
+            record = await stream.record()
+            assert (record["id"], record["event"]) == ("3", "backpressure")
+            data = json.loads(record["data"])
+            assert data == {
+                "sub_id": SUB,
+                "state": "pressure",
+                "lag": 4,
+                "remaining_until_resnapshot": 4,
+                "paused": False,
+                "earliest_offset": 1,
+                "latest_offset": 4,
+            }
+            assert list(data) == [
+                "sub_id",
+                "state",
+                "lag",
+                "remaining_until_resnapshot",
+                "paused",
+                "earliest_offset",
+                "latest_offset",
+            ]
+            assert await stream.ids(1) == [4]
+            await world.append(Op.INSERT)
+            assert (await stream.record())["event"] == "insert"
+            await world.append(Op.INSERT)
+            assert states([await stream.record()]) == ["throttle"]
+            assert (await stream.record())["event"] == "insert"
+            await world.service.acknowledge(subscription.id, 6)
+            await world.append(Op.INSERT)
+            assert (await stream.record())["event"] == "insert"  # healthy again: nothing is said of that
+            await world.append(*[Op.INSERT] * 5)
+            assert states([await stream.record()]) == ["throttle"]
+
+
+def states(records):
+    return [json.loads(record["data"])["state"] for record in records if record["event"] == "backpressure"]
+
+
+async def test_a_narrow_filter_does_not_hide_the_pressure():
+    async with web(service={"retention_changes": 8}, stream_state_s=0.05) as world:
+        await world.subscribe([Op.DELETE])
+        async with world.stream(SUB) as stream:
+            await world.append(*[Op.INSERT] * 4)
+            record = await stream.record()
+            assert states([record]) == ["pressure"]
+            assert record["id"] in {"0", "4"}
+
+
+async def test_a_paused_stream_stays_open_and_goes_on_without_a_gap():
+    async with web() as world:
+        subscription = await world.subscribe()
+        async with world.stream(SUB) as stream:
+            await world.append(Op.INSERT)
+            assert await stream.ids(1) == [1]
+            await world.service.pause(subscription.id)
+            record = await stream.record()
+            assert (record["id"], states([record])) == ("1", ["paused"])
+            assert json.loads(record["data"])["paused"] is True
+            await world.append(*[Op.INSERT] * 3)
+            async with world.stream(SUB) as late:
+                assert states([await late.record()]) == ["paused"]
+                await world.service.resume(subscription.id)
+                assert await stream.ids(3) == [2, 3, 4]
+                assert await late.ids(4) == [1, 2, 3, 4]
+
+
+async def test_a_paused_stream_can_lose_its_place():
+    async with web() as world:
+        subscription = await world.subscribe()
+        await world.service.pause(subscription.id)
+        async with world.stream(SUB) as stream:
+            assert states([await stream.record()]) == ["paused"]
+            await world.append(*[Op.INSERT] * 3)
+            world.log.forget_before(3)
+            await world.append(Op.INSERT)
+            assert states([await stream.record()]) == ["resnapshot_required"]
+            record = await stream.record()
+            assert (record["id"], record["event"]) == ("2", "resnapshot")
+            assert await stream.record() is None
+
+
+async def test_heartbeats_tell_how_far_a_feed_has_looked_where_asked_for():
+    async with web(stream_keepalive_s=0.05) as world:
+        await world.subscribe([Op.DELETE])
+        await world.append(Op.INSERT, Op.INSERT)
+        async with world.stream(SUB, "?heartbeat=1") as stream:
+            record = await stream.record()
+            assert (record["id"], record["event"]) == ("2", "heartbeat")
+            assert json.loads(record["data"]) == {"sub_id": SUB, "scanned": 2}
+
+
+async def test_a_filter_that_went_far_without_a_match_sends_a_heartbeat_at_once():
+    async with web() as world:
+        await world.subscribe([Op.DELETE])
+        await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 70_000)])
+        async with world.stream(SUB, "?heartbeat=1") as stream:
+            record = await stream.record()
+            assert record["event"] == "heartbeat"
+            assert 65_536 <= int(record["id"]) <= 70_000
+
+
+async def test_a_subscription_may_have_its_stream_acknowledge():
+    async with web() as world:
+        subscription = await world.subscribe(auto_ack=True)
+        await world.append(*[Op.INSERT] * 3)
+        async with world.stream(SUB) as stream:
+            assert await stream.ids(3) == [1, 2, 3]
+            await until(lambda: world.service.subscription(subscription.id).cursor == 3, "acknowledged")
+        async with world.stream(SUB, "?from_offset=0") as stream:
+            await world.append(Op.INSERT)
+            assert await stream.ids(1) == [4]
 
 
 async def test_closing_the_subscription_ends_its_streams_silently():

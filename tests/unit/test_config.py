@@ -90,6 +90,10 @@ def test_an_unknown_variable_is_an_error():
         load_config(None, {"TAILRACE_PROT": "1"}, {})
 
 
+def test_the_clients_variables_mean_nothing_to_the_server():
+    assert load_config(None, {"TAILRACE_SERVER": "http://h", "TAILRACE_TOKEN": "t"}, {}) == Config()
+
+
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path / "absent.toml", {}, {})

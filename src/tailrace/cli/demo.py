@@ -15,8 +15,8 @@ import click
 import uvloop
 from msgspec import json as msgspec_json
 
-from tailrace.cli.remote import RemoteServer
 from tailrace.cli.show import show_event
+from tailrace.client import AsyncClient, AsyncSubscription, NotFound
 from tailrace.demo import TABLES, Replica, Shop
 from tailrace.model.errors import TailraceError
 
@@ -45,10 +45,10 @@ async def _demo(directory: Path, ports: tuple[int, int], trades: int | None) -> 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with _server(directory, ports) as addresses, RemoteServer(addresses["http"]) as server:
+    async with _server(directory, ports) as addresses, AsyncClient(addresses["http"]) as client:
         shop = await asyncio.to_thread(Shop, directory / "embedded.db", 7)
         try:
-            await (_show_live(server, shop, stop) if trades is None else _prove(server, shop, trades))
+            await (_show_live(client, shop, stop) if trades is None else _prove(client, shop, trades))
         finally:
             shop.close()
 
@@ -75,35 +75,26 @@ async def _server(directory: Path, ports: tuple[int, int]) -> Any:
             await process.wait()
 
 
-async def _subscribe(server: RemoteServer) -> list[str]:
-    """Subscribe to every table of the shop; return the paths of the streams."""
-    paths = []
+async def _subscribe(client: AsyncClient) -> list[AsyncSubscription]:
+    """Subscribe to every table of the shop."""
+    subscriptions = []
     deadline = time.monotonic() + _CATCH_UP_MAX_S
     for table in TABLES:
         while True:
             try:
-                result = await server.call(
-                    "cdc.subscribe_table",
-                    {
-                        "db": "default",
-                        "table": table,
-                        "include": {"before": True, "after": True},
-                        "format": "plain_json",
-                    },
-                )
+                subscriptions.append(await client.subscribe_table("default", table, format="plain_json"))
                 break
-            except TailraceError:  # the server has yet to notice the tables just made
+            except NotFound:  # the server has yet to notice the tables just made
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.02)
-        paths.append(result["sse_url"])
-    return paths
+    return subscriptions
 
 
-async def _show_live(server: RemoteServer, shop: Shop, stop: asyncio.Event) -> None:
-    paths = await _subscribe(server)
-    click.echo(_invitation(server.url, paths))
-    tasks = [asyncio.create_task(_print(server, path)) for path in paths]
+async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event) -> None:
+    subscriptions = await _subscribe(client)
+    click.echo(_invitation(client.url, [subscription.sse_url for subscription in subscriptions]))
+    tasks = [asyncio.create_task(_print(subscription)) for subscription in subscriptions]
     try:
         await asyncio.to_thread(shop.stock_up)
         while not stop.is_set():
@@ -117,10 +108,9 @@ async def _show_live(server: RemoteServer, shop: Shop, stop: asyncio.Event) -> N
     click.echo("demo ended; its directory is removed")
 
 
-async def _print(server: RemoteServer, path: str) -> None:
-    async for name, data in server.events(path):
-        if name in {"insert", "update", "delete"}:
-            click.echo(show_event(msgspec_json.decode(data)))
+async def _print(subscription: AsyncSubscription) -> None:
+    async for event in subscription:
+        click.echo(show_event(msgspec_json.decode(event.raw)))
 
 
 def _invitation(url: str, paths: list[str]) -> str:
@@ -141,11 +131,10 @@ def _invitation(url: str, paths: list[str]) -> str:
     )
 
 
-async def _prove(server: RemoteServer, shop: Shop, trades: int) -> None:
+async def _prove(client: AsyncClient, shop: Shop, trades: int) -> None:
     """Trade, follow all streams, and check that what arrived replays to exactly the shop's tables."""
     replica = Replica()
-    paths = await _subscribe(server)
-    tasks = [asyncio.create_task(_replay(server, path, replica)) for path in paths]
+    tasks = [asyncio.create_task(_replay(subscription, replica)) for subscription in await _subscribe(client)]
     try:
         await asyncio.to_thread(shop.stock_up)
         for _ in range(trades):
@@ -170,11 +159,9 @@ async def _prove(server: RemoteServer, shop: Shop, trades: int) -> None:
     )
 
 
-async def _replay(server: RemoteServer, path: str, replica: Replica) -> None:
-    async for name, data in server.events(path):
-        if name in {"insert", "update", "delete"}:
-            try:
-                replica.apply(msgspec_json.decode(data))
-            except AssertionError as error:
-                raise TailraceError(f"demo: {error}") from error
-    raise TailraceError("demo: the server ended a stream")
+async def _replay(subscription: AsyncSubscription, replica: Replica) -> None:
+    async for event in subscription:
+        try:
+            replica.apply(msgspec_json.decode(event.raw))
+        except AssertionError as error:
+            raise TailraceError(f"demo: {error}") from error

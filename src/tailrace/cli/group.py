@@ -13,6 +13,8 @@ __all__ = ["main", "tailrace"]
 _COMMANDS = {
     "serve": "Capture the sources and serve HTTP and gRPC.",
     "tail": "Show changes as they are committed.",
+    "subs": "List, make, pause and close subscriptions of a server.",
+    "query": "Prepare queries on a server, run them, watch their results change.",
     "log": "List, print and verify the log of a data directory.",
     "capture": "Set capture up in a database, look at it, remove it.",
     "demo": "Show what Tailrace does, on an SQLite shop of its own.",

@@ -6,19 +6,17 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import uvloop
 from msgspec import json as msgspec_json
 
-from tailrace.cli.remote import RemoteError, RemoteServer
 from tailrace.cli.show import show_event
+from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
 
 __all__ = ["tail"]
 
-_CHANGE_EVENTS = ("insert", "update", "delete")
 _EVENTS_WAITING_MAX = 256
 
 
@@ -77,14 +75,11 @@ async def _tail_database(url: str, tables: tuple[str, ...], show: Callable[[byte
 async def _tail_server(
     url: str, token: str | None, source: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None
 ) -> None:
-    async with RemoteServer(url, token) as server, contextlib.AsyncExitStack() as stack:
-        queue: asyncio.Queue[bytes | RemoteError] = asyncio.Queue(_EVENTS_WAITING_MAX)
+    async with AsyncClient(url, token) as client, contextlib.AsyncExitStack() as stack:
+        queue: asyncio.Queue[bytes | ClientError] = asyncio.Queue(_EVENTS_WAITING_MAX)
         for table in tables:
-            params: dict[str, Any] = {"db": source, "table": table, "include": {"before": True, "after": True}}
-            result = await server.call("cdc.subscribe_table", params | {"format": "plain_json"})
-            stack.push_async_callback(server.call, "cdc.close", {"sub_id": result["sub_id"]})
-            stream = asyncio.create_task(_pass_on(server, result["sse_url"], queue))
-            stack.push_async_callback(_end, stream)
+            subscription = await client.subscribe(source, table, format="plain_json")
+            stack.push_async_callback(_end, asyncio.create_task(_pass_on(subscription, queue)))
         await _show(_taken(queue), show, limit)
 
 
@@ -97,25 +92,21 @@ async def _show(events: AsyncIterator[bytes], show: Callable[[bytes], None], lim
             return
 
 
-async def _taken(queue: asyncio.Queue[bytes | RemoteError]) -> AsyncIterator[bytes]:
+async def _taken(queue: asyncio.Queue[bytes | ClientError]) -> AsyncIterator[bytes]:
     while True:
         match await queue.get():
-            case RemoteError() as error:
+            case ClientError() as error:
                 raise error
             case event:
                 yield event
 
 
-async def _pass_on(server: RemoteServer, path: str, queue: asyncio.Queue[bytes | RemoteError]) -> None:
-    """Put the changes of one stream into the queue, and in the end the reason why there are no more."""
+async def _pass_on(subscription: AsyncSubscription, queue: asyncio.Queue[bytes | ClientError]) -> None:
+    """Put the changes of a subscription into the queue, and in the end the reason why there are no more."""
     try:
-        async for name, data in server.events(path):
-            if name in _CHANGE_EVENTS:
-                await queue.put(data)
-            elif name == "resnapshot":
-                raise RemoteError("the server no longer has the next change; start again")
-        raise RemoteError("the server ended the stream")
-    except RemoteError as error:
+        async for event in subscription:
+            await queue.put(event.raw)
+    except ClientError as error:
         await queue.put(error)
 
 

@@ -33,6 +33,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
         BehindHorizonError: The feed's place was lost before anything was collected.
         UnknownSubscriptionError: The subscription was closed.
         LogClosedError: The log was closed, or the service stops.
+        PredicateError: The filter failed on the next changes, before anything was collected.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -42,19 +43,23 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
+            encoded = None if batch is None else presenter.encoded(batch, view)
         except TailraceError:
             if count:
                 break  # what is in hand goes out first; the next call meets the error again
             raise
-        if batch is None:
+        if batch is None or encoded is None:
             break
         bytes_left = limits.bytes_max - size_bytes
-        piece = presenter.encoded(batch, view).cut(feed.after, limits.changes_max - count, bytes_left)
+        piece = encoded.cut(feed.after, limits.changes_max - count, bytes_left)
         if count and piece.count and len(piece.data) > bytes_left:
             break
         feed.advance(piece.through)
         if piece.count:
+            feed.delivered(batch)
             pieces.append(piece.data)
             count += piece.count
             size_bytes += len(piece.data)
+            if size_bytes + size_bytes // count > limits.bytes_max:
+                break  # one more of their size would not fit
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)

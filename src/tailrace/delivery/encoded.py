@@ -13,6 +13,9 @@ from tailrace.subscription.filter import Rows
 
 __all__ = ["Encoded", "Piece"]
 
+_CUTS_MAX = 32
+"""Most pieces of one chunk that are kept for others."""
+
 
 class Piece(Struct, frozen=True):
     """Some consecutive events as bytes. Everything up to `through` is in it, was before it, or is not wanted."""
@@ -28,7 +31,7 @@ class Encoded:
     Event `n` lies between `ends[n]` and `ends[n + 1]`. `offsets` are those of the changes, `last` that of the chunk.
     """
 
-    __slots__ = ("_data", "_ends", "_last", "_offsets")
+    __slots__ = ("_cuts", "_data", "_ends", "_last", "_offsets")
 
     def __init__(self, data: memoryview, ends: Sequence[int], offsets: Sequence[int], last: Offset) -> None:
         assert len(ends) == len(offsets) + 1
@@ -36,6 +39,7 @@ class Encoded:
         self._ends = ends
         self._offsets = offsets
         self._last = last
+        self._cuts: dict[tuple[int, int], bytes] = {}
 
     @classmethod
     def of_list(cls, events: Sequence[bytes], offsets: Sequence[int], last: Offset) -> "Encoded":
@@ -52,8 +56,8 @@ class Encoded:
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much memory this takes."""
-        return self._ends[-1] - self._ends[0] + 16 * len(self._offsets)
+        """Return about how much memory this may take, with what is kept of it for others."""
+        return 2 * (self._ends[-1] - self._ends[0]) + 16 * len(self._offsets)
 
     def events(self) -> list[bytes]:
         """Return the events one by one."""
@@ -71,4 +75,15 @@ class Encoded:
         if self._ends[end] - self._ends[begin] > bytes_max:
             end = max(begin + 1, bisect_right(self._ends, self._ends[begin] + bytes_max, begin, end) - 1)
         through = self._last if end == len(self._offsets) else Offset(self._offsets[end] - 1)
-        return Piece(bytes(self._data[self._ends[begin] : self._ends[end]]), end - begin, through)
+        return Piece(self._bytes(begin, end), end - begin, through)
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        """Return consecutive events. Feeds cut mostly at the same places, so they share the bytes."""
+        found = self._cuts.get((begin, end))
+        if found is None:
+            found = bytes(self._data[self._ends[begin] : self._ends[end]])
+            kept_bytes = sum(map(len, self._cuts.values()))
+            if kept_bytes + len(found) > self._ends[-1] - self._ends[0] or len(self._cuts) >= _CUTS_MAX:
+                self._cuts.clear()
+            self._cuts[begin, end] = found
+        return found

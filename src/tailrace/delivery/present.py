@@ -1,8 +1,9 @@
 """Events of seed B as bytes. Pure.
 
-One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, commit_ts_ms, lsn.
-Three wires frame it: `SSE` as one server-sent event, `ARRAY` as one element of a JSON array with the comma behind it,
-`LINES` as one line.
+One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, query_id?, etag?,
+commit_ts_ms, lsn. `query_id` and `etag` mark the change as an invalidation of a query; its op is then `invalidate`.
+Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event`
+and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
 
 A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
@@ -19,13 +20,16 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.frame import frame_array, frame_of
 from tailrace.delivery.literal import key_literals
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
 from tailrace.model.op import Op
 from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Kind, TableSchema
+from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
+from tailrace.subscription.query.query_filter import Mark
 
 __all__ = ["View", "Wire", "encode"]
 
@@ -34,6 +38,9 @@ _ROWS_FEW = 24
 
 _VECTOR_BYTES_MAX = 256 << 20
 """Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
+
+_NO_KEY = b"[]"
+"""Key of an invalidation by a schema change, which has no row."""
 
 _LITERAL = b'{"t":'
 _NOTHING = pa.scalar(b"", pa.binary())
@@ -47,6 +54,7 @@ class Wire(Enum):
     """How events are framed."""
 
     SSE = "sse"
+    WS = "ws"
     ARRAY = "array"
     LINES = "lines"
 
@@ -57,6 +65,11 @@ class View(Struct, frozen=True):
     wire: Wire
     format: Format
     include: Include
+    columns: tuple[str, ...] = ()
+    """Columns to which images are cut; none for all."""
+
+    mark: Mark | None = None
+    """What makes the changes invalidations of a query."""
 
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
@@ -66,9 +79,22 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
         offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
     else:
         offsets = [chunk.first + row for row in rows]
-    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
+    if view.mark is not None and view.mark.extra:
+        return _with_extra(chunk, rows, offsets, view, view.mark)
+    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX or (view.mark and _has_schema_change(chunk)):
         return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
     return Encoded.of_array(_encode_many(_narrow(chunk.batch, rows, view), chunk, view), offsets, chunk.last)
+
+
+def _with_extra(chunk: Chunk, rows: Rows, offsets: Sequence[int], view: View, mark: Mark) -> Encoded:
+    """Return the events of invalidations, of which the last one says more."""
+    plain = msgspec.structs.replace(view, mark=msgspec.structs.replace(mark, extra=b""))
+    events = _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)
+    return Encoded.of_list(events, offsets, chunk.last)
+
+
+def _has_schema_change(chunk: Chunk) -> bool:
+    return bool(pc.any(pc.equal(chunk.batch.column("op"), pa.scalar(Op.SCHEMA.value, pa.int8()))).as_py())
 
 
 def _narrow(batch: Any, rows: Rows, view: View) -> Any:
@@ -89,30 +115,38 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     columns = chunk.batch.columns
     ops, schema_ids, keys, times_us = (columns[place] for place in _PLACES)
     befores, afters = columns[_BEFORE], columns[_AFTER]
+    marked = _marked(view)
     events = []
     for row in rows:
         offset = chunk.first + row
         schema = chunk.schemas[schema_ids[row].as_py()]
-        front, middle = _pieces(schema, ops[row].as_py(), view.wire)
+        front, middle = _pieces(schema, ops[row].as_py(), view)
         images = b""
-        if view.include.before and (before := befores[row].as_py()) is not None:
-            images = b',"before":' + image_form(before, schema)
-        if view.include.after and (after := afters[row].as_py()) is not None:
-            images += b',"after":' + image_form(after, schema)
+        op = ops[row].as_py()
+        if view.mark is not None and op == Op.SCHEMA:
+            key = _NO_KEY
+        else:
+            key = key_form(keys[row].as_py(), schema)
+            columns_kept = view.columns if op != Op.SCHEMA else ()
+            if view.include.before and (before := befores[row].as_py()) is not None:
+                images = b',"before":' + image_form(_cut(before, columns_kept), schema)
+            if view.include.after and (after := afters[row].as_py()) is not None:
+                images += b',"after":' + image_form(_cut(after, columns_kept), schema)
         events.append(
-            b'%s%d%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
+            b'%s%d%s%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
-                b"id: %d%s" % (offset, front) if view.wire is Wire.SSE else front,
+                b"%s%d%s" % (_BEGINS[view.wire], offset, front) if view.wire in _BEGINS else front,
                 offset,
                 middle,
-                key_form(keys[row].as_py(), schema),
+                key,
                 images,
+                marked,
                 times_us[row].as_py() // 1000,
                 offset,
                 _ENDS[view.wire],
             )
         )
-    return events
+    return [frame_of(event) for event in events] if view.wire is Wire.WS else events
 
 
 _PLACES = [ENVELOPE.get_field_index(name) for name in ("op", "schema", "key", "commit_time_us")]
@@ -124,13 +158,26 @@ _FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[byte
 }
 """How a key and an image are written in each format."""
 
-_ENDS = {Wire.SSE: b"\n\n", Wire.ARRAY: b",", Wire.LINES: b"\n"}
+_BEGINS = {Wire.SSE: b"id: ", Wire.WS: b'{"id":'}
+"""What stands before the offset on the wires that tell it beside the event."""
+
+_FRONTS = {Wire.SSE: b'\nevent: %s\ndata: {"seq":', Wire.WS: b',"event":"%s","data":{"seq":'}
+_ENDS = {Wire.SSE: b"\n\n", Wire.WS: b"}", Wire.ARRAY: b",", Wire.LINES: b"\n"}
 
 
-def _pieces(schema: TableSchema, op: int, wire: Wire) -> tuple[bytes, bytes]:
+def _marked(view: View) -> bytes:
+    """Return the members that only invalidations have."""
+    mark = view.mark
+    if mark is None:
+        return b""
+    named = msgspec.json.encode(mark.query_id), msgspec.json.encode(mark.etag)
+    return b',"query_id":%s,"etag":%s%s' % (*named, mark.extra)
+
+
+def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
     """Return what stands before the offset, and what stands between it and the key."""
-    word = Op(op).word.encode()
-    front = b'\nevent: %s\ndata: {"seq":' % word if wire is Wire.SSE else b'{"seq":'
+    word = Op(op).word.encode() if view.mark is None else b"invalidate"
+    front = _FRONTS[view.wire] % word if view.wire in _FRONTS else b'{"seq":'
     table = schema.table
     middle = b',"db":%s,"table":%s,"op":"%s","pk":' % (
         msgspec.json.encode(table.source),
@@ -150,26 +197,26 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
     codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
     if len(schemas) > 1:
         codes = pc.add(pc.multiply(places, _OP_COUNT), codes)
-    pieces = [_pieces(schema, op, view.wire) for schema in schemas for op in Op]
+    pieces = [_pieces(schema, op, view) for schema in schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))
-    if view.wire is Wire.SSE:
-        front = [_scalar(b"id: "), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
+    if view.wire in _BEGINS:
+        front = [_scalar(_BEGINS[view.wire]), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
     else:
         front = [_scalar(pieces[0][0])]
     images = []
     for name in ("before", "after"):
         if name in batch.schema.names:
-            column = _images(batch.column(name), places, schemas, view.format)
+            column = _images(_cut_all(batch, name, view.columns), places, schemas, view.format)
             # Null where there is no image, so the join below leaves the member out.
             images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
-    return pc.binary_join_element_wise(
+    events = pc.binary_join_element_wise(
         *front,
         offset,
         middle,
         _keys(batch.column("key"), places, schemas, view.format),
         *images,
-        _scalar(b',"commit_ts_ms":'),
+        pa.scalar(_marked(view) + b',"commit_ts_ms":', pa.binary()),
         _digits(pc.divide(batch.column("commit_time_us"), _US_PER_MS)),
         _scalar(b',"lsn":'),
         offset,
@@ -178,6 +225,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         null_handling="replace",
         null_replacement=b"",
     )
+    return frame_array(events) if view.wire is Wire.WS else events
 
 
 def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
@@ -186,6 +234,19 @@ def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Forma
         return _mend(literals, keys, odd, places, schemas, key_to_literals)
     odd = _unlike_plain(keys, places, [_has_json(schema.key_columns) for schema in schemas])
     return _mend(keys, keys, odd, places, schemas, key_to_plain)
+
+
+def _cut(image: bytes, columns: tuple[str, ...]) -> bytes:
+    return project(image, columns) if columns else image
+
+
+def _cut_all(batch: Any, name: str, columns: tuple[str, ...]) -> Any:
+    """Return a column of images, cut down to the wanted columns of the table."""
+    if not columns:
+        return batch.column(name)
+    images = zip(batch.column(name).to_pylist(), batch.column("op").to_pylist(), strict=True)
+    cut = [image if image is None or op == Op.SCHEMA else project(image, columns) for image, op in images]
+    return pa.array(cut, pa.binary())
 
 
 def _images(images: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:

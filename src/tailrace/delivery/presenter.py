@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
@@ -9,6 +10,7 @@ from tailrace.delivery.present import View, encode
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
+from tailrace.subscription.query.query_filter import QueryFilter
 
 __all__ = ["Presenter"]
 
@@ -35,17 +37,28 @@ class Presenter:
         self._bytes = 0
 
     def encoded(self, batch: FeedBatch, view: View) -> Encoded:
-        """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them."""
+        """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them.
+
+        Images are cut to the columns that the filter names.
+
+        Raises:
+            PredicateError: The filter failed on a change.
+        """
         chunk = batch.chunk
+        if batch.filter.columns:
+            view = structs.replace(view, columns=batch.filter.columns)
+        if isinstance(batch.filter, QueryFilter):
+            view = structs.replace(view, mark=batch.filter.mark)
         key = (batch.source, chunk.first, chunk.last, view, batch.filter)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key] or self._whole(batch, view)
         rows = batch.rows()
-        if len(rows) == len(chunk):
+        if len(rows) == len(chunk) and view.mark is None:
             self._keep(key, None)
             return self._whole(batch, view)
-        if len(rows) < len(chunk) * _SHARE_MIN:
+        # Other tables lack the columns to which images are cut: then nothing but the wanted rows is encoded.
+        if view.columns or view.mark is not None or len(rows) < len(chunk) * _SHARE_MIN:
             encoded = self._encode(batch, rows, view)
         else:
             encoded = self._whole(batch, view).pick(rows)

@@ -10,6 +10,7 @@ from tailrace.model.errors import (
     CorruptSegmentError,
     DataDirectoryInUseError,
     FormatVersionError,
+    InvalidPredicateError,
     InvalidRequestError,
     InvalidValueError,
     ListenError,
@@ -19,10 +20,14 @@ from tailrace.model.errors import (
     LogWriteError,
     MetadataError,
     NotFoundError,
+    PredicateError,
+    QueryTimeoutError,
+    ResultTooLargeError,
     SourceError,
     SourceStateError,
     SourceUnavailableError,
     TailraceError,
+    UnknownQueryError,
     UnknownSubscriptionError,
     UnknownTableError,
 )
@@ -34,10 +39,15 @@ TABLE: dict[type[TailraceError], str] = {
     ConfigError: "internal",
     InvalidRequestError: "invalid_request",
     InvalidValueError: "invalid_request",
+    InvalidPredicateError: "invalid_request",
     BeyondHeadError: "invalid_request",
+    ResultTooLargeError: "invalid_request",
+    QueryTimeoutError: "timeout",
     NotFoundError: "not_found",
     UnknownTableError: "not_found",
     UnknownSubscriptionError: "not_found",
+    UnknownQueryError: "not_found",
+    PredicateError: "conflict",
     BehindHorizonError: "conflict",
     LogError: "internal",
     CorruptSegmentError: "internal",
@@ -56,6 +66,7 @@ TABLE: dict[type[TailraceError], str] = {
 """Code of each error in an answer of seed B. Each class is named: a new one must be decided on."""
 
 _DETAILS: dict[type[TailraceError], tuple[str, ...]] = {
+    InvalidPredicateError: ("place",),
     BeyondHeadError: ("requested", "head"),
     BehindHorizonError: ("requested", "horizon"),
 }

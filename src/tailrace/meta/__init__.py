@@ -1,5 +1,5 @@
 """The metadata database: state that must survive, through SQLAlchemy Core."""
 
-from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.meta.store import MetaStore
 
-__all__ = ["MetaStore", "SubscriptionDraft"]
+__all__ = ["MetaStore"]

@@ -9,29 +9,47 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import URL, Connection, Engine, create_engine, delete, event, insert, inspect, make_url, select, update
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
-from tailrace.meta.table import MIGRATIONS, migration, server, shard, subscription
+from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, Target
+from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    Subscription,
+    SubscriptionDraft,
+    SubscriptionId,
+    Target,
+)
 
-__all__ = ["MetaStore", "SubscriptionDraft"]
+__all__ = ["MetaStore"]
 
 _T = TypeVar("_T")
 
 
-class SubscriptionDraft(Struct, frozen=True):
-    """A subscription that has no number yet."""
+class _Move(Struct, frozen=True):
+    """Where a cursor is to go: forwards only, unless forced."""
 
-    source: str
-    target: Target
-    filter: FilterOptions
-    include: Include
-    format: Format
     cursor: Offset
+    forced: bool = False
 
 
 class MetaStore:
@@ -46,7 +64,7 @@ class MetaStore:
         self._thread = thread
         self._clock = clock
         self._lock = threading.Lock()
-        self._advances: dict[SubscriptionId, Offset] = {}
+        self._moves: dict[SubscriptionId, _Move] = {}
         self._flush: Future[None] | None = None
         self._closed = False
 
@@ -75,48 +93,61 @@ class MetaStore:
 
     async def add(self, draft: SubscriptionDraft) -> Subscription:
         """Keep a new subscription under the next number, which was never given before."""
-        created_time_us = self._clock.now_us()
-        statement = insert(subscription).values(
-            source=draft.source,
-            target=msgspec.json.encode(draft.target).decode(),
-            filter=msgspec.json.encode(draft.filter).decode(),
-            include_before=draft.include.before,
-            include_after=draft.include.after,
-            format=str(draft.format),
-            cursor=draft.cursor,
-            created_time_us=created_time_us,
-        )
+        values = _values(draft) | {"created_time_us": self._clock.now_us()}
 
         def run(connection: Connection) -> Subscription:
-            key = connection.execute(statement).inserted_primary_key
+            key = connection.execute(insert(subscription).values(values)).inserted_primary_key
             assert key is not None
-            return Subscription(
-                id=SubscriptionId(key[0]),
-                source=draft.source,
-                target=draft.target,
-                filter=draft.filter,
-                include=draft.include,
-                format=draft.format,
-                cursor=draft.cursor,
-                created_time_us=created_time_us,
-            )
+            return _from_row(values | {"id": key[0]})
+
+        return await self._run(run)
+
+    async def put(self, subscription_id: SubscriptionId, draft: SubscriptionDraft) -> Subscription:
+        """Keep a subscription under a number of the caller's choice, in place of one that has it."""
+        values = _values(draft) | {"id": subscription_id, "created_time_us": self._clock.now_us()}
+
+        def run(connection: Connection) -> Subscription:
+            connection.execute(delete(subscription).where(subscription.c.id == subscription_id))
+            connection.execute(insert(subscription).values(values))
+            if connection.dialect.name == "postgresql":
+                connection.execute(_PASS_NUMBERS)
+            return _from_row(values)
 
         return await self._run(run)
 
     async def advance(self, subscription_id: SubscriptionId, cursor: Offset) -> None:
         """Move a cursor forward; one that is already further stays. An unknown number does nothing."""
-        with self._lock:
-            self._advances[subscription_id] = max(cursor, self._advances.get(subscription_id, cursor))
-            if self._flush is None:
-                self._flush = self._thread.submit(self._write_advances)
-            flush = self._flush
-        # Shared by all callers of this round: one that is cancelled must not take it from the others.
-        await asyncio.shield(asyncio.wrap_future(flush))
+        await self._move(subscription_id, lambda known: _Move(max(cursor, known.cursor), known.forced), cursor)
+
+    async def reset(self, subscription_id: SubscriptionId, cursor: Offset) -> None:
+        """Move a cursor forward or back. An unknown number does nothing."""
+        await self._move(subscription_id, lambda _: _Move(cursor, forced=True), cursor)
+
+    async def pause(self, subscription_id: SubscriptionId, *, paused: bool) -> None:
+        """Keep whether a subscription is paused. An unknown number does nothing."""
+        statement = update(subscription).where(subscription.c.id == subscription_id).values(paused=paused)
+        await self._run(lambda connection: connection.execute(statement))
 
     async def remove(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription; its number stays used."""
         statement = delete(subscription).where(subscription.c.id == subscription_id)
         await self._run(lambda connection: connection.execute(statement))
+
+    async def queries(self) -> Sequence[PreparedQuery]:
+        """Return all prepared queries, the oldest first."""
+        statement = select(query).order_by(query.c.created_time_us, query.c.query_id)
+        return await self._run(
+            lambda connection: [PreparedQuery(**row) for row in connection.execute(statement).mappings()]
+        )
+
+    async def put_query(self, prepared: PreparedQuery) -> None:
+        """Keep a prepared query, in place of one of the same id."""
+
+        def run(connection: Connection) -> None:
+            connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
+            connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
+
+        await self._run(run)
 
     async def server_id(self) -> str:
         """Return the name of whoever keeps this metadata: made up once, the same for ever."""
@@ -151,17 +182,25 @@ class MetaStore:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
         self._thread.shutdown(wait=True)
 
-    def _write_advances(self) -> None:
+    async def _move(self, subscription_id: SubscriptionId, join: Callable[["_Move"], "_Move"], cursor: Offset) -> None:
         with self._lock:
-            advances, self._advances, self._flush = self._advances, {}, None
+            self._moves[subscription_id] = join(self._moves.get(subscription_id, _Move(cursor)))
+            if self._flush is None:
+                self._flush = self._thread.submit(self._write_moves)
+            flush = self._flush
+        # Shared by all callers of this round: one that is cancelled must not take it from the others.
+        await asyncio.shield(asyncio.wrap_future(flush))
+
+    def _write_moves(self) -> None:
+        with self._lock:
+            moves, self._moves, self._flush = self._moves, {}, None
 
         def run(connection: Connection) -> None:
-            for subscription_id, cursor in advances.items():
-                connection.execute(
-                    update(subscription)
-                    .where(subscription.c.id == subscription_id, subscription.c.cursor < cursor)
-                    .values(cursor=cursor)
-                )
+            for subscription_id, move in moves.items():
+                statement = update(subscription).where(subscription.c.id == subscription_id)
+                if not move.forced:
+                    statement = statement.where(subscription.c.cursor < move.cursor)
+                connection.execute(statement.values(cursor=move.cursor))
 
         self._transact(run)
 
@@ -212,6 +251,26 @@ def _migrate(connection: Connection, clock: Clock) -> None:
         connection.execute(insert(migration).values(version=number, applied_time_us=clock.now_us()))
 
 
+_PASS_NUMBERS = text(
+    "SELECT setval(pg_get_serial_sequence('tailrace_subscription', 'id'), max(id)) FROM tailrace_subscription"
+)
+"""Where numbers come from a sequence, it must pass those that were chosen."""
+
+
+def _values(draft: SubscriptionDraft) -> dict[str, Any]:
+    return {
+        "source": draft.source,
+        "target": msgspec.json.encode(draft.target).decode(),
+        "filter": msgspec.json.encode(draft.filter).decode(),
+        "include_before": draft.include.before,
+        "include_after": draft.include.after,
+        "format": str(draft.format),
+        "cursor": draft.cursor,
+        "paused": draft.paused,
+        "auto_ack": draft.auto_ack,
+    }
+
+
 def _from_row(row: Mapping[Any, Any]) -> Subscription:
     try:
         return Subscription(
@@ -223,6 +282,8 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
             format=Format(row["format"]),
             cursor=Offset(row["cursor"]),
             created_time_us=row["created_time_us"],
+            paused=row["paused"],
+            auto_ack=row["auto_ack"],
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error

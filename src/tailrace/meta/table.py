@@ -6,9 +6,23 @@ new step at the end, and the tables above it are what all steps together give.
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    false,
+    inspect,
+    text,
+)
+from sqlalchemy.schema import CreateColumn
 
-__all__ = ["METADATA", "MIGRATIONS", "migration", "server", "shard", "subscription"]
+__all__ = ["METADATA", "MIGRATIONS", "migration", "query", "server", "shard", "subscription"]
 
 METADATA = MetaData()
 
@@ -32,6 +46,8 @@ subscription = Table(
     Column("format", String(32), nullable=False),
     Column("cursor", BigInteger, nullable=False),
     Column("created_time_us", BigInteger, nullable=False),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("auto_ack", Boolean, nullable=False, server_default=false()),
     sqlite_autoincrement=True,
 )
 
@@ -50,9 +66,37 @@ shard = Table(
 )
 """Which shard holds the log of which source. A row stays when its source is no longer configured."""
 
+query = Table(
+    "tailrace_query",
+    METADATA,
+    Column("query_id", String(64), primary_key=True),
+    Column("source", String(255), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("original", Text, nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+)
+
 
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables,)
+def _pause_and_auto_ack(connection: Connection) -> None:
+    _add_columns(connection, subscription, "paused", "auto_ack")
+
+
+def _prepared_queries(connection: Connection) -> None:
+    query.create(connection, checkfirst=True)
+
+
+def _add_columns(connection: Connection, table: Table, *names: str) -> None:
+    """Add columns to a table that an older version made; a table made by this one has them."""
+    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for name in names:
+        if name not in present:
+            column = CreateColumn(table.columns[name]).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries)

@@ -4,10 +4,15 @@ TailraceError
 ├── ConfigError                   the configuration is wrong: mend the named key
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
-│   └── BeyondHeadError           an offset that the log has not reached yet
+│   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
+│   ├── BeyondHeadError           an offset that the log has not reached yet
+│   └── ResultTooLargeError       a query gives more than is allowed: ask for less
+├── QueryTimeoutError             a query took too long: ask for less, or try again later
 ├── NotFoundError                 no such thing
 │   ├── UnknownTableError
-│   └── UnknownSubscriptionError
+│   ├── UnknownSubscriptionError
+│   └── UnknownQueryError
+├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
@@ -32,6 +37,7 @@ __all__ = [
     "CorruptSegmentError",
     "DataDirectoryInUseError",
     "FormatVersionError",
+    "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
     "ListenError",
@@ -41,10 +47,14 @@ __all__ = [
     "LogWriteError",
     "MetadataError",
     "NotFoundError",
+    "PredicateError",
+    "QueryTimeoutError",
+    "ResultTooLargeError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
     "TailraceError",
+    "UnknownQueryError",
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
@@ -66,6 +76,19 @@ class InvalidValueError(InvalidRequestError):
     """A value or typed literal is malformed."""
 
 
+class InvalidPredicateError(InvalidRequestError):
+    """A predicate cannot be read, names what is not there, or can never make sense. Mend it at `place`.
+
+    `place` counts characters from 0. The message ends with the line of the predicate and a mark under the place, unless
+    the text is empty or too long to show.
+    """
+
+    def __init__(self, reason: str, *, text: str, place: int) -> None:
+        self.reason = reason
+        self.place = min(max(place, 0), len(text))
+        super().__init__(f"{reason}\n{_excerpt(text, self.place)}" if text else reason)
+
+
 class BeyondHeadError(InvalidRequestError):
     """An offset lies beyond the newest change: it belongs to another log. Check which server it came from."""
 
@@ -73,6 +96,14 @@ class BeyondHeadError(InvalidRequestError):
         super().__init__(f"offset {requested} is beyond the newest change {head}")
         self.requested = requested
         self.head = head
+
+
+class ResultTooLargeError(InvalidRequestError):
+    """A query gives more rows or bytes than one answer may have. Ask for less: LIMIT, fewer columns, a condition."""
+
+
+class QueryTimeoutError(TailraceError):
+    """A query took longer than it may. Ask for less, or try again when the server is less busy."""
 
 
 class NotFoundError(TailraceError):
@@ -94,6 +125,22 @@ class UnknownSubscriptionError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(f"subscription {name} not found")
         self.name = name
+
+
+class UnknownQueryError(NotFoundError):
+    """The query was never prepared on this server. Prepare it; the same text gives the same id."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"query {query_id} not found")
+        self.query_id = query_id
+
+
+class PredicateError(TailraceError):
+    """A predicate failed on a change. The subscription that brought it ends; mend the predicate and subscribe again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the predicate failed: {reason}")
+        self.reason = reason
 
 
 class BehindHorizonError(TailraceError):
@@ -182,3 +229,15 @@ class SourceUnavailableError(SourceError):
 
 class SourceStateError(SourceError):
     """The database is in a state that does not let us capture. The message says what to do."""
+
+
+_EXCERPT_SIDE = 60
+"""How many characters an excerpt shows on either side of its place."""
+
+
+def _excerpt(text: str, place: int) -> str:
+    """Return the part of the line around a place, and a mark under it."""
+    begin = max(text.rfind("\n", 0, place) + 1, place - _EXCERPT_SIDE)
+    end = text.find("\n", place)
+    end = min(len(text) if end < 0 else end, place + _EXCERPT_SIDE)
+    return f"  {text[begin:end]}\n  {' ' * (place - begin)}^"

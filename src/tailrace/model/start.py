@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tailrace.model.number import Offset
 
-__all__ = ["After", "Earliest", "Latest", "Start"]
+__all__ = ["After", "AtTime", "CursorStart", "Earliest", "Latest", "Start"]
 
 
 class Earliest(Struct, frozen=True, tag=True):
@@ -21,4 +21,14 @@ class After(Struct, frozen=True, tag=True):
     offset: Offset
 
 
+class AtTime(Struct, frozen=True, tag=True):
+    """Begin with the first change that was committed at `time_us` or later."""
+
+    time_us: int
+
+
 Start = Earliest | Latest | After
+"""Where a feed may begin."""
+
+CursorStart = Start | AtTime
+"""Where a subscription may begin, or be moved to."""

@@ -8,8 +8,20 @@ from msgspec import Struct
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import TableName
+from tailrace.model.value import Json
 
-__all__ = ["FilterOptions", "Format", "Include", "Subscription", "SubscriptionId", "TableTarget", "Target"]
+__all__ = [
+    "Deliver",
+    "FilterOptions",
+    "Format",
+    "Include",
+    "QueryTarget",
+    "Subscription",
+    "SubscriptionDraft",
+    "SubscriptionId",
+    "TableTarget",
+    "Target",
+]
 
 SubscriptionId = NewType("SubscriptionId", int)
 """Number of a subscription: from 1, counted by the metadata database, never reused."""
@@ -38,18 +50,60 @@ class TableTarget(Struct, frozen=True, tag="table"):
     tables: tuple[TableName, ...]
 
 
-Target = TableTarget
+class Deliver(StrEnum):
+    """What a subscriber of a query gets when its result may have changed."""
+
+    INVALIDATE = "invalidate"
+    """That it may have, and the new ETag."""
+
+    RESULT = "result"
+    """The new result as well, or how it differs, where that is not too large."""
+
+
+class QueryTarget(Struct, frozen=True, tag="query"):
+    """The subscription is for changes that can touch the result of a prepared query with these arguments.
+
+    `args` are typed literals. `tables` are those that the query depended on when the subscription was made, for people:
+    what it depends on is found out anew each time.
+    """
+
+    query_id: str
+    args: tuple[Json, ...] = ()
+    deliver: Deliver = Deliver.INVALIDATE
+    tables: tuple[TableName, ...] = ()
+
+
+Target = TableTarget | QueryTarget
 """What a subscription is for. A tagged union: each kind of target is one more member."""
 
 
-class FilterOptions(Struct, frozen=True):
+class FilterOptions(Struct, frozen=True, omit_defaults=True):
     """Which changes of the target are wanted. Conditions are ANDed."""
 
     ops: tuple[Op, ...]
 
+    key: tuple[Json, ...] = ()
+    """One exact key as typed literals; none for all keys."""
+
+    bounds: dict[str, Json] | None = None
+    """Inclusive `lower_bound` and `upper_bound` of the key, each a typed literal or a list of them."""
+
+    columns: tuple[str, ...] = ()
+    """Columns of which one must have changed, and to which images are cut; none for all."""
+
+    where: str | None = None
+    """SQL predicate over the row."""
+
+    cel: str | None = None
+    """CEL expression over the change."""
+
 
 class Subscription(Struct, frozen=True):
-    """One durable reader. `cursor` is the last acknowledged offset."""
+    """One durable reader. `cursor` is the last acknowledged offset.
+
+    While it is `paused` it gets no changes; the cursor stays, and retention goes on without regard to it. With
+    `auto_ack` a stream acknowledges what it has sent.
+    """
 
     id: SubscriptionId
     source: str
@@ -59,3 +113,18 @@ class Subscription(Struct, frozen=True):
     format: Format
     cursor: Offset
     created_time_us: int
+    paused: bool = False
+    auto_ack: bool = False
+
+
+class SubscriptionDraft(Struct, frozen=True):
+    """A subscription that has no number yet."""
+
+    source: str
+    target: Target
+    filter: FilterOptions
+    include: Include
+    format: Format
+    cursor: Offset
+    paused: bool = False
+    auto_ack: bool = False

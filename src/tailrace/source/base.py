@@ -1,13 +1,21 @@
 """The seam between a database and the pump that moves its commits into the log."""
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
+from tailrace.model.catalog import Catalog
 from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["SchemaRegistry", "Source"]
+__all__ = ["Barrier", "QuerySource", "ResultRows", "RunLimits", "SchemaRegistry", "Source", "Stored"]
+
+Stored = None | int | float | str | bytes
+"""A value as a database stores and binds it."""
+
+_T = TypeVar("_T")
 
 
 class SchemaRegistry(Protocol):
@@ -56,3 +64,65 @@ class Source(Protocol):
 
     def tables(self) -> Sequence[TableSchema]:
         """Return the captured tables as they are now."""
+
+
+class Barrier(Struct, frozen=True):
+    """What a database had committed at one moment. `catalog` names the version of its schema then."""
+
+    position: Position | None
+    """Once the log is here, it has everything that was committed; None where it has that already."""
+
+    catalog: str
+
+
+class RunLimits(Struct, frozen=True):
+    """Bounds of one run of a query."""
+
+    rows_max: int
+    bytes_max: int
+    timeout_s: float
+
+
+class ResultRows(Struct, frozen=True):
+    """The result of one run, read in one transaction; `catalog` names the version of the schema that it saw."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Stored, ...]]
+    catalog: str
+
+
+class QuerySource(Protocol):
+    """The reading side of an upstream database. Safe to call from many tasks of one event loop.
+
+    `catalog` texts of different versions of the schema differ, also when a schema is changed and changed back.
+    """
+
+    async def newest(self, timeout_s: float) -> Barrier:
+        """Return what is committed now, looked up after this call began. Waits until capture fits the schema.
+
+        Raises:
+            SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.
+        """
+
+    def reached(self, barrier: Barrier, position: Position | None) -> bool:
+        """Tell whether a log that ends at `position` has everything that the barrier stands for."""
+
+    async def consult(self, use: Callable[[Catalog], _T]) -> tuple[_T, str]:
+        """Return `use(catalog)` of the newest catalog, computed in a thread, and the name of the schema's version.
+
+        Raises:
+            SourceUnavailableError: The database cannot be reached.
+        """
+
+    async def run(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> ResultRows:
+        """Run a query that only reads.
+
+        Raises:
+            InvalidRequestError: The database does not take it, or it would do something else than read tables.
+            ResultTooLargeError: The result exceeds a limit.
+            QueryTimeoutError: It took too long, waiting for its turn included.
+            SourceUnavailableError: The database cannot be reached.
+        """
+
+    async def close(self) -> None:
+        """Disconnect; runs under way are ended."""

@@ -5,17 +5,16 @@ import asyncio
 from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
-from tailrace.model.errors import LogClosedError, TailraceError
+from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Subscription
 from tailrace.subscription.filter import Filter, Rows
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.wake import Wake
+from tailrace.subscription.watch import Watch
+from tailrace.subscription.window import window_of
 
 __all__ = ["Feed", "FeedBatch"]
-
-_BATCH_CHANGES_MAX = 2048
-"""Most changes that are filtered and encoded in one go, so that no feed holds the event loop for long."""
 
 
 class FeedBatch(Struct, frozen=True):
@@ -34,22 +33,27 @@ class FeedBatch(Struct, frozen=True):
 class Feed:
     """Reads the log for one subscriber, in order, without a gap or a repeat where replay becomes following.
 
-    The feed stands at `after` and moves only when told by `advance`, so a subscriber takes of a batch as much as it can
-    send. Nothing is kept between two calls: a subscriber that does not read costs no chunk. For one task at a time,
-    except `end`.
+    The feed stands at `after`. It moves when told by `advance`, so a subscriber takes of a batch as much as it can
+    send, and in `next` past changes that are known not to be for it. Nothing is kept between two calls: a subscriber
+    that does not read costs no chunk. For one task at a time, except `pause` and `end`.
     """
+
+    __slots__ = ("_ended", "_interrupted", "_log", "_wake", "_watch", "after", "paused", "subscription")
 
     def __init__(self, subscription: Subscription, log: LogView, wake: Wake, compiled: Filter, after: Offset) -> None:
         self.subscription = subscription
         self.after = after
+        self.paused = subscription.paused
         self._log = log
         self._wake = wake
-        self._filter = compiled
-        self._news = asyncio.Event()
+        self._watch = Watch(compiled)
+        self._interrupted = False
         self._ended: TailraceError | None = None
 
     async def next(self, timeout_s: float) -> FeedBatch | None:
-        """Return the changes that follow `after`; None when none came in time.
+        """Return the changes that follow `after`; None when none came in time, or when the feed was paused or resumed.
+
+        A paused feed has no changes, but it loses its place like any other.
 
         Raises:
             BehindHorizonError: The next change was removed by retention.
@@ -61,40 +65,56 @@ class Feed:
         while True:
             batch = await self._read()
             left_s = deadline_s - loop.time()
-            if batch is not None or left_s <= 0:
+            if batch is not None or left_s <= 0 or self._interrupted:
+                self._interrupted = False
                 return batch
-            await self._wake.wait(self.after, self._news, left_s)
-            self._news.clear()
+            if self._watch.since is None:
+                self._wake.add(self._watch)  # and look once more: what came meanwhile is not evaluated for it
+            else:
+                await self._watch.sleep(left_s)
 
     @property
     def caught_up(self) -> bool:
-        """Tell whether the feed stands at the head."""
-        return self.after >= self._log.head
+        """Tell whether the feed stands at the head, or nothing after its place is for it as far as anybody knows."""
+        return self.after >= self._log.head or self._watch.is_clear(self.after)
 
     def advance(self, through: Offset) -> None:
         """Move to `through`: everything up to it has been sent or was not wanted."""
         assert through >= self.after
         self.after = through
 
+    def delivered(self, batch: FeedBatch) -> None:
+        """Note that the changes of a batch up to the feed's place are on their way, for the lags of the log."""
+        self._wake.lags.delivered(batch.chunk, self.after)
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
+        self.paused = paused
+        self._interrupted = True
+        self._watch.wake()
+
     def end(self, reason: TailraceError) -> None:
         """Make the present or next call of `next` raise `reason`."""
         self._ended = reason
-        self._news.set()
+        self._watch.wake()
+
+    def release(self) -> None:
+        """Have nobody evaluate changes for this feed any more. It is not used after that."""
+        self._wake.remove(self._watch)
 
     async def _read(self) -> FeedBatch | None:
         if self._ended is None and self._wake.closed:
             self._ended = LogClosedError("the log was closed")
         if self._ended is not None:
             raise self._ended
+        if self.paused:
+            if self.after + 1 < self._log.horizon:
+                raise BehindHorizonError(requested=self.after + 1, horizon=self._log.horizon)
+            return None
+        self.after = self._watch.skip(self.after, self._wake.scanned)
+        if self._watch.is_clear(self.after):
+            return None
         chunk = await self._log.read(self.after)
         if chunk is None:
             return None
-        return FeedBatch(self.subscription.source, _window(chunk, self.after), self._filter, self.after)
-
-
-def _window(chunk: Chunk, after: Offset) -> Chunk:
-    """Return the part of a chunk that holds the change following `after`. All feeds cut at the same places."""
-    if len(chunk) <= _BATCH_CHANGES_MAX:
-        return chunk
-    row = (after + 1 - chunk.first) // _BATCH_CHANGES_MAX * _BATCH_CHANGES_MAX
-    return Chunk(chunk.batch.slice(row, _BATCH_CHANGES_MAX), chunk.schemas)
+        return FeedBatch(self.subscription.source, window_of(chunk, self.after), self._watch.filter, self.after)

@@ -1,17 +1,24 @@
 """Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.chunk import Chunk
+from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
-from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import TableName, TableSchema
+from tailrace.subscription.columns import ChangedColumns
+from tailrace.subscription.key_filter import ExactKey, KeyBounds
+from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
+from tailrace.subscription.row_filter import RowFilter
 
-__all__ = ["Filter", "Rows"]
+__all__ = ["Filter", "Rows", "compile_filter"]
 
 Rows = range | list[int]
 """Rows of a chunk by their number in it, rising. A range where they are consecutive."""
@@ -19,31 +26,91 @@ Rows = range | list[int]
 _ROWS_FEW = 16
 """Below so many rows, going through them in Python costs less than calling Arrow."""
 
+_VERSIONS_KEPT = 8
+"""Compiled forms that a filter keeps; an older one is made anew when it is needed again."""
+
 
 class Filter:
     """The compiled form of a subscription's target and filter options.
 
-    Two filters are equal when they choose the same changes of one source; so work done for one serves the other.
+    Two filters are equal when they choose the same changes of one source; so work done for one serves the other. What
+    depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_op_numbers", "_schema_known", "_schema_wanted", "key")
+    __slots__ = ("_compiled", "dialect", "identity", "ops", "options", "tables")
 
-    def __init__(self, target: Target, options: FilterOptions) -> None:
-        self.key: tuple[frozenset[TableName], frozenset[Op]] = (frozenset(target.tables), frozenset(options.ops))
-        self._op_numbers = pa.array(sorted(options.ops), pa.int8())
-        self._schema_known: set[SchemaId] = set()
-        self._schema_wanted: set[SchemaId] = set()
+    def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
+        self.tables = _shared(frozenset(target.tables))
+        self.ops = _shared(frozenset(options.ops))
+        self.options = options
+        self.dialect = dialect
+        self.identity = (self.tables, self.ops, _row_conditions(options))
+        self._compiled: tuple[tuple[SchemaId, RowFilter], ...] = ()  # the newest first; smaller than a dictionary
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Filter) and self.key == other.key
+        return isinstance(other, Filter) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.identity)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns to which images are cut; none for all."""
+        return self.options.columns
+
+    @property
+    def looks_at_rows(self) -> bool:
+        """Tell whether more than table and op decides."""
+        return bool(self.identity[2])
 
     def select(self, chunk: Chunk) -> Rows:
-        """Return the rows of a chunk that pass."""
-        if len(chunk) < _ROWS_FEW:
-            return self._select_few(chunk)
+        """Return the rows of a chunk that pass.
+
+        Raises:
+            PredicateError: A predicate failed on one of them, or the table no longer has what the filter asks for.
+        """
+        rows = self._select_few(chunk) if len(chunk) < _ROWS_FEW else self._select_many(chunk)
+        if rows and self.looks_at_rows:
+            rows = self._look_at(chunk, rows)
+        return rows
+
+    def for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowFilter:
+        """Return the filter as it is for changes under that schema version.
+
+        Raises:
+            PredicateError: The table no longer has what the filter asks for.
+        """
+        for known, compiled in self._compiled:
+            if known == schema_id:
+                return compiled
+        compiled = self.compile(schema)
+        self._compiled = ((schema_id, compiled), *self._compiled[: _VERSIONS_KEPT - 1])
+        return compiled
+
+    def compile(self, schema: TableSchema) -> RowFilter:
+        """Return what `for_schema` keeps.
+
+        Raises:
+            PredicateError: The table no longer has what the filter asks for.
+        """
+        try:
+            return compile_filter(self.tables, self.options, schema, self.dialect)
+        except InvalidRequestError as error:
+            reason = f"table {schema.table.wire} has changed so that the filter no longer fits: {error}"
+            raise PredicateError(reason) from error
+
+    def _look_at(self, chunk: Chunk, rows: Rows) -> Rows:
+        """Return those of the rows whose keys and images pass."""
+        schema_ids = chunk.batch.column("schema").take(pa.array(rows, pa.int64())).to_pylist()
+        by_schema: dict[SchemaId, list[int]] = {}
+        for row, schema_id in zip(rows, schema_ids, strict=True):
+            by_schema.setdefault(schema_id, []).append(row)
+        passing: list[int] = []
+        for schema_id, candidates in by_schema.items():
+            passing += self.for_schema(schema_id, chunk.schemas[schema_id]).narrow_chunk(chunk, candidates)
+        return range(len(chunk)) if len(passing) == len(chunk) else sorted(passing)
+
+    def _select_many(self, chunk: Chunk) -> Rows:
         masks = [mask for mask in (self._table_mask(chunk), self._op_mask(chunk)) if mask is not None]
         if not masks:
             return range(len(chunk))
@@ -53,22 +120,14 @@ class Filter:
             return range(rows[0], rows[-1] + 1)
         return rows
 
-    def wants_table(self, schema_id: SchemaId, schema: TableSchema) -> bool:
-        """Tell whether changes under that schema version can pass. The answer is kept: versions never change."""
-        if schema_id not in self._schema_known:
-            self._schema_known.add(schema_id)
-            if schema.table in self.key[0]:
-                self._schema_wanted.add(schema_id)
-        return schema_id in self._schema_wanted
-
     def _select_few(self, chunk: Chunk) -> Rows:
         schema_ids = chunk.batch.column("schema").to_pylist()
         ops = chunk.batch.column("op").to_pylist()
-        wanted_ops = self.key[1]
+        wanted_ops = self.ops
         rows = [
             row
             for row, (schema_id, op) in enumerate(zip(schema_ids, ops, strict=True))
-            if op in wanted_ops and self.wants_table(schema_id, chunk.schemas[schema_id])
+            if op in wanted_ops and chunk.schemas[schema_id].table in self.tables
         ]
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
@@ -76,7 +135,7 @@ class Filter:
         """Return a mask of the wanted tables, or None when all rows are of such."""
         column = chunk.batch.column("schema")
         present: list[SchemaId] = pc.unique(column).to_pylist()
-        wanted = [schema_id for schema_id in present if self.wants_table(schema_id, chunk.schemas[schema_id])]
+        wanted = [schema_id for schema_id in present if chunk.schemas[schema_id].table in self.tables]
         if len(wanted) == len(present):
             return None
         return pc.is_in(column, value_set=pa.array(wanted, column.type))
@@ -84,6 +143,41 @@ class Filter:
     def _op_mask(self, chunk: Chunk) -> Any:
         column = chunk.batch.column("op")
         present = pc.unique(column).to_pylist()
-        if all(op in self.key[1] for op in present):
+        if all(op in self.ops for op in present):
             return None
-        return pc.is_in(column, value_set=self._op_numbers)
+        return pc.is_in(column, value_set=pa.array(sorted(self.ops), pa.int8()))
+
+
+def compile_filter(
+    tables: frozenset[TableName], options: FilterOptions, schema: TableSchema, dialect: str
+) -> RowFilter:
+    """Return the filter that options make over the rows of one version of a table.
+
+    Raises:
+        InvalidRequestError: They ask for what the table does not have, or are malformed.
+    """
+    predicates: list[Predicate] = []
+    if options.where is not None:
+        predicates.append(compile_where(options.where, schema, dialect))
+    if options.cel is not None:
+        predicates.append(compile_cel(options.cel, schema))
+    return RowFilter(
+        tables,
+        _shared(frozenset(options.ops)),
+        key=ExactKey(list(options.key), schema) if options.key else None,
+        bounds=None if options.bounds is None else KeyBounds(options.bounds, schema),
+        columns=ChangedColumns(list(options.columns), schema) if options.columns else None,
+        predicates=predicates,
+    )
+
+
+def _row_conditions(options: FilterOptions) -> bytes:
+    """Return all conditions but those on table and op, as bytes to compare; nothing where there are none."""
+    conditions: Sequence[Any] = (options.key, options.bounds, options.columns, options.where, options.cel)
+    return msgspec.json.encode(conditions) if any(value not in ((), None) for value in conditions) else b""
+
+
+@lru_cache(4096)
+def _shared(members: frozenset[Any]) -> frozenset[Any]:
+    """Return one and the same object for equal sets: a hundred thousand filters have few different ones."""
+    return members

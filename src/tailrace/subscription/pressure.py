@@ -6,15 +6,16 @@ from msgspec import Struct
 
 from tailrace.model.number import Offset
 
-__all__ = ["Pressure", "PressureState", "pressure_of"]
+__all__ = ["Pressure", "PressureState", "pressure_of", "throttle_lag_of", "warn_lag_of"]
 
 
 class PressureState(StrEnum):
-    """From well to lost."""
+    """From well to lost. Of several that apply, the last counts."""
 
     HEALTHY = "healthy"
     PRESSURE = "pressure"
     THROTTLE = "throttle"
+    PAUSED = "paused"
     RESNAPSHOT_REQUIRED = "resnapshot_required"
 
 
@@ -26,7 +27,9 @@ class Pressure(Struct, frozen=True):
     remaining: int | None
 
 
-def pressure_of(*, cursor: Offset, head: Offset, horizon: Offset, retention_changes: int | None) -> Pressure:
+def pressure_of(
+    *, cursor: Offset, head: Offset, horizon: Offset, retention_changes: int | None, paused: bool = False
+) -> Pressure:
     """Return the pressure on a subscription.
 
     The thresholds are parts of the retained window as counted in changes: one half (at least one change) for pressure,
@@ -35,16 +38,30 @@ def pressure_of(*, cursor: Offset, head: Offset, horizon: Offset, retention_chan
     """
     lag = max(0, head - cursor)
     remaining = None if retention_changes is None else max(0, retention_changes - lag)
-    return Pressure(_state(lag, lost=cursor + 1 < horizon, retention_changes=retention_changes), lag, remaining)
+    if cursor + 1 < horizon:
+        state = PressureState.RESNAPSHOT_REQUIRED
+    elif paused:
+        state = PressureState.PAUSED
+    else:
+        state = _state(lag, retention_changes)
+    return Pressure(state, lag, remaining)
 
 
-def _state(lag: int, *, lost: bool, retention_changes: int | None) -> PressureState:
-    if lost:
-        return PressureState.RESNAPSHOT_REQUIRED
+def warn_lag_of(retention_changes: int) -> int:
+    """Return the lag from which on a subscription is under pressure."""
+    return max(1, retention_changes // 2)
+
+
+def throttle_lag_of(retention_changes: int) -> int:
+    """Return the lag from which on writers should be slowed down."""
+    return -(-3 * retention_changes // 4)
+
+
+def _state(lag: int, retention_changes: int | None) -> PressureState:
     if retention_changes is None:
         return PressureState.HEALTHY
-    if lag >= -(-3 * retention_changes // 4):
+    if lag >= throttle_lag_of(retention_changes):
         return PressureState.THROTTLE
-    if lag >= max(1, retention_changes // 2):
+    if lag >= warn_lag_of(retention_changes):
         return PressureState.PRESSURE
     return PressureState.HEALTHY

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 import msgspec
-from msgspec import Struct
 
-from tailrace.meta.store import MetaStore, SubscriptionDraft
+from tailrace.clock import Clock, SystemClock
+from tailrace.meta.store import MetaStore
 from tailrace.model.errors import (
     BeyondHeadError,
     InvalidRequestError,
@@ -16,35 +15,38 @@ from tailrace.model.errors import (
     UnknownTableError,
 )
 from tailrace.model.number import Offset
-from tailrace.model.start import After, Earliest, Latest, Start
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, SubscriptionId, TableTarget
+from tailrace.model.start import CursorStart, Latest, Start
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    Subscription,
+    SubscriptionDraft,
+    SubscriptionId,
+    TableTarget,
+)
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.filter import Filter
+from tailrace.subscription.filter import compile_filter
+from tailrace.subscription.filters import FilterCache
+from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.pressure import Pressure, pressure_of
+from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
+from tailrace.subscription.options import ServiceOptions
+from tailrace.subscription.place import find_place, place_of
+from tailrace.subscription.pressure import pressure_of
+from tailrace.subscription.query.feed import QueryFeed, in_passing
+from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.status import SubscriptionStatus
 from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
 
+_NOW = Latest()
 
-class ServiceOptions(Struct, frozen=True):
-    """Settings of the subscription service."""
-
-    retention_changes: int | None = None
-    """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
-
-    subscriptions_max: int = 1_000_000
-    """Most subscriptions that may exist at one time."""
-
-
-class SubscriptionStatus(Struct, frozen=True):
-    """Where a subscription stands against its log."""
-
-    subscription: Subscription
-    head: Offset
-    horizon: Offset
-    pressure: Pressure
+_FILTERS_KEPT = 1024
+"""Compiled filters that wait for another feed, least recently used out first."""
 
 
 class SubscriptionService:
@@ -54,21 +56,30 @@ class SubscriptionService:
     All methods may be called from any task of the service's event loop.
     """
 
-    def __init__(self, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions) -> None:
+    def __init__(
+        self,
+        logs: Mapping[str, LogView],
+        store: MetaStore,
+        options: ServiceOptions,
+        queries: QueryService | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.queries = queries
         self._logs = dict(logs)
-        self._wakes = {source: Wake(log) for source, log in logs.items()}
+        self._wakes = {source: Wake(log, clock or SystemClock()) for source, log in logs.items()}
         self._store = store
         self._options = options
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
-        self._feeds: dict[SubscriptionId, set[Feed]] = {}
+        self._feeds = OpenFeeds()
+        self._filters = FilterCache(options.dialect, _FILTERS_KEPT)
         self._stopped = False
 
     @classmethod
     async def open(
-        cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions
+        cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions, queries: QueryService | None = None
     ) -> "SubscriptionService":
         """Return a service that knows the subscriptions in the metadata database."""
-        service = cls(logs, store, options)
+        service = cls(logs, store, options, queries)
         service._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
         return service
 
@@ -76,6 +87,20 @@ class SubscriptionService:
     def logs(self) -> Mapping[str, LogView]:
         """Return the logs by source name."""
         return self._logs
+
+    @property
+    def lags(self) -> Mapping[str, Lags]:
+        """Return how long changes take on their way, by source name."""
+        return {source: wake.lags for source, wake in self._wakes.items()}
+
+    @property
+    def retention_changes(self) -> int | None:
+        """Return how many changes each log keeps; None where retention does not count changes."""
+        return self._options.retention_changes
+
+    def shard(self, source: str) -> int:
+        """Return the number of the shard that holds the log of a source."""
+        return self._options.shards.get(source, 0)
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions in order of their numbers."""
@@ -107,13 +132,22 @@ class SubscriptionService:
         raise UnknownTableError(source, wire)
 
     async def subscribe_tables(
-        self, target: TableTarget, *, filter_options: FilterOptions, include: Include, format_: Format
+        self,
+        target: TableTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        start: CursorStart = _NOW,
     ) -> Subscription:
-        """Make a subscription whose cursor is the head: it is for changes from now on.
+        """Make a subscription for the changes from now on, or from another place in the log: there its cursor is.
 
         Raises:
             UnknownTableError: A table is not captured.
-            InvalidRequestError: The tables are of several sources, or there are too many subscriptions.
+            InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have, or
+                there are too many subscriptions.
+            BeyondHeadError: The start lies beyond the newest change.
         """
         sources = {table.source for table in target.tables}
         if len(sources) != 1:
@@ -122,12 +156,36 @@ class SubscriptionService:
         for table in target.tables:
             if source not in self._logs or self._logs[source].latest_schema(table) is None:
                 raise UnknownTableError(source, table.wire)
-        if len(self._subscriptions) >= self._options.subscriptions_max:
-            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
-        draft = SubscriptionDraft(source, target, filter_options, include, format_, self._logs[source].head)
-        subscription = await self._store.add(draft)
-        self._subscriptions[subscription.id] = subscription
-        return subscription
+        self._validate(target, filter_options)
+        cursor = await find_place(start, self._logs[source])
+        return await self._add(
+            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        )
+
+    async def subscribe_query(
+        self,
+        target: QueryTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        start: CursorStart = _NOW,
+    ) -> Subscription:
+        """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
+
+        Raises:
+            UnknownQueryError: There is no such query.
+            InvalidRequestError: The arguments are not those of the query, or there are too many subscriptions.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        assert self.queries is not None
+        source = self.queries.get(target.query_id).source
+        cursor = await find_place(start, self._logs[source])
+        target = await self.queries.resolve(target)
+        return await self._add(
+            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        )
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
@@ -147,6 +205,50 @@ class SubscriptionService:
             self._subscriptions[subscription_id] = subscription
         return subscription
 
+    async def pause(self, subscription_id: SubscriptionId) -> Subscription:
+        """Hold back changes until `resume`. Cursor and horizon go on counting. Feeds notice at once.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        return await self._pause(subscription_id, paused=True)
+
+    async def resume(self, subscription_id: SubscriptionId) -> Subscription:
+        """Deliver changes again, those of the pause first.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+        """
+        return await self._pause(subscription_id, paused=False)
+
+    async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
+        """Move the cursor to a place in the log, forwards or back. Open feeds go on from where they are.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number.
+            BeyondHeadError: The place lies beyond the newest change.
+        """
+        cursor = await find_place(start, self._log(self.subscription(subscription_id)))
+        await self._store.reset(subscription_id, cursor)
+        subscription = msgspec.structs.replace(self.subscription(subscription_id), cursor=cursor)
+        self._subscriptions[subscription_id] = subscription
+        return subscription
+
+    async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
+        """Keep table subscriptions under the numbers that they had elsewhere, in place of those that have them here.
+
+        Raises:
+            InvalidRequestError: A filter asks for what its table does not have; then none is kept.
+        """
+        for draft in drafts.values():
+            assert isinstance(draft.target, TableTarget)
+            self._validate(draft.target, draft.filter)
+        for subscription_id, draft in drafts.items():
+            if subscription_id in self._subscriptions:
+                await self.close(subscription_id)
+            self._subscriptions[subscription_id] = await self._store.put(subscription_id, draft)
+        self._subscriptions = dict(sorted(self._subscriptions.items()))
+
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
 
@@ -156,7 +258,7 @@ class SubscriptionService:
         self.subscription(subscription_id)
         await self._store.remove(subscription_id)
         self._subscriptions.pop(subscription_id, None)
-        for feed in self._feeds.get(subscription_id, ()):
+        for feed in self._feeds.of(subscription_id):
             feed.end(UnknownSubscriptionError(f"sub-{subscription_id}"))
 
     def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
@@ -172,6 +274,7 @@ class SubscriptionService:
             head=log.head,
             horizon=log.horizon,
             retention_changes=self._options.retention_changes,
+            paused=subscription.paused,
         )
         return SubscriptionStatus(subscription, log.head, log.horizon, pressure)
 
@@ -181,8 +284,11 @@ class SubscriptionService:
         lags = (heads.get(entry.source, entry.cursor) - entry.cursor for entry in self._subscriptions.values())
         return max(lags, default=0)
 
-    @contextmanager
-    def feed(self, subscription_id: SubscriptionId, start: Start) -> Iterator[Feed]:
+    def feeds_open(self) -> int:
+        """Return how many feeds are open now, those of waiting polls among them."""
+        return len(self._feeds)
+
+    def feed(self, subscription_id: SubscriptionId, start: Start) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
 
         Raises:
@@ -194,24 +300,42 @@ class SubscriptionService:
         if self._stopped:
             raise LogClosedError("the service stops")
         log = self._log(subscription)
-        after = _resolve(start, log)
-        compiled = Filter(subscription.target, subscription.filter)
-        feed = Feed(subscription, log, self._wakes[subscription.source], compiled, after)
-        feeds = self._feeds.setdefault(subscription_id, set())
-        feeds.add(feed)
-        try:
-            yield feed
-        finally:
-            feeds.discard(feed)
-            if not feeds:
-                self._feeds.pop(subscription_id, None)
+        after = place_of(start, log)
+        if isinstance(subscription.target, QueryTarget):
+            assert self.queries is not None
+            feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self.queries, after)
+        else:
+            feed = Feed(
+                subscription,
+                log,
+                self._wakes[subscription.source],
+                self._filters.get(subscription.target, subscription.filter),
+                after,
+            )
+        return OpenFeed(self._feeds, feed)
+
+    def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
+        """Give a feed of a query without a subscription, for the length of a `with` block.
+
+        Raises:
+            UnknownQueryError: There is no such query.
+            BeyondHeadError: The start lies beyond the newest change.
+            LogClosedError: The service stops.
+        """
+        assert self.queries is not None
+        source = self.queries.get(target.query_id).source
+        if self._stopped:
+            raise LogClosedError("the service stops")
+        log = self._logs[source]
+        passing = in_passing(target, source, log.head)
+        feed = QueryFeed(passing, log, self._wakes[source], self.queries, place_of(start, log))
+        return OpenFeed(self._feeds, feed)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
         self._stopped = True
-        for feeds in self._feeds.values():
-            for feed in feeds:
-                feed.end(LogClosedError("the service stops"))
+        for feed in self._feeds:
+            feed.end(LogClosedError("the service stops"))
 
     async def run(self) -> None:
         """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
@@ -219,23 +343,37 @@ class SubscriptionService:
             for wake in self._wakes.values():
                 group.create_task(wake.run())
 
+    async def _pause(self, subscription_id: SubscriptionId, *, paused: bool) -> Subscription:
+        subscription = self.subscription(subscription_id)
+        if subscription.paused == paused:
+            return subscription
+        await self._store.pause(subscription_id, paused=paused)
+        subscription = msgspec.structs.replace(self.subscription(subscription_id), paused=paused)
+        self._subscriptions[subscription_id] = subscription
+        for feed in self._feeds.of(subscription_id):
+            feed.pause(paused=paused)
+        return subscription
+
+    async def _add(self, draft: SubscriptionDraft) -> Subscription:
+        if len(self._subscriptions) >= self._options.subscriptions_max:
+            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
+        subscription = await self._store.add(draft)
+        self._subscriptions[subscription.id] = subscription
+        return subscription
+
+    def _validate(self, target: TableTarget, options: FilterOptions) -> None:
+        """Compile a filter for the tables as they are now, to find what is wrong with it."""
+        tables = frozenset(target.tables)
+        for table in target.tables:
+            latest = self._logs[table.source].latest_schema(table)
+            assert latest is not None
+            compile_filter(tables, options, latest[1], self._options.dialect)
+
     def _log(self, subscription: Subscription) -> LogView:
         log = self._logs.get(subscription.source)
         if log is None:
             raise UnknownTableError(subscription.source, subscription.target.tables[0].wire)
         return log
-
-
-def _resolve(start: Start, log: LogView) -> Offset:
-    match start:
-        case Earliest():
-            return Offset(log.horizon - 1)
-        case Latest():
-            return log.head
-        case After(offset):
-            if offset > log.head:
-                raise BeyondHeadError(requested=offset, head=log.head)
-            return offset
 
 
 def _readings(source: str, wire: str) -> Iterator[TableName]:

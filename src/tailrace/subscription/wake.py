@@ -1,14 +1,28 @@
-"""Waking feeds when their log grows.
+"""Waking feeds when there is something for them.
 
-One task per log waits for it (`Wake.run`), however many feeds there are; a waiting feed is one event in a set.
+One task per log (`Wake.run`) evaluates each new change once for all feeds that wait, by the filter index, and wakes
+those that it concerns. So a change costs what its subscribers cost, however many others wait.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterator, Sequence
+from typing import overload
 
-from tailrace.model.errors import LogClosedError
-from tailrace.model.number import Offset
+import pyarrow.compute as pc
+
+from tailrace.clock import Clock
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import BehindHorizonError, LogClosedError, LogError, PredicateError
+from tailrace.model.number import Offset, SchemaId
+from tailrace.model.table import TableName, TableSchema
+from tailrace.subscription.filter import Filter
+from tailrace.subscription.index import FilterIndex
+from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.row_filter import Changes, RowFilter
+from tailrace.subscription.watch import Watch
+from tailrace.subscription.window import window_of
 
 __all__ = ["Wake"]
 
@@ -17,43 +31,194 @@ logger = logging.getLogger(__name__)
 _WAIT_MAX_S = 60.0
 """Longest single wait for the log; it is renewed at once."""
 
+_MEASURE_EVERY_S = 1.0
+"""Shortest time between two looks at the age of the newest change."""
+
+_TURN_WATCHES = 256
+"""So many filters are compiled anew in one go; then others have their turn."""
+
 
 class Wake:
-    """Tells the feeds of one log that there is something new."""
+    """Tells the feeds of one log what is new for them. For tasks of one event loop."""
 
-    def __init__(self, log: LogView) -> None:
-        self._log = log
-        self._sleepers: set[asyncio.Event] = set()
+    def __init__(self, log: LogView, clock: Clock) -> None:
+        self.scanned = log.head
+        """Up to here all changes were evaluated for the watches that were there."""
+
         self.closed = False
+        self.lags = Lags(clock)
+        self._clock = clock
+        self._measure_due_s = 0.0
+        self._log = log
+        self._watches: set[Watch] = set()
+        self._index: FilterIndex[Watch] = FilterIndex()
+        self._versions: dict[TableName, SchemaId] = {}
+        self._by_table: dict[TableName, set[Watch]] = {}
 
     async def run(self) -> None:
-        """Wake sleepers as the log grows, until it is closed or this task is cancelled; then wake them for ever."""
-        known = self._log.head
+        """Wake feeds as the log grows, until it is closed or this task is cancelled; then wake all for ever."""
         try:
             while True:
-                if await self._log.wait(known, _WAIT_MAX_S):
-                    known = self._log.head
-                    self._wake()
+                if await self._log.wait(self.scanned, _WAIT_MAX_S):
+                    self.lags.grown(self._log.head)
+                    await self._scan()
+                    await self._measure()
         except LogClosedError:
             logger.info("log closed: its feeds end")
         finally:
             self.closed = True
-            self._wake()
+            for watch in self._watches:
+                watch.wake()
 
-    async def wait(self, after: Offset, event: asyncio.Event, timeout_s: float) -> None:
-        """Return when the head is beyond `after`, when somebody sets `event`, or after the time-out."""
-        if self._log.head > after or self.closed or event.is_set():
+    def add(self, watch: Watch) -> None:
+        """Evaluate all changes after `scanned` for a watch."""
+        watch.since = self.scanned
+        self._watches.add(watch)
+        table = _table_compiled_for(watch.filter)
+        if table is not None:
+            self._by_table.setdefault(table, set()).add(watch)
+        self._index.add(watch, self._row_filter(watch.filter, table))
+
+    def remove(self, watch: Watch) -> None:
+        """Evaluate nothing more for a watch; one that was not added is none to remove."""
+        if watch not in self._watches:
             return
-        self._sleepers.add(event)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._sleepers.discard(event)
+        self._watches.discard(watch)
+        self._index.remove(watch)
+        table = _table_compiled_for(watch.filter)
+        if table is not None:
+            watches = self._by_table[table]
+            watches.discard(watch)
+            if not watches:
+                del self._by_table[table]
+                self._versions.pop(table, None)
 
-    def _wake(self) -> None:
-        sleepers, self._sleepers = self._sleepers, set()
-        for event in sleepers:
-            event.set()
+    async def _scan(self) -> None:
+        """Evaluate what is new, one window a turn."""
+        while self.scanned < self._log.head:
+            if not self._watches:
+                self.scanned = self._log.head
+                return
+            try:
+                chunk = await self._log.read(self.scanned)
+            except BehindHorizonError as error:
+                self._lose(Offset(error.horizon - 1))
+                continue
+            except LogClosedError:
+                raise
+            except LogError:
+                logger.exception("changes cannot be read: feeds look for themselves")
+                self._lose(self._log.head)
+                continue
+            assert chunk is not None
+            fresh = _after(window_of(chunk, self.scanned), self.scanned)
+            await self._follow_schemas(fresh)
+            self._evaluate(fresh)
+            self.scanned = fresh.last
+            await asyncio.sleep(0)
+
+    async def _measure(self) -> None:
+        """Look now and then how old the newest change is."""
+        if self._clock.monotonic_s() < self._measure_due_s:
+            return
+        self._measure_due_s = self._clock.monotonic_s() + _MEASURE_EVERY_S
+        newest = self._log.head
+        try:
+            chunk = await self._log.read(Offset(newest - 1))
+        except (BehindHorizonError, LogError):
+            return  # nothing to measure; whoever needs the change will say what is wrong
+        if chunk is not None:
+            self.lags.captured(chunk, newest)
+
+    def _evaluate(self, fresh: Chunk) -> None:
+        for match in self._index.match(_changes_of(fresh), fresh.schemas):
+            # Where a filter failed, its feed finds out where.
+            first, last = (match.rows[0], match.rows[-1]) if match.rows else (0, len(fresh) - 1)
+            for watch in match.ids:
+                watch.tell(Offset(fresh.first + first), Offset(fresh.first + last))
+
+    def _lose(self, scanned: Offset) -> None:
+        """Go on behind changes that cannot be read: all feeds must look for themselves what they miss."""
+        self.scanned = scanned
+        for watch in self._watches:
+            watch.since = scanned
+            watch.wake()
+
+    async def _follow_schemas(self, fresh: Chunk) -> None:
+        """Compile filters anew for tables that have another schema version now; their feeds look for themselves."""
+        if not self._by_table:
+            return
+        for schema_id in pc.unique(fresh.batch.column("schema")).to_pylist():
+            table = fresh.schemas[schema_id].table
+            if table in self._by_table and self._versions.get(table) != schema_id:
+                self._versions[table] = schema_id
+                await self._compile_anew(table, fresh)
+
+    async def _compile_anew(self, table: TableName, fresh: Chunk) -> None:
+        for number, watch in enumerate(list(self._by_table[table]), start=1):
+            if watch in self._watches:
+                watch.tell(fresh.first, fresh.last)
+                self._index.add(watch, self._row_filter(watch.filter, table))
+            if number % _TURN_WATCHES == 0:
+                await asyncio.sleep(0)
+
+    def _row_filter(self, filter_: Filter, table: TableName | None) -> RowFilter:
+        """Return what finds the matches of a filter in the index, and perhaps others."""
+        version = None if table is None else self._version(table)
+        if version is not None:
+            try:
+                return filter_.for_schema(*version)
+            except PredicateError:
+                logger.info("filter no longer fits its table")
+        return RowFilter(filter_.tables, filter_.ops)
+
+    def _version(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
+        """Return the schema version for which the filters of a table are compiled."""
+        schema_id = self._versions.get(table)
+        if schema_id is not None:
+            return schema_id, self._log.schemas()[schema_id]
+        latest = self._log.latest_schema(table)
+        if latest is not None:
+            self._versions[table] = latest[0]
+        return latest
+
+
+def _table_compiled_for(filter_: Filter) -> TableName | None:
+    """Return the table whose schema a filter depends on; None where it depends on none, or on several."""
+    return next(iter(filter_.tables)) if filter_.looks_at_rows and len(filter_.tables) == 1 else None
+
+
+def _after(chunk: Chunk, after: Offset) -> Chunk:
+    """Return the changes of a chunk that follow `after`."""
+    row = after + 1 - chunk.first
+    return chunk if row <= 0 else Chunk(chunk.batch.slice(row), chunk.schemas)
+
+
+def _changes_of(chunk: Chunk) -> Changes:
+    """Return the changes of a chunk; images are taken out of it only when a filter looks at one."""
+    ops, schemas, keys = (chunk.batch.column(name).to_pylist() for name in ("op", "schema", "key"))
+    return Changes(ops, schemas, keys, _Images(chunk, "before"), _Images(chunk, "after"))
+
+
+class _Images(Sequence[bytes | None]):
+    """A column of images that is decoded at the first look."""
+
+    def __init__(self, chunk: Chunk, name: str) -> None:
+        self._chunk = chunk
+        self._name = name
+        self._images: list[bytes | None] | None = None
+
+    @overload
+    def __getitem__(self, row: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[bytes | None]: ...
+    def __getitem__(self, row: int | slice) -> bytes | Sequence[bytes | None] | None:
+        if self._images is None:
+            self._images = self._chunk.batch.column(self._name).to_pylist()
+        return self._images[row]
+
+    def __len__(self) -> int:
+        return len(self._chunk)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return (self[row] for row in range(len(self)))

@@ -85,3 +85,15 @@ def test_cutting_again_and_again_gives_every_event_once_in_order(steps, changes_
         assert not [offset for offset in offsets[counts + piece.count :] if offset <= piece.through]
         data, counts, after = data + piece.data, counts + piece.count, piece.through
     assert (data, counts) == (b"".join(events), len(events))
+
+
+def test_feeds_that_cut_at_the_same_places_share_the_bytes():
+    encoded = Encoded.of_list([b"a" * 100] * 100, range(1, 101), 100)
+    for begin in range(0, 100, 10):
+        assert encoded.cut(begin, 10, 10_000).data is encoded.cut(begin, 10, 10_000).data
+    for begin in range(100):
+        for count in (1, 7, 50):
+            assert encoded.cut(begin, count, 10_000).data == b"a" * 100 * min(count, 100 - begin)
+            # What is kept for others never takes more than the events themselves, nor more pieces than the bound.
+            assert sum(map(len, encoded._cuts.values())) <= 10_000
+            assert len(encoded._cuts) <= 32

@@ -120,3 +120,32 @@ async def test_any_feed_gives_every_match_once_and_in_order(commits, ops, data):
                 await world.append(*commit)
                 found += await offsets(feed, timeout_s=30)
         assert found == [offset for offset, op in enumerate(flat, start=1) if offset > start and op in ops]
+
+
+async def test_a_pause_holds_changes_back_until_the_subscription_is_resumed():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            waiting = asyncio.create_task(feed.next(30))
+            await asyncio.sleep(0)
+            await world.service.pause(subscription.id)
+            assert (await waiting, feed.paused) == (None, True)
+            await world.append(Op.INSERT, Op.INSERT)
+            assert await feed.next(0.01) is None
+            waiting = asyncio.create_task(feed.next(30))
+            await asyncio.sleep(0)
+            await world.service.resume(subscription.id)
+            assert (await waiting).chunk.last == 2
+            assert await offsets(feed, timeout_s=30) == [1, 2]
+
+
+async def test_a_feed_of_a_paused_subscription_begins_paused_and_loses_its_place():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(*[Op.INSERT] * 3)
+        await world.service.pause(subscription.id)
+        with world.service.feed(subscription.id, After(0)) as feed:
+            assert await feed.next(0) is None
+            world.log.forget_before(3)
+            with pytest.raises(BehindHorizonError):
+                await feed.next(0)

@@ -28,3 +28,13 @@ def test_pressure_follows_the_retained_window(place, wanted):
     state, lag, remaining = wanted
     found = pressure_of(cursor=cursor, head=head, horizon=horizon, retention_changes=retention)
     assert found == Pressure(PressureState(state), lag, remaining)
+
+
+@pytest.mark.parametrize(
+    ("place", "state"),
+    [((0, 1, 1), "paused"), ((0, 3072, 1), "paused"), ((0, 4096, 1), "paused"), ((0, 4097, 2), "resnapshot_required")],
+)
+def test_a_pause_outranks_all_but_the_loss_of_the_place(place, state):
+    cursor, head, horizon = place
+    found = pressure_of(cursor=cursor, head=head, horizon=horizon, retention_changes=4096, paused=True)
+    assert (found.state, found.lag) == (state, head)

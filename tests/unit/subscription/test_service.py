@@ -125,3 +125,31 @@ async def test_subscriptions_and_cursors_survive_a_restart(tmp_path):
         (found,) = world.service.subscriptions()
         assert (found.id, found.cursor) == (kept.id, 1)
         assert (await world.subscribe()).id == closed.id + 1
+
+
+async def test_pause_and_auto_ack_survive_a_restart(tmp_path):
+    url = f"sqlite:///{tmp_path}/meta.db"
+    async with feeding(url) as world:
+        paused, resumed = await world.subscribe(auto_ack=True), await world.subscribe()
+        await world.service.pause(paused.id)
+        await world.service.pause(resumed.id)
+        await world.service.resume(resumed.id)
+        log = world.log
+    async with feeding(url, log=log) as world:
+        found = [(entry.paused, entry.auto_ack) for entry in world.service.subscriptions()]
+        assert found == [(True, True), (False, False)]
+
+
+async def test_a_paused_subscription_counts_on_and_loses_its_place_like_any_other():
+    async with feeding(retention_changes=4) as world:
+        subscription = await world.subscribe()
+        await world.service.pause(subscription.id)
+        await world.append(*[Op.INSERT] * 3)
+        status = world.service.status(subscription.id)
+        assert (status.pressure.state, status.pressure.lag, status.pressure.remaining) == ("paused", 3, 1)
+        world.log.forget_before(3)
+        assert world.service.status(subscription.id).pressure.state == "resnapshot_required"
+        await world.service.acknowledge(subscription.id, 2)
+        assert world.service.status(subscription.id).pressure.state == "paused"
+        await world.service.resume(subscription.id)
+        assert world.service.status(subscription.id).pressure.state == "healthy"

@@ -1,5 +1,6 @@
 """The HTTP application: routes, and what every request passes through."""
 
+import math
 from functools import partial
 from http import HTTPStatus
 
@@ -7,9 +8,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.clock import Clock
@@ -18,11 +19,16 @@ from tailrace.delivery.http.answer import problem_answer
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
-from tailrace.delivery.http.sse import SseEndpoint
+from tailrace.delivery.http.sse import SseEndpoint, SseManyEndpoint
+from tailrace.delivery.http.stream import StreamTools
+from tailrace.delivery.http.ws import WsEndpoint
+from tailrace.delivery.http.ws_many import WsManyEndpoint
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.stats import StatsView
 
 __all__ = ["create_app"]
 
@@ -36,21 +42,43 @@ def create_app(
     """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams."""
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(service, presenter, metrics, clock, options)
-    _observe(service, metrics)
+    tools = StreamTools(service, presenter, metrics, options)
+    _observe(service, metrics, StatsView(service, clock))
     return Starlette(
         routes=[
             Route("/api/v1/rpc", RpcEndpoint(methods, metrics, clock, options).answer, methods=["POST"]),
-            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(service, presenter, metrics, options), methods=["GET"]),
+            Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
+            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
+            WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
+            WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
+            Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
+            Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
+            *_query_routes(service, options),
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready_endpoint(readiness), methods=["GET"]),
             Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
         ],
         middleware=[
-            Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"]),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=["*"],
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["ETag"],
+            ),
             Middleware(_TokenGate, check=TokenCheck(options.auth_tokens)),
         ],
         exception_handlers={HTTPException: _refuse},
     )
+
+
+def _query_routes(service: SubscriptionService, options: HttpOptions) -> list[Route]:
+    if service.queries is None:
+        return []
+    return [
+        Route("/api/v1/q/{query_id}", QueryEndpoint(service.queries).answer, methods=["GET"]),
+        Route("/api/v1/q/{query_id}/events", QueryEventsEndpoint(service, options), methods=["GET"]),
+    ]
 
 
 class _TokenGate:
@@ -62,8 +90,8 @@ class _TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
-            request = Request(scope)
+        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN_PATHS:
+            request = HTTPConnection(scope)
             token = request.query_params.get("access_token")
             if not self._check.admits(request.headers.get("authorization"), token):
                 app = problem_answer(
@@ -78,10 +106,37 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     return problem_answer(HTTPStatus(error.status_code), str(error.detail).lower(), error.headers)
 
 
-def _observe(service: SubscriptionService, metrics: Metrics) -> None:
+async def _want_upgrade(_request: Request) -> Response:
+    """Answer a plain request for a WebSocket."""
+    headers = {"Upgrade": "websocket"}
+    return problem_answer(HTTPStatus.UPGRADE_REQUIRED, "this path is for WebSocket connections", headers)
+
+
+def _observe(service: SubscriptionService, metrics: Metrics, view: StatsView) -> None:
     """Have the gauges ask the service when somebody looks at them."""
+    metrics.lag_sum.set_function(lambda: view.stats.total_lag)
+    metrics.remaining_min.set_function(lambda: _number(view.stats.min_remaining_until_resnapshot))
+    for state, member in _STATES.items():
+        metrics.states.labels(state).set_function(partial(lambda member: getattr(view.stats, member), member))
+    for source, lags in service.lags.items():
+        metrics.capture_lag.labels(source).set_function(partial(getattr, lags, "capture_s"))
+        metrics.delivery_lag.labels(source).set_function(partial(getattr, lags, "delivery_s"))
+        metrics.end_to_end_lag.labels(source).set_function(partial(getattr, lags, "end_to_end_s"))
     metrics.subscriptions.set_function(lambda: len(service.subscriptions()))
     metrics.lag_max.set_function(service.lag_max)
     for source, log in service.logs.items():
         metrics.log_head.labels(source).set_function(partial(getattr, log, "head"))
         metrics.log_horizon.labels(source).set_function(partial(getattr, log, "horizon"))
+
+
+_STATES = {
+    "paused": "paused_subscriptions",
+    "pressured": "pressured_subscriptions",
+    "throttle": "throttle_recommended_subscriptions",
+    "resnapshot_required": "resnapshot_subscriptions",
+}
+"""States of subscriptions in the metrics, and where the figures have their numbers."""
+
+
+def _number(count: int | None) -> float:
+    return math.nan if count is None else count

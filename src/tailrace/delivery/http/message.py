@@ -4,26 +4,38 @@ Params are decoded strictly: an unknown member or a wrong type is an error that 
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format
+from tailrace.subscription.stats import Alert, SubscriptionStats
 
 __all__ = [
     "AckParams",
     "AckResult",
+    "BackpressureEvent",
     "BackpressureResult",
     "CapabilitiesResult",
     "CloseParams",
     "CloseResult",
+    "ErrorEvent",
+    "ImportResult",
     "IncludeParams",
+    "ListEntry",
+    "ListResult",
     "NoParams",
+    "PauseParams",
+    "PauseResult",
     "PingResult",
+    "PlaceParams",
     "PollParams",
     "PollResult",
+    "ResetParams",
     "ResnapshotEvent",
+    "StatsResult",
+    "SubscribeParams",
     "SubscribeResult",
     "SubscribeTableParams",
     "VersionResult",
@@ -43,14 +55,34 @@ class IncludeParams(Struct, frozen=True, forbid_unknown_fields=True):
     after: bool = False
 
 
-class SubscribeTableParams(Struct, frozen=True, forbid_unknown_fields=True):
+class PlaceParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place in the log: after an offset, or at a time. One of the two."""
+
+    offset: _OffsetParam | None = None
+    timestamp: str | int | None = None
+
+
+class SubscribeParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Params that all kinds of subscriptions have in common."""
+
+    ops: list[str] | None = None
+    include: IncludeParams | None = None
+    format: Format | None = None
+    pk: list[Any] | None = None
+    pk_range: dict[str, Any] | None = None
+    columns: list[str] | None = None
+    where: str | None = None
+    cel: str | None = None
+    auto_ack: bool = False
+    from_: str | _OffsetParam | PlaceParams | None = field(name="from", default=None)
+
+
+class SubscribeTableParams(SubscribeParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Params of `cdc.subscribe_table`."""
 
     db: str
     table: str
-    ops: list[str] | None = None
-    include: IncludeParams | None = None
-    format: Format | None = None
+    shard: int | None = None
 
 
 class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +99,19 @@ class AckParams(Struct, frozen=True, forbid_unknown_fields=True):
 
     sub_id: str
     offset: _OffsetParam
+
+
+class PauseParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.pause` and `cdc.resume`."""
+
+    sub_id: str
+
+
+class ResetParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Params of `cdc.reset`."""
+
+    sub_id: str
+    to: str | _OffsetParam | PlaceParams
 
 
 class CloseParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +149,7 @@ class SubscribeResult(Struct, frozen=True):
     sub_id: str
     offset: Offset
     sse_url: str
+    ws_url: str
 
 
 class BackpressureResult(Struct, frozen=True):
@@ -112,7 +158,7 @@ class BackpressureResult(Struct, frozen=True):
     state: str
     lag: int
     remaining_until_resnapshot: int | None
-    paused: bool = False
+    paused: bool
 
 
 class PollResult(Struct, frozen=True, kw_only=True):
@@ -135,11 +181,73 @@ class AckResult(Struct, frozen=True):
     acked_offset: Offset
 
 
+class PauseResult(Struct, frozen=True):
+    """Result of `cdc.pause` and `cdc.resume`."""
+
+    sub_id: str
+    paused: bool
+    acked_offset: Offset
+    backpressure: BackpressureResult
+
+
+class ListEntry(Struct, frozen=True, kw_only=True):
+    """One subscription in the result of `cdc.list`."""
+
+    sub_id: str
+    db: str
+    table: str
+    query_id: str | UnsetType = UNSET
+    acked_offset: Offset
+    paused: bool
+    format: Format
+    backpressure: BackpressureResult
+    options: dict[str, Any]
+
+
+class ListResult(Struct, frozen=True):
+    """Result of `cdc.list`."""
+
+    subscriptions: Sequence[ListEntry]
+
+
+class StatsResult(Struct, frozen=True):
+    """Result of `stats.snapshot`."""
+
+    cdc: SubscriptionStats
+    alerts: Sequence[Alert]
+
+
+class ImportResult(Struct, frozen=True):
+    """Result of `cdc.import`."""
+
+    imported: int
+
+
 class CloseResult(Struct, frozen=True):
     """Result of `cdc.close`."""
 
     sub_id: str
     closed: bool
+
+
+class BackpressureEvent(Struct, frozen=True):
+    """Data of a stream's event when the state of its subscription changed."""
+
+    sub_id: str
+    state: str
+    lag: int
+    remaining_until_resnapshot: int | None
+    paused: bool
+    earliest_offset: Offset
+    latest_offset: Offset
+
+
+class ErrorEvent(Struct, frozen=True):
+    """Data of a stream's last event when its subscription cannot go on."""
+
+    sub_id: str
+    code: str
+    message: str
 
 
 class ResnapshotEvent(Struct, frozen=True):

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from tailrace import __version__
 from tailrace.clock import Clock
 from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.http.envelope import VERSION
+from tailrace.delivery.http.export import ExportDocument, draft_of, export_of
 from tailrace.delivery.http.message import (
     AckParams,
     AckResult,
@@ -18,16 +19,25 @@ from tailrace.delivery.http.message import (
     CapabilitiesResult,
     CloseParams,
     CloseResult,
-    IncludeParams,
+    ImportResult,
+    ListEntry,
+    ListResult,
     NoParams,
+    PauseParams,
+    PauseResult,
     PingResult,
     PollParams,
     PollResult,
+    ResetParams,
+    StatsResult,
     SubscribeResult,
     SubscribeTableParams,
     VersionResult,
 )
+from tailrace.delivery.http.option import OPS, filter_options_of, include_of, options_of, start_of
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.query_message import ExecuteParams, PrepareParams, SubscribeQueryParams, WatchParams
+from tailrace.delivery.http.query_methods import QueryMethods
 from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
@@ -35,15 +45,12 @@ from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, TableTarget
+from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
+from tailrace.subscription.stats import alerts_of, stats_of
 
 __all__ = ["Method", "Methods"]
-
-_OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
-"""Ops that seed B knows, by their words."""
 
 _WIRE = Wire.ARRAY.value
 
@@ -74,12 +81,28 @@ class Methods:
         self.table: dict[str, Method] = {
             "cdc.ack": Method(AckParams, self._ack),
             "cdc.close": Method(CloseParams, self._close),
+            "cdc.export": Method(NoParams, self._export),
+            "cdc.import": Method(ExportDocument, self._import),
+            "cdc.list": Method(NoParams, self._list),
+            "cdc.pause": Method(PauseParams, self._pause),
             "cdc.poll": Method(PollParams, self._poll),
+            "cdc.reset": Method(ResetParams, self._reset),
+            "cdc.resume": Method(PauseParams, self._resume),
             "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
+            "stats.snapshot": Method(NoParams, self._stats),
             "system.capabilities": Method(NoParams, self._capabilities),
             "system.ping": Method(NoParams, self._ping),
             "system.version": Method(NoParams, self._version),
         }
+        if service.queries is not None:
+            queries = QueryMethods(service, service.queries)
+            self.table |= {
+                "cdc.subscribe_query": Method(SubscribeQueryParams, queries.subscribe),
+                "query.execute_prepared": Method(ExecuteParams, queries.execute),
+                "query.list": Method(NoParams, queries.list),
+                "query.prepare": Method(PrepareParams, queries.prepare),
+                "query.subscribe": Method(WatchParams, queries.watch),
+            }
 
     async def _ping(self, _params: NoParams) -> PingResult:
         return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
@@ -88,19 +111,27 @@ class Methods:
         return VersionResult(name="tailrace", version=__version__, skeinql=VERSION)
 
     async def _capabilities(self, _params: NoParams) -> CapabilitiesResult:
-        return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(_OPS))
+        return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(OPS))
 
     async def _subscribe_table(self, params: SubscribeTableParams) -> SubscribeResult:
         schema = self._service.table(params.db, params.table)
-        include = params.include or IncludeParams()
+        if params.shard is not None and params.shard != self._service.shard(params.db):
+            raise InvalidRequestError(f"`shard`: {params.db} is in shard {self._service.shard(params.db)}")
         subscription = await self._service.subscribe_tables(
             TableTarget((schema.table,)),
-            filter_options=FilterOptions(_ops(params.ops or list(_OPS))),
-            include=Include(before=include.before, after=include.after),
+            filter_options=filter_options_of(params),
+            include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,
+            auto_ack=params.auto_ack,
+            start=start_of(params.from_, "from"),
         )
         sub_id = sub_id_of(subscription.id)
-        return SubscribeResult(sub_id=sub_id, offset=subscription.cursor, sse_url=f"/api/v1/cdc/sse/{sub_id}")
+        return SubscribeResult(
+            sub_id=sub_id,
+            offset=subscription.cursor,
+            sse_url=f"/api/v1/cdc/sse/{sub_id}",
+            ws_url=f"/api/v1/cdc/ws/{sub_id}",
+        )
 
     async def _poll(self, params: PollParams) -> PollResult:
         subscription = self._find(params.sub_id)
@@ -115,11 +146,7 @@ class Methods:
         self._metrics.delivered_changes.labels(_WIRE).inc(piece.count)
         self._metrics.delivered_bytes.labels(_WIRE).inc(len(piece.data))
         status = self._service.status(subscription.id)
-        backpressure = BackpressureResult(
-            state=str(status.pressure.state),
-            lag=status.pressure.lag,
-            remaining_until_resnapshot=status.pressure.remaining,
-        )
+        backpressure = _backpressure(status)
         if lost:
             before_horizon = Offset(status.horizon - 1)
             return PollResult(
@@ -156,13 +183,59 @@ class Methods:
                 piece = await collect(feed, self._presenter, view, limits, params.wait_ms / 1000 - waited_s)
             except LogClosedError:
                 return Piece(b"", 0, feed.after)  # the server stops: the subscriber polls again later
-            if piece.count or feed.caught_up or waited_s > self._options.poll_scan_s_max:
+            if piece.count or feed.caught_up or feed.paused or waited_s > self._options.poll_scan_s_max:
                 return piece
             await asyncio.sleep(0)
 
     async def _ack(self, params: AckParams) -> AckResult:
         subscription = await self._service.acknowledge(self._find(params.sub_id).id, Offset(params.offset))
         return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
+
+    async def _reset(self, params: ResetParams) -> AckResult:
+        subscription = await self._service.reset(self._find(params.sub_id).id, start_of(params.to, "to"))
+        return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
+
+    async def _pause(self, params: PauseParams) -> PauseResult:
+        return self._pause_result(await self._service.pause(self._find(params.sub_id).id))
+
+    async def _resume(self, params: PauseParams) -> PauseResult:
+        return self._pause_result(await self._service.resume(self._find(params.sub_id).id))
+
+    def _pause_result(self, subscription: Subscription) -> PauseResult:
+        return PauseResult(
+            sub_id=sub_id_of(subscription.id),
+            paused=subscription.paused,
+            acked_offset=subscription.cursor,
+            backpressure=_backpressure(self._service.status(subscription.id)),
+        )
+
+    async def _list(self, _params: NoParams) -> ListResult:
+        return ListResult([self._entry(subscription) for subscription in self._service.subscriptions()])
+
+    def _entry(self, subscription: Subscription) -> ListEntry:
+        return ListEntry(
+            sub_id=sub_id_of(subscription.id),
+            db=subscription.source,
+            table=",".join(table.wire for table in subscription.target.tables),
+            query_id=subscription.target.query_id if isinstance(subscription.target, QueryTarget) else UNSET,
+            acked_offset=subscription.cursor,
+            paused=subscription.paused,
+            format=subscription.format,
+            backpressure=_backpressure(self._service.status(subscription.id)),
+            options=options_of(subscription),
+        )
+
+    async def _stats(self, _params: NoParams) -> StatsResult:
+        stats = stats_of(self._service)
+        return StatsResult(stats, alerts_of(stats))
+
+    async def _export(self, _params: NoParams) -> ExportDocument:
+        return export_of(self._service.subscriptions())
+
+    async def _import(self, params: ExportDocument) -> ImportResult:
+        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
+        await self._service.restore(drafts)
+        return ImportResult(len(drafts))
 
     async def _close(self, params: CloseParams) -> CloseResult:
         await self._service.close(self._find(params.sub_id).id)
@@ -175,13 +248,11 @@ class Methods:
             raise UnknownSubscriptionError(sub_id) from None
 
 
-def _ops(words: list[str]) -> tuple[Op, ...]:
-    """Return the ops that words name, each once, in order of their numbers."""
-    cleaned = [word.strip().lower() for word in words]
-    for word in cleaned:
-        if word not in _OPS:
-            raise InvalidRequestError(f"params of cdc.subscribe_table: unsupported op {word!r} in `ops`: use {_CHOICE}")
-    return tuple(sorted({_OPS[word] for word in cleaned}))
-
-
-_CHOICE = ", ".join(_OPS)
+def _backpressure(status: SubscriptionStatus) -> BackpressureResult:
+    pressure = status.pressure
+    return BackpressureResult(
+        state=str(pressure.state),
+        lag=pressure.lag,
+        remaining_until_resnapshot=pressure.remaining,
+        paused=status.subscription.paused,
+    )

@@ -23,14 +23,17 @@ class HttpOptions(Struct, frozen=True):
     poll_scan_s_max: float = 10.0
     """Longest time that a poll without a match looks through the log before it answers how far it came."""
 
-    stream_changes_max: int = 512
+    stream_changes_max: int = 1024
     """Most changes in one write to a stream; then others have their turn."""
 
-    stream_bytes_max: int = 128 << 10
+    stream_bytes_max: int = 256 << 10
     """Most bytes in one write to a stream; one event may be larger."""
 
     stream_keepalive_s: float = 15.0
     """Longest silence on a stream before a comment line is sent."""
+
+    stream_state_s: float = 5.0
+    """Longest time until a stream tells that the state of its subscription has changed."""
 
     encoded_bytes_max: int = 32 << 20
     """Most memory for encoded events that wait for another subscriber."""

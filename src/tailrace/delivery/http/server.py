@@ -10,6 +10,7 @@ from msgspec import Struct
 from starlette.types import ASGIApp
 
 from tailrace.delivery.http.protocol import BoundedProtocol
+from tailrace.delivery.http.ws_protocol import FramesProtocol
 from tailrace.model.errors import ListenError
 
 __all__ = ["Address", "serve"]
@@ -22,6 +23,15 @@ _CONNECTIONS_MAX = 20_000
 
 _IDLE_S_MAX = 75
 """Longest time that a connection may stay open between two requests."""
+
+_MESSAGE_BYTES_MAX = 64 << 10
+"""Largest message that a client may send over a WebSocket; a larger one closes the connection with 1009."""
+
+_PING_S = 20.0
+"""How often a WebSocket's client is asked for a sign of life."""
+
+_PONG_S_MAX = 40.0
+"""Longest time that it may take to answer; then it counts as gone."""
 
 
 class Address(Struct, frozen=True):
@@ -39,7 +49,14 @@ class Address(Struct, frozen=True):
 
 @asynccontextmanager
 async def serve(
-    app: ASGIApp, host: str, port: int, *, on_stop: Callable[[], None], stop_timeout_s: float
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    on_stop: Callable[[], None],
+    stop_timeout_s: float,
+    ping_s: float = _PING_S,
+    pong_s_max: float = _PONG_S_MAX,
 ) -> AsyncIterator[Address]:
     """Serve an application for the length of an `async with` block; port 0 takes a free one.
 
@@ -55,7 +72,11 @@ async def serve(
         uvicorn.Config(
             app,
             http=BoundedProtocol,
-            ws="none",
+            ws=FramesProtocol,
+            ws_max_size=_MESSAGE_BYTES_MAX,
+            ws_ping_interval=ping_s,
+            ws_ping_timeout=pong_s_max,
+            ws_per_message_deflate=False,
             lifespan="off",
             interface="asgi3",
             access_log=False,
@@ -72,6 +93,9 @@ async def serve(
         await server.listening.wait()
         yield Address(bound_host, bound_port)
     finally:
+        # No new connections first: a browser that reconnects is refused and tries again, instead of being told "no".
+        for listening in server.servers:
+            listening.close()
         on_stop()
         server.should_exit = True
         await task

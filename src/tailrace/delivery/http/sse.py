@@ -1,44 +1,30 @@
-"""`GET /api/v1/cdc/sse/{sub_id}`: a feed as server-sent events.
+"""`GET /api/v1/cdc/sse/{sub_id}` and `GET /api/v1/cdc/sse?sub=…&sub=…`: feeds as server-sent events.
 
 Written as plain ASGI: one write per turn goes straight to the connection, and a client that does not read holds back
-its own feed alone, through `await send`.
+its own feeds alone, through `await send`.
 """
 
 import asyncio
-import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
 from http import HTTPStatus
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from tailrace.delivery.collect import CollectLimits, collect
-from tailrace.delivery.http.message import ResnapshotEvent
-from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.framing import Framing, SseFraming, SseManyFraming
+from tailrace.delivery.http.multiplex import parse_streams
+from tailrace.delivery.http.session import Session
+from tailrace.delivery.http.stream import EndEvent, Ending, StreamTools
 from tailrace.delivery.name import parse_sub_id, sub_id_of
-from tailrace.delivery.present import View, Wire
-from tailrace.delivery.presenter import Presenter
-from tailrace.delivery.resume import RESNAPSHOT_REASON, start_of_stream
-from tailrace.metrics import Metrics
-from tailrace.model.errors import (
-    BehindHorizonError,
-    InvalidRequestError,
-    LogClosedError,
-    NotFoundError,
-    TailraceError,
-    UnknownSubscriptionError,
-)
-from tailrace.model.number import Offset
+from tailrace.delivery.resume import start_after, start_of_stream
+from tailrace.model.errors import InvalidRequestError, LogClosedError, NotFoundError
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["SseEndpoint"]
+__all__ = ["SseEndpoint", "SseManyEndpoint", "refusal_of"]
 
-logger = logging.getLogger(__name__)
-
-_WIRE = Wire.SSE.value
-_COMMENT = b":\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -47,97 +33,95 @@ _HEADERS = [
 
 
 class SseEndpoint:
-    """Streams feeds, each until its client leaves, its subscription closes, its place is lost or the server stops."""
+    """Streams one feed, until its client leaves, its subscription closes, its place is lost or the server stops."""
 
-    def __init__(
-        self, service: SubscriptionService, presenter: Presenter, metrics: Metrics, options: HttpOptions
-    ) -> None:
-        self._service = service
-        self._presenter = presenter
-        self._metrics = metrics
-        self._limits = CollectLimits(changes_max=options.stream_changes_max, bytes_max=options.stream_bytes_max)
-        self._keepalive_s = options.stream_keepalive_s
+    def __init__(self, tools: StreamTools) -> None:
+        self._tools = tools
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = Request(scope)
+        service = self._tools.service
         try:
-            subscription = self._service.subscription(parse_sub_id(request.path_params["sub_id"]))
+            subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
             start = start_of_stream(
                 request.query_params.get("from_offset"), request.headers.get("last-event-id"), subscription.cursor
             )
-            with self._service.feed(subscription.id, start) as feed:
-                await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
-                if request.method == "GET":
-                    await self._stream(feed, receive, send)
-                await send({"type": "http.response.body", "body": b""})
-        except NotFoundError:
-            await PlainTextResponse("unknown sub_id", HTTPStatus.NOT_FOUND)(scope, receive, send)
-        except InvalidRequestError as error:
-            await PlainTextResponse(str(error), HTTPStatus.BAD_REQUEST)(scope, receive, send)
-        except LogClosedError:
-            await PlainTextResponse("the server stops", HTTPStatus.SERVICE_UNAVAILABLE)(scope, receive, send)
+            with service.feed(subscription.id, start) as feed:
+                await _answer(self._tools, request, [feed], SseFraming(), receive, send)
+        except (NotFoundError, InvalidRequestError, LogClosedError) as error:
+            await refusal_of(error)(scope, receive, send)
 
-    async def _stream(self, feed: Feed, receive: Receive, send: Send) -> None:
+
+class SseManyEndpoint:
+    """Streams several feeds over one connection, until its client leaves, all have ended or the server stops."""
+
+    def __init__(self, tools: StreamTools) -> None:
+        self._tools = tools
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope)
+        service = self._tools.service
+        try:
+            streams = parse_streams(request.query_params.getlist("sub"), request.headers.get("last-event-id"))
+            with ExitStack() as stack:
+                feeds = []
+                for subscription_id, seen in streams.items():
+                    start = start_after(seen, service.subscription(subscription_id).cursor)
+                    feeds.append(stack.enter_context(service.feed(subscription_id, start)))
+                places = {feed.subscription.id: feed.after for feed in feeds}
+                await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
+        except (NotFoundError, InvalidRequestError, LogClosedError) as error:
+            await refusal_of(error)(scope, receive, send)
+
+
+def refusal_of(error: NotFoundError | InvalidRequestError | LogClosedError) -> PlainTextResponse:
+    """Return the answer to a request for a stream that cannot be."""
+    match error:
+        case NotFoundError():
+            return PlainTextResponse("unknown sub_id", HTTPStatus.NOT_FOUND)
+        case InvalidRequestError():
+            return PlainTextResponse(str(error), HTTPStatus.BAD_REQUEST)
+        case LogClosedError():
+            return PlainTextResponse("the server stops", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def _answer(
+    tools: StreamTools, request: Request, feeds: Sequence[Feed], framing: Framing, receive: Receive, send: Send
+) -> None:
+    """Send the feeds and return when all have ended, or the client has gone."""
+
+    async def write(data: bytes) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
+    if request.method == "GET":
+        session = Session(tools, framing, write, heartbeat=request.query_params.get("heartbeat") == "1")
         async with asyncio.TaskGroup() as group:
-            writer = group.create_task(self._write(feed, send))
-            watcher = group.create_task(_cancel_when_gone(receive, writer))
-            writer.add_done_callback(lambda _: watcher.cancel())
-
-    async def _write(self, feed: Feed, send: Send) -> None:
-        """Write until the feed ends, one bounded piece a turn."""
-        loop = asyncio.get_running_loop()
-        view = View(Wire.SSE, feed.subscription.format, feed.subscription.include)
-        changes, size_bytes = (
-            self._metrics.delivered_changes.labels(_WIRE),
-            self._metrics.delivered_bytes.labels(_WIRE),
-        )
-        with self._metrics.feeds_open.labels(_WIRE).track_inprogress():
-            keepalive_due_s = loop.time() + self._keepalive_s
-            while True:
-                timeout_s = max(0.0, keepalive_due_s - loop.time())
-                try:
-                    piece = await collect(feed, self._presenter, view, self._limits, timeout_s)
-                except TailraceError as error:
-                    await send(_body(self._farewell(feed, error)))
-                    return
-                if piece.count or loop.time() >= keepalive_due_s:
-                    await send(_body(piece.data or _COMMENT))
-                    keepalive_due_s = loop.time() + self._keepalive_s
-                changes.inc(piece.count)
-                size_bytes.inc(len(piece.data))
-                await asyncio.sleep(0)  # a send that did not wait must not keep others from their turn
-
-    def _farewell(self, feed: Feed, error: TailraceError) -> bytes:
-        """Return the last words of a stream."""
-        match error:
-            case BehindHorizonError():
-                self._metrics.resnapshots.labels(_WIRE).inc()
-                return self._resnapshot(feed)
-            case UnknownSubscriptionError() | LogClosedError():
-                return b""
-            case _:
-                logger.error("feed failed", extra={"subscription": feed.subscription.id}, exc_info=error)
-                return b""
-
-    def _resnapshot(self, feed: Feed) -> bytes:
-        log = self._service.logs[feed.subscription.source]
-        before_horizon = Offset(log.horizon - 1)
-        event = ResnapshotEvent(
-            sub_id=sub_id_of(feed.subscription.id),
-            earliest_offset=log.horizon,
-            latest_offset=log.head,
-            resnapshot_from_offset=before_horizon,
-            reason=RESNAPSHOT_REASON,
-        )
-        return b"id: %d\nevent: resnapshot\ndata: %s\n\n" % (before_horizon, msgspec.json.encode(event))
+            serving = group.create_task(_serve(session, feeds, framing))
+            watching = group.create_task(_cancel_when_gone(receive, serving))
+            serving.add_done_callback(lambda _: watching.cancel())
+    await send({"type": "http.response.body", "body": b""})
 
 
-def _body(data: bytes) -> Message:
-    return {"type": "http.response.body", "body": data, "more_body": True}
+async def _serve(session: Session, feeds: Sequence[Feed], framing: Framing) -> None:
+    if isinstance(framing, SseFraming):
+        await session.serve(feeds[0])
+        return
+    async with asyncio.TaskGroup() as group:
+        for feed in feeds:
+            group.create_task(_serve_one_of_many(session, feed, framing))
 
 
-async def _cancel_when_gone(receive: Receive, writer: asyncio.Task[None]) -> None:
+async def _serve_one_of_many(session: Session, feed: Feed, framing: Framing) -> None:
+    ending = await session.serve(feed)
+    if ending is not Ending.STOPPED:
+        data = msgspec.json.encode(EndEvent(sub_id_of(feed.subscription.id), str(ending)))
+        await session.say(framing.control(feed.subscription.id, "end", data, feed.after))
+
+
+async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    writer.cancel()
+    serving.cancel()

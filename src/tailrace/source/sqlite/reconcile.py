@@ -6,9 +6,12 @@ What it finds out is written into the change table like any other change; every 
 * a new table: a schema note, then its rows as inserts;
 * a table that is gone: a schema note. A renamed table is gone under its old name and new under the other one;
 * changed columns: a schema note, then an update for each row that a reader would otherwise know wrongly: all rows when
-  columns were renamed or removed, those with a value in a new column when columns were added.
+  columns were renamed or removed, those with a value in a new column when columns were added;
+* other views or indexes, on which results of queries depend: a schema note for one table, if none was written anyway.
 """
 # ruff: noqa: S608 (identifiers are quoted, values are bound)
+
+import hashlib
 
 import apsw
 
@@ -17,6 +20,7 @@ from tailrace.source.sqlite.change_table import (
     CAPTURE,
     CELLS_MAX,
     CHANGE,
+    PREFIX,
     TABLE,
     Code,
     cell_names,
@@ -24,7 +28,16 @@ from tailrace.source.sqlite.change_table import (
     insert_statements,
     quote,
 )
-from tailrace.source.sqlite.registry import Capture, load_versions, next_numbers, note, save_version
+from tailrace.source.sqlite.registry import (
+    Capture,
+    load_versions,
+    next_numbers,
+    note,
+    read_outline,
+    save_outline,
+    save_version,
+    window,
+)
 from tailrace.source.sqlite.table_version import TableVersion, version_of
 from tailrace.source.sqlite.trigger import keeper_name, keeper_statement, row_cells, trigger_statements
 
@@ -42,6 +55,7 @@ def reconcile(
     `held` are versions whose triggers the caller has dropped itself: their tables are the same as before.
     """
     catalog = read_catalog(connection)
+    newest = window(connection)[1]
     kept: dict[str, TableVersion] = {}
     for version in load_versions(connection, live=True).values():
         own = catalog.own_triggers(version.version)
@@ -58,6 +72,7 @@ def reconcile(
             _adopt(connection, catalog, table, first=first)
         else:
             _refit(connection, catalog, table, known)
+    _note_outline(connection, silent=first or window(connection)[1] != newest)
     connection.execute(f"UPDATE {CAPTURE} SET schema_version = ?", (int(connection.pragma("schema_version")),))
 
 
@@ -73,6 +88,21 @@ def drop_triggers(connection: apsw.Connection, catalog: Catalog, version: int) -
         connection.execute(f"DROP TRIGGER {quote(trigger.name)}")
     if keeper_name(version) in catalog.keepers:
         connection.execute(f"DROP INDEX {quote(keeper_name(version))}")
+
+
+def _note_outline(connection: apsw.Connection, *, silent: bool) -> None:
+    """Keep what views and indexes look like; note for the oldest table that they changed, unless `silent`."""
+    described = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type IN ('view', 'index') AND name NOT GLOB ? ORDER BY name",
+        (f"{PREFIX}*",),
+    ).fetchall()
+    outline = hashlib.sha256(repr(described).encode()).hexdigest()
+    if outline == read_outline(connection):
+        return
+    save_outline(connection, outline)
+    live = load_versions(connection, live=True)
+    if live and not silent:
+        note(connection, min(live), Code.SCHEMA, PRESENT)
 
 
 def _retire(connection: apsw.Connection, catalog: Catalog, version: int) -> None:

@@ -21,7 +21,9 @@ __all__ = [
     "next_numbers",
     "note",
     "read_capture",
+    "read_outline",
     "read_readers",
+    "save_outline",
     "save_version",
     "user_trigger_versions",
     "window",
@@ -74,7 +76,7 @@ def note(connection: apsw.Connection, version: int, code: Code, cell: int | None
 
 def load_versions(connection: apsw.Connection, *, live: bool) -> dict[int, TableVersion]:
     """Return the table versions by number, only those of existing tables when `live`."""
-    found = rows(connection, f"SELECT v, body FROM {TABLE}{' WHERE live' if live else ''} ORDER BY v")
+    found = rows(connection, f"SELECT v, body FROM {TABLE} WHERE v > 0{' AND live' if live else ''} ORDER BY v")
     return {number: decode_version(body) for number, body in found}
 
 
@@ -88,6 +90,19 @@ def save_version(connection: apsw.Connection, version: TableVersion, *, user_tri
     connection.execute(
         f"INSERT OR REPLACE INTO {TABLE}(v, name, live, user_triggers, body) VALUES(?, ?, 1, ?, ?)",
         (version.version, version.name, int(user_triggers), encode_version(version)),
+    )
+
+
+def read_outline(connection: apsw.Connection) -> str | None:
+    """Return what `save_outline` kept last."""
+    found: str | None = connection.execute(f"SELECT body FROM {TABLE} WHERE v = 0").get
+    return found
+
+
+def save_outline(connection: apsw.Connection, outline: str) -> None:
+    """Keep what the views and indexes look like, under the number that no version has."""
+    connection.execute(
+        f"INSERT OR REPLACE INTO {TABLE}(v, name, live, user_triggers, body) VALUES(0, '', 0, 0, ?)", (outline,)
     )
 
 

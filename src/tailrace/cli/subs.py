@@ -1,0 +1,206 @@
+"""`tailrace subs`: look after the subscriptions of a running server."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.access import Access, access_options, parse_start, parse_value, table_lines
+from tailrace.client import Backpressure, NotFound, SubscribeOptions, SubscriptionInfo
+
+__all__ = ["subs"]
+
+_SUB_ID = click.argument("sub_id")
+_STDIO = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+
+
+@click.group()
+def subs() -> None:
+    """List, make, pause and close subscriptions."""
+
+
+@subs.command("ls")
+@access_options
+def list_all(access: Access) -> None:
+    """List all subscriptions."""
+    with access.client() as client:
+        listed = client.list()
+    columns = ("sub_id", "for", "acked", "lag", "state")
+    access.show(listed, lambda: table_lines(columns, [_row(entry) for entry in listed]))
+
+
+@subs.command()
+@_SUB_ID
+@access_options
+def show(sub_id: str, access: Access) -> None:
+    """Show one subscription."""
+    with access.client() as client:
+        entry = next((entry for entry in client.list() if entry.sub_id == sub_id), None)
+    if entry is None:
+        raise NotFound("not_found", f"there is no subscription {sub_id}")
+    access.show(entry, lambda: _member_lines(msgspec.to_builtins(entry)))
+
+
+@subs.command()
+@click.argument("table", required=False)
+@click.option("--db", default="default", show_default=True, help="The source's name.")
+@click.option("--query", "query_id", help="Subscribe to this prepared query instead of a table.")
+@click.option("--arg", "args", multiple=True, metavar="VALUE", help="With --query: an argument; may be repeated.")
+@click.option("--op", "ops", multiple=True, help="Only insert, update or delete; may be repeated.")
+@click.option("--include", multiple=True, type=click.Choice(["before", "after"]), help="Row images; may be repeated.")
+@click.option("--pk", multiple=True, metavar="VALUE", help="Only this key; repeat for each column of the key.")
+@click.option("--pk-from", multiple=True, metavar="VALUE", help="Only keys from this one on.")
+@click.option("--pk-to", multiple=True, metavar="VALUE", help="Only keys up to this one.")
+@click.option("--column", "columns", multiple=True, help="Only changes of this column; may be repeated.")
+@click.option("--where", metavar="SQL", help="Only rows for which this holds.")
+@click.option("--cel", metavar="EXPRESSION", help="Only changes for which this holds.")
+@click.option("--format", "format_", default="objects_json", type=click.Choice(["objects_json", "plain_json"]))
+@click.option("--from", "start", metavar="START", help="latest, earliest, an offset or a time.")
+@click.option("--snapshot", is_flag=True, help="Deliver the rows that are there first.")
+@click.option("--auto-ack", is_flag=True, help="Acknowledge what was sent.")
+@access_options
+def create(access: Access, table: str | None, query_id: str | None, db: str, args: Sequence[str], **given: Any) -> None:
+    """Make a durable subscription to TABLE, or to a prepared query.
+
+    A VALUE is JSON where it can be read so (5, "5", true, a typed literal), and text otherwise.
+    """
+    if (table is None) == (query_id is None):
+        raise click.UsageError("name a TABLE or --query, one of the two")
+    options = _options(given)
+    with access.client() as client:
+        if query_id is not None:
+            made = client.subscribe_query(query_id, [parse_value(text) for text in args], **options)
+        else:
+            assert table is not None
+            made = client.subscribe_table(db, table, **options)
+    access.show({"sub_id": made.sub_id, "offset": made.offset, "sse_url": made.sse_url}, lambda: [made.sub_id])
+
+
+@subs.command()
+@_SUB_ID
+@access_options
+def pause(sub_id: str, access: Access) -> None:
+    """Stop the delivery of changes. Retention goes on."""
+    with access.client() as client:
+        state = client.pause(sub_id)
+    access.show(state, lambda: [f"{sub_id} is paused at {state.acked_offset}, lag {state.backpressure.lag}"])
+
+
+@subs.command()
+@_SUB_ID
+@access_options
+def resume(sub_id: str, access: Access) -> None:
+    """Go on with the delivery of changes."""
+    with access.client() as client:
+        state = client.resume(sub_id)
+    access.show(state, lambda: [f"{sub_id} goes on behind {state.acked_offset}, {_pressure(state.backpressure)}"])
+
+
+@subs.command()
+@_SUB_ID
+@click.argument("offset", type=click.IntRange(0))
+@access_options
+def ack(sub_id: str, offset: int, access: Access) -> None:
+    """Acknowledge all changes up to OFFSET."""
+    with access.client() as client:
+        done = client.ack(sub_id, offset)
+    access.show(done, lambda: [f"{sub_id} is acknowledged up to {done.acked_offset}"])
+
+
+@subs.command()
+@click.argument("sub_ids", nargs=-1, required=True, metavar="SUB_ID...")
+@access_options
+def close(sub_ids: Sequence[str], access: Access) -> None:
+    """Remove subscriptions."""
+    with access.client() as client:
+        for sub_id in sub_ids:
+            access.show(client.close(sub_id), partial(list, [f"{sub_id} is closed"]))
+
+
+@subs.command()
+@_SUB_ID
+@click.option("--to", "start", default="latest", show_default=True, help="latest, earliest, an offset or a time.")
+@access_options
+def reset(sub_id: str, start: str, access: Access) -> None:
+    """Move the cursor of a subscription, forwards or backwards."""
+    with access.client() as client:
+        done = client.reset(sub_id, parse_start(start))
+    access.show(done, lambda: [f"{sub_id} stands at {done.acked_offset}"])
+
+
+@subs.command("export")
+@click.argument("file", type=_STDIO, default="-")
+@access_options
+def export_all(file: Path, access: Access) -> None:
+    """Write all subscriptions to FILE, in the form of cdc_subscriptions.json; to standard output by default."""
+    with access.client() as client:
+        document = msgspec.json.format(msgspec.json.encode(client.call("cdc.export")), indent=2)
+    if str(file) == "-":
+        click.echo(document)
+    else:
+        file.write_bytes(document + b"\n")
+
+
+@subs.command("import")
+@click.argument("file", type=_STDIO)
+@access_options
+def import_all(file: Path, access: Access) -> None:
+    """Take the subscriptions of FILE, as `export` writes it; - is standard input."""
+    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        document = msgspec.json.decode(data, type=dict[str, Any])
+    except ValueError as error:
+        raise click.BadParameter(f"{file} is not an export of subscriptions: {error}") from error
+    with access.client() as client:
+        result = client.call("cdc.import", document)
+    access.show(result, lambda: [f"{result.get('imported', 0)} subscriptions imported"])
+
+
+def _options(given: dict[str, Any]) -> SubscribeOptions:
+    """Return the options of a subscription from those of the command line."""
+    options = SubscribeOptions(include=given["include"], format=given["format_"])
+    if given["ops"]:
+        options["ops"] = given["ops"]
+    if given["columns"]:
+        options["columns"] = given["columns"]
+    if given["pk"]:
+        options["pk"] = [parse_value(text) for text in given["pk"]]
+    if given["pk_from"] or given["pk_to"]:
+        options["pk_range"] = (_bound(given["pk_from"]), _bound(given["pk_to"]))
+    if given["where"]:
+        options["where"] = given["where"]
+    if given["cel"]:
+        options["cel"] = given["cel"]
+    if given["start"]:
+        options["from_"] = parse_start(given["start"])
+    if given["snapshot"]:
+        options["snapshot"] = True
+    if given["auto_ack"]:
+        options["auto_ack"] = True
+    return options
+
+
+def _bound(texts: Sequence[str]) -> Any:
+    """Return a bound of the key: nothing, one value, or one for each column."""
+    values = tuple(parse_value(text) for text in texts)
+    return values if len(values) > 1 else next(iter(values), None)
+
+
+def _row(entry: SubscriptionInfo) -> tuple[Any, ...]:
+    target = entry.query_id or f"{entry.db}.{entry.table}"
+    pressure = entry.backpressure
+    state = "paused" if entry.paused else None
+    return entry.sub_id, target, entry.acked_offset, pressure and pressure.lag, pressure.state if pressure else state
+
+
+def _pressure(pressure: Backpressure) -> str:
+    return f"{pressure.state}, lag {pressure.lag}"
+
+
+def _member_lines(members: dict[str, Any]) -> list[str]:
+    rows = [(name, value) for name, value in members.items() if value not in (None, {}, "")]
+    return table_lines(("", ""), rows)[1:]

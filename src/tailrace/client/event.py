@@ -1,0 +1,165 @@
+"""What a feed yields: changes, and control events between them. Pure.
+
+Members have the names of the HTTP interface, but for `offset`, which is `seq` there.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.client.errors import BadAnswer
+from tailrace.model.errors import InvalidValueError
+from tailrace.model.subscription import Format
+from tailrace.model.value import from_literal
+
+__all__ = ["Backpressure", "Control", "Event", "Heartbeat", "Notice", "decode_control", "decode_event"]
+
+_T = TypeVar("_T")
+
+_MEMBERS = frozenset({"seq", "db", "table", "op", "pk", "before", "after", "query_id", "etag", "commit_ts_ms", "lsn"})
+"""Members of an event that have a place of their own."""
+
+
+class Event(Struct, Generic[_T], frozen=True, kw_only=True):
+    """One change, or the invalidation of a query.
+
+    In the format `objects_json` the values of `pk`, `before` and `after` are Python values without loss (int, float,
+    Decimal, str, bytes, `Text` for dates, UUIDs and JSON, None); in `plain_json` they are what the JSON says.
+    """
+
+    offset: int
+    """Number of the change in its log; rises from event to event, not always by one."""
+
+    db: str
+    """Name of the source."""
+
+    table: str
+
+    op: str
+    """`insert`, `update` or `delete`; `read` for a row of a snapshot; `invalidate` for a query."""
+
+    commit_ts_ms: int
+    """When the change was committed, in milliseconds since the Unix epoch."""
+
+    pk: tuple[Any, ...] = ()
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    query_id: str | None = None
+    etag: str | None = None
+
+    more: Mapping[str, Any]
+    """Members of the event that are not named here."""
+
+    raw: bytes
+    """The event as the server sent it: one line of JSON."""
+
+    acknowledge: Callable[[int], _T]
+    """What `ack` calls with the offset."""
+
+    def ack(self) -> _T:
+        """Acknowledge all changes up to this one. In the async client the result must be awaited."""
+        return self.acknowledge(self.offset)
+
+
+class Backpressure(Struct, frozen=True):
+    """How near a subscription is to losing changes to retention; as a control event, that its state changed."""
+
+    state: str
+    """`healthy`, `pressure`, `throttle`, `paused` or `resnapshot_required`."""
+
+    lag: int
+    """How many changes the newest is ahead of the acknowledged one."""
+
+    remaining_until_resnapshot: int | None = None
+    """How many more changes it may fall behind; None where retention does not count changes."""
+
+    paused: bool = False
+
+
+class Heartbeat(Struct, frozen=True):
+    """The feed lives. `scanned` is how far it has looked, matches or not."""
+
+    scanned: int
+
+
+class Notice(Struct, frozen=True):
+    """A control event that this client has no type for."""
+
+    name: str
+    data: Any
+
+
+Control = Backpressure | Heartbeat | Notice
+"""What a feed tells about itself."""
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+_CONTROLS: Mapping[str, type[Backpressure | Heartbeat]] = {"backpressure": Backpressure, "heartbeat": Heartbeat}
+
+
+def decode_control(name: str, data: bytes) -> Control:
+    """Return the control event of a stream.
+
+    Raises:
+        BadAnswer: Its data is not what its name promises.
+    """
+    try:
+        kind = _CONTROLS.get(name)
+        return Notice(name, msgspec.json.decode(data)) if kind is None else msgspec.json.decode(data, type=kind)
+    except ValueError as error:
+        raise BadAnswer(f"a {name} event is malformed: {error}") from error
+
+
+def decode_event(raw: bytes, format_: Format | None, acknowledge: Callable[[int], _T]) -> Event[_T]:
+    """Return the event of a line of JSON.
+
+    Without a format it is told by the key: typed literals only are `objects_json`. That errs only where a plain key is
+    a JSON document that looks like a literal.
+
+    Raises:
+        BadAnswer: It is no event, or not of that format.
+    """
+    try:
+        members = _DECODER.decode(raw)
+        literal = format_ is Format.OBJECTS_JSON or (format_ is None and _has_literals(members))
+        convert = from_literal if literal else _as_it_is
+        return Event(
+            offset=int(members["seq"]),
+            db=members["db"],
+            table=members["table"],
+            op=members["op"],
+            commit_ts_ms=members["commit_ts_ms"],
+            pk=tuple([convert(value) for value in members.get("pk") or ()]),
+            before=_image(members.get("before"), convert),
+            after=_image(members.get("after"), convert),
+            query_id=members.get("query_id"),
+            etag=members.get("etag"),
+            more=_NONE if members.keys() <= _MEMBERS else _others(members),
+            raw=raw,
+            acknowledge=acknowledge,
+        )
+    except (KeyError, AttributeError, TypeError, ValueError, InvalidValueError) as error:
+        raise BadAnswer(f"an event is malformed: {error!r}") from error
+
+
+def _others(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name not in _MEMBERS}
+
+
+def _has_literals(members: Mapping[str, Any]) -> bool:
+    """Tell whether the values of an event are typed literals, by its key, or by its images if it has none."""
+    values = list(members.get("pk") or ())
+    if not values:
+        values = [value for name in ("before", "after") for value in (members.get(name) or {}).values()]
+    return all(isinstance(value, dict) and "t" in value for value in values)
+
+
+def _image(image: Any, convert: Callable[[Any], Any]) -> dict[str, Any] | None:
+    return None if image is None else {name: convert(value) for name, value in image.items()}
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,192 @@
+"""`GET /api/v1/q/{query_id}`, results of prepared queries with ETags, and `GET /api/v1/q/{query_id}/events`."""
+
+import asyncio
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from tailrace.delivery.http.answer import json_answer
+from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.query_message import arguments_of, literals_of, result_of
+from tailrace.delivery.problem import problem_of
+from tailrace.delivery.resume import start_of_stream
+from tailrace.model.errors import (
+    BehindHorizonError,
+    InvalidRequestError,
+    LogClosedError,
+    NotFoundError,
+    SourceError,
+    TailraceError,
+    UnknownQueryError,
+)
+from tailrace.model.number import Offset
+from tailrace.model.start import After
+from tailrace.model.subscription import Format, QueryTarget
+from tailrace.model.value import Json
+from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.service import SubscriptionService
+
+__all__ = ["QueryEndpoint", "QueryEventsEndpoint"]
+
+_CACHE_HEADERS = {"Cache-Control": "private, max-age=0", "Vary": "Accept, Authorization"}
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_COMMENT = b":\n\n"
+
+_STATUS = {
+    "invalid_request": HTTPStatus.BAD_REQUEST,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "conflict": HTTPStatus.CONFLICT,
+    "timeout": HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+class QueryEndpoint:
+    """Answers with the result of a query, or with 304 when the client has it."""
+
+    def __init__(self, queries: QueryService) -> None:
+        self._queries = queries
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request."""
+        query_id = request.path_params["query_id"]
+        try:
+            arguments = arguments_of(_args(request))
+            format_ = _format(request)
+            executed = await self._queries.execute(query_id, arguments, request.headers.get("if-none-match"))
+        except TailraceError as error:
+            return _refusal(error)
+        headers = {"ETag": executed.etag, **_CACHE_HEADERS}
+        if executed.result is None:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return json_answer(HTTPStatus.OK, msgspec.json.encode(result_of(executed, format_)), headers)
+
+
+class ChangedEvent(Struct, frozen=True):
+    """Data of an event: the result of a query may be another now, because of a change of this table."""
+
+    query_id: str
+    table: str
+    changed: bool = True
+
+
+class QueryEventsEndpoint:
+    """Streams an unnamed server-sent event whenever the result of a query may have changed, until the client leaves."""
+
+    def __init__(self, service: SubscriptionService, options: HttpOptions) -> None:
+        self._service = service
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope)
+        query_id = request.path_params["query_id"]
+        try:
+            target = QueryTarget(query_id, literals_of(_args(request)))
+            assert self._service.queries is not None
+            target = await self._service.queries.resolve(target)
+            start = await self._start(request, target)
+            with self._service.feed_of_query(target, start) as feed:
+                await self._serve(request, feed, receive, send)
+        except TailraceError as error:
+            await _refusal(error)(scope, receive, send)
+
+    async def _start(self, request: Request, target: QueryTarget) -> After:
+        """Return where the stream begins: behind what the client has seen, else at the head."""
+        assert self._service.queries is not None
+        log = self._service.logs[self._service.queries.get(target.query_id).source]
+        seen = request.query_params.get("from_offset"), request.headers.get("last-event-id")
+        return After(log.head) if seen == (None, None) else start_of_stream(*seen, Offset(0))
+
+    async def _serve(self, request: Request, feed: Feed, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _STREAM_HEADERS})
+        if request.method == "GET":
+            async with asyncio.TaskGroup() as group:
+                serving = group.create_task(self._stream(feed, send))
+                watching = group.create_task(_cancel_when_gone(receive, serving))
+                serving.add_done_callback(lambda _: watching.cancel())
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _stream(self, feed: Feed, send: Send) -> None:
+        target = feed.subscription.target
+        assert isinstance(target, QueryTarget)
+        await send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
+        while True:
+            try:
+                batch = await feed.next(self._options.stream_keepalive_s)
+            except BehindHorizonError as error:
+                # Whatever was removed may have touched the result: so it is said of all tables, and all is well again.
+                feed.advance(Offset(error.horizon - 1))
+                records = b"".join(_record(feed.after, target.query_id, f"{t.source}.{t.wire}") for t in target.tables)
+            except TailraceError:
+                return  # the server stops, or the database is gone: the client comes again
+            else:
+                records = _COMMENT if batch is None else _records(batch, target.query_id)
+                if batch is not None:
+                    feed.advance(batch.chunk.last)
+            if records:
+                await send({"type": "http.response.body", "body": records, "more_body": True})
+            await asyncio.sleep(0)
+
+
+def _records(batch: FeedBatch, query_id: str) -> bytes:
+    """Return one record for each table of a batch that has changes for the query, at the last of them."""
+    chunk = batch.chunk
+    schemas = chunk.batch.column("schema")
+    newest: dict[str, Offset] = {}
+    for row in batch.rows():
+        offset = Offset(chunk.first + row)
+        if offset > batch.after:
+            newest[chunk.schemas[schemas[row].as_py()].table.wire] = offset
+    ordered = sorted(newest.items(), key=lambda item: item[1])
+    return b"".join(_record(offset, query_id, f"{batch.source}.{table}") for table, offset in ordered)
+
+
+def _record(offset: Offset, query_id: str, table: str) -> bytes:
+    return b"id: %d\ndata: %s\n\n" % (offset, msgspec.json.encode(ChangedEvent(query_id, table)))
+
+
+async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    serving.cancel()
+
+
+def _args(request: Request) -> list[Json]:
+    text = request.query_params.get("args")
+    if text is None:
+        return []
+    try:
+        return msgspec.json.decode(text, type=list)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidRequestError(f"`args` is a JSON list: {error}") from error
+
+
+def _format(request: Request) -> Format:
+    text = request.query_params.get("result_format", str(Format.PLAIN_JSON))
+    try:
+        return Format(text)
+    except ValueError:
+        raise InvalidRequestError(f"`result_format` is one of {', '.join(Format)}") from None
+
+
+def _refusal(error: TailraceError) -> Response:
+    match error:
+        case UnknownQueryError():
+            return PlainTextResponse("unknown query_id", HTTPStatus.NOT_FOUND)
+        case LogClosedError() | SourceError():
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        case NotFoundError():
+            status = HTTPStatus.NOT_FOUND
+        case _:
+            status = _STATUS.get(problem_of(error).code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return json_answer(status, encode_error(None, problem_of(error)))

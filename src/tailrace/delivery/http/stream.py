@@ -1,0 +1,227 @@
+"""A stream: what one feed puts on a connection, whatever the connection is. Changes, and control records between them.
+
+| record | when |
+|---|---|
+| `backpressure` | the subscription came into a state other than healthy; once for each such change |
+| `heartbeat` | after some silence, or when a narrow filter has gone far without a match; only where asked for |
+| `resnapshot` | the feed's place was removed by retention; the stream ends |
+| `error` | the subscription cannot go on; the stream ends |
+"""
+
+import asyncio
+import logging
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.delivery.collect import CollectLimits, collect
+from tailrace.delivery.http.framing import Framing
+from tailrace.delivery.http.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.name import sub_id_of
+from tailrace.delivery.present import View
+from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.problem import problem_of
+from tailrace.delivery.resume import RESNAPSHOT_REASON
+from tailrace.metrics import Metrics
+from tailrace.model.errors import (
+    BehindHorizonError,
+    LogClosedError,
+    MetadataError,
+    TailraceError,
+    UnknownSubscriptionError,
+)
+from tailrace.model.number import Offset
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.pressure import PressureState
+from tailrace.subscription.service import SubscriptionService
+
+__all__ = ["EndEvent", "Ending", "HeartbeatEvent", "Stream", "StreamTools"]
+
+logger = logging.getLogger(__name__)
+
+_SCANNED_FAR = 1 << 16
+"""So many changes without a match are worth a heartbeat, and an acknowledgement where that is automatic."""
+
+
+class Ending(StrEnum):
+    """Why a stream ended."""
+
+    RESNAPSHOT = "resnapshot"
+    """Its place was lost: its last record was a `resnapshot`."""
+
+    CLOSED = "closed"
+    """The subscription was closed."""
+
+    STOPPED = "stopped"
+    """The server stops."""
+
+    FAILED = "error"
+    """The subscription cannot go on: its last record was an `error`."""
+
+
+class EndEvent(Struct, frozen=True):
+    """Data of the record that ends one of the streams of a connection; the others go on."""
+
+    sub_id: str
+    reason: str
+
+
+class HeartbeatEvent(Struct, frozen=True):
+    """Data of a heartbeat: how far the feed has looked, matches or not."""
+
+    sub_id: str
+    scanned: Offset
+
+
+class StreamTools(Struct, frozen=True):
+    """What all streams of a server share."""
+
+    service: SubscriptionService
+    presenter: Presenter
+    metrics: Metrics
+    options: HttpOptions
+
+
+class Stream:
+    """The records of one feed. For one task: `wait`, then `take`, then after sending `sent`; until `ending` is set.
+
+    It holds no bytes between two calls, so a stream whose connection is slow costs nothing but itself.
+    """
+
+    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, *, heartbeat: bool = False) -> None:
+        self.ending: Ending | None = None
+        self.feed = feed
+        self._tools = tools
+        self._framing = framing
+        self._heartbeat = heartbeat
+        self._view = View(framing.wire, feed.subscription.format, feed.subscription.include)
+        options = tools.options
+        self._limits = CollectLimits(changes_max=options.stream_changes_max, bytes_max=options.stream_bytes_max)
+        wire, metrics = framing.wire.value, tools.metrics
+        self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
+        self._state = PressureState.HEALTHY
+        self._told = self._acknowledged = feed.after
+        self._taken = 0
+        self._fresh = True
+        self._loop = asyncio.get_running_loop()
+        self._silent_due_s = 0.0
+        self._break_silence()
+
+    async def wait(self) -> None:
+        """Return when there may be something to send; at first at once, for the state may have to be told."""
+        if self._fresh:
+            self._fresh = False
+        elif self.feed.paused or self.feed.caught_up:
+            try:
+                silent_s = max(0.0, self._silent_due_s - self._loop.time())
+                await self.feed.next(min(silent_s, self._tools.options.stream_state_s))
+            except TailraceError as error:
+                # The feed will say the same again to `take`, which has the words for it.
+                logger.debug("feed ends", extra={"reason": type(error).__name__})
+
+    async def take(self) -> bytes:
+        """Return the next records, none when there are none. Sets `ending` with the last ones."""
+        tools, feed = self._tools, self.feed
+        records = b""
+        try:
+            records = self._transition()
+            piece = await collect(feed, tools.presenter, self._view, self._limits, 0.0)
+        except TailraceError as error:
+            return records + self._farewell(error)
+        self._taken += piece.count
+        records += self._framing.changes(feed.subscription.id, piece)
+        if piece.count:
+            self._told = feed.after
+            self._changes.inc(piece.count)
+            self._bytes.inc(len(records))
+        records = records or self._sign_of_life()
+        if records:
+            self._break_silence()
+        return records
+
+    async def sent(self) -> None:
+        """Acknowledge what was sent, where the subscription wants that."""
+        through = self.feed.after
+        if not self.feed.subscription.auto_ack or not (self._taken or through - self._acknowledged >= _SCANNED_FAR):
+            return
+        self._taken = 0
+        self._acknowledged = through
+        try:
+            await self._tools.service.acknowledge(self.feed.subscription.id, through)
+        except (UnknownSubscriptionError, MetadataError) as error:
+            # Delivery is at least once: what is not acknowledged is sent again, and nothing is lost.
+            logger.warning("automatic acknowledgement failed", extra={"reason": type(error).__name__})
+
+    def _break_silence(self) -> None:
+        self._silent_due_s = self._loop.time() + self._tools.options.stream_keepalive_s
+
+    def _sign_of_life(self) -> bytes:
+        due = self._loop.time() >= self._silent_due_s
+        if self._heartbeat and (due or self.feed.after - self._told >= _SCANNED_FAR):
+            self._told = self.feed.after
+            return self._control("heartbeat", HeartbeatEvent(self._sub_id, self._told), self._told)
+        if due:
+            self._break_silence()  # also where silence is not broken by bytes
+            return self._framing.silence
+        return b""
+
+    def _transition(self) -> bytes:
+        """Return a record when the subscription has come into another state that is not healthy."""
+        status = self._tools.service.status(self.feed.subscription.id)
+        state = status.pressure.state
+        if state is self._state:
+            return b""
+        self._state = state
+        if state is PressureState.HEALTHY:
+            return b""
+        event = BackpressureEvent(
+            sub_id=self._sub_id,
+            state=str(state),
+            lag=status.pressure.lag,
+            remaining_until_resnapshot=status.pressure.remaining,
+            paused=status.subscription.paused,
+            earliest_offset=status.horizon,
+            latest_offset=status.head,
+        )
+        return self._control("backpressure", event, self.feed.after)
+
+    def _farewell(self, error: TailraceError) -> bytes:
+        """Return the last words of a stream."""
+        match error:
+            case BehindHorizonError():
+                self.ending = Ending.RESNAPSHOT
+                self._tools.metrics.resnapshots.labels(self._framing.wire.value).inc()
+                return self._resnapshot()
+            case UnknownSubscriptionError():
+                self.ending = Ending.CLOSED
+                return b""
+            case LogClosedError():
+                self.ending = Ending.STOPPED
+                return b""
+            case _:
+                self.ending = Ending.FAILED
+                logger.error("feed failed", extra={"subscription": self.feed.subscription.id}, exc_info=error)
+                problem = problem_of(error)
+                return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
+
+    def _resnapshot(self) -> bytes:
+        log = self._tools.service.logs[self.feed.subscription.source]
+        before_horizon = Offset(log.horizon - 1)
+        event = ResnapshotEvent(
+            sub_id=self._sub_id,
+            earliest_offset=log.horizon,
+            latest_offset=log.head,
+            resnapshot_from_offset=before_horizon,
+            reason=RESNAPSHOT_REASON,
+        )
+        self.feed.advance(before_horizon)
+        return self._control("resnapshot", event, before_horizon)
+
+    def _control(self, event: str, data: Struct, offset: Offset) -> bytes:
+        return self._framing.control(self.feed.subscription.id, event, msgspec.json.encode(data), offset)
+
+    @property
+    def _sub_id(self) -> str:
+        return sub_id_of(self.feed.subscription.id)

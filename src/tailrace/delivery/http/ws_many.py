@@ -1,0 +1,123 @@
+"""`GET /api/v1/cdc/ws`: many feeds over one WebSocket. The client says which with `subscribe` and `unsubscribe`."""
+
+import asyncio
+from contextlib import ExitStack
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+
+from tailrace.delivery.http.answering import Answering, close, writer_to
+from tailrace.delivery.http.command import Command, Subscribe, Unsubscribe
+from tailrace.delivery.http.framing import WsManyFraming
+from tailrace.delivery.http.methods import Methods
+from tailrace.delivery.http.multiplex import STREAMS_MAX
+from tailrace.delivery.http.session import Session
+from tailrace.delivery.http.stream import EndEvent, Ending, StreamTools
+from tailrace.delivery.name import sub_id_of
+from tailrace.delivery.resume import start_after
+from tailrace.model.errors import InvalidRequestError
+from tailrace.model.number import Offset
+from tailrace.model.subscription import SubscriptionId
+from tailrace.subscription.feed import Feed
+
+__all__ = ["WsManyEndpoint"]
+
+
+class SubscribeAnswer(Struct, frozen=True):
+    """Data of the answer to `subscribe`: changes after `offset` follow."""
+
+    sub_id: str
+    offset: Offset
+
+
+class UnsubscribeAnswer(Struct, frozen=True):
+    """Data of the answer to `unsubscribe`: no record of the subscription follows."""
+
+    sub_id: str
+
+
+class WsManyEndpoint:
+    """Streams the feeds that its client asks for, until the client leaves or the server stops."""
+
+    def __init__(self, tools: StreamTools, methods: Methods) -> None:
+        self._tools = tools
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        await receive()
+        try:
+            await send({"type": "websocket.accept"})
+            heartbeat = HTTPConnection(scope).query_params.get("heartbeat") == "1"
+            await _Connection(self._tools, self._methods, send, heartbeat=heartbeat).run(receive)
+        except OSError:
+            return  # the client left
+
+
+class _Connection(Answering):
+    def __init__(self, tools: StreamTools, methods: Methods, send: Send, *, heartbeat: bool) -> None:
+        framing = WsManyFraming()
+        session = Session(tools, framing, writer_to(send), heartbeat=heartbeat)
+        super().__init__(methods, session, framing, None)
+        self._service = tools.service
+        self._many = session
+        self._frames = framing
+        self._send = send
+        self._group = asyncio.TaskGroup()
+        self._streams: dict[SubscriptionId, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    async def run(self, receive: Receive) -> None:
+        """Listen and stream until the client has gone or the server stops."""
+        async with self._group:
+            self._listening = self._group.create_task(self.listen(receive))
+            self._listening.add_done_callback(lambda _: [task.cancel() for task in self._streams.values()])
+
+    async def carry_out(self, command: Command, subscription_id: SubscriptionId) -> tuple[str, Struct]:
+        """Carry out a command; return the name and the data of the answer."""
+        sub_id = sub_id_of(subscription_id)
+        match command:
+            case Subscribe(from_offset=from_offset):
+                return "subscribe", SubscribeAnswer(sub_id, self._subscribe(subscription_id, Offset(from_offset)))
+            case Unsubscribe():
+                await self._unsubscribe(subscription_id)
+                return "unsubscribe", UnsubscribeAnswer(sub_id)
+            case _:
+                return await super().carry_out(command, subscription_id)
+
+    def _subscribe(self, subscription_id: SubscriptionId, seen: Offset) -> Offset:
+        """Begin a stream; return the offset after which it begins."""
+        if subscription_id in self._streams:
+            raise InvalidRequestError("this connection has that subscription already")
+        if len(self._streams) >= STREAMS_MAX:
+            raise InvalidRequestError(f"this connection has {STREAMS_MAX} subscriptions already: open another")
+        start = start_after(seen, self._service.subscription(subscription_id).cursor)
+        stack = ExitStack()
+        feed = stack.enter_context(self._service.feed(subscription_id, start))
+        task = self._group.create_task(self._stream(feed))
+        self._streams[subscription_id] = task
+        stack.callback(self._streams.pop, subscription_id)
+        task.add_done_callback(lambda _: stack.close())
+        return feed.after
+
+    async def _unsubscribe(self, subscription_id: SubscriptionId) -> None:
+        task = self._streams.get(subscription_id)
+        if task is None:
+            raise InvalidRequestError("this connection does not have that subscription")
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _stream(self, feed: Feed) -> None:
+        try:
+            ending = await self._many.serve(feed)
+            if ending is not Ending.STOPPED:
+                data = msgspec.json.encode(EndEvent(sub_id_of(feed.subscription.id), str(ending)))
+                await self._many.say(self._frames.control(feed.subscription.id, "end", data, feed.after))
+            elif not self._stopping:
+                self._stopping = True
+                await close(self._send, ending)
+                self._listening.cancel()
+        except OSError:
+            return  # the client left

@@ -1,0 +1,76 @@
+"""The WebSocket protocol of a connection: uvicorn's, with frames sent as they are, and bounds that it lacks."""
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+
+__all__ = ["FRAMES", "FramesProtocol"]
+
+FRAMES = "tailrace.frames"
+"""Type of an ASGI message whose `data` is whole frames, encoded already; they go out in one write."""
+
+_UNSENT_BYTES_MAX = 1 << 20
+"""Most bytes that may wait for a peer which sends pings and does not read our answers."""
+
+# The messages of uvicorn's protocol carry the URL, which may hold a token, and the frames, which hold row values.
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.WARNING)
+
+
+class FramesProtocol(WebSocketsSansIOProtocol):
+    """Sends many frames in one write, refuses what is no handshake, and drops peers that are gone."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.logger = logger
+        self.conn.logger = logger
+        self.conn.debug = False
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
+        """Send an ASGI message; returns when the connection can take more.
+
+        Raises:
+            ClientDisconnected: The connection is closed or closing.
+        """
+        if message["type"] != FRAMES:
+            await super().send(message)  # type: ignore[arg-type]
+            return
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.conn.state is not OPEN:
+            raise ClientDisconnected
+        self.transport.write(message["data"])
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came from the socket."""
+        super().data_received(data)
+        if not self.handshake_initiated and self.conn.handshake_exc is not None:
+            self._refuse()
+
+    def handle_connect(self, event: Request) -> None:
+        """Take the request for an upgrade."""
+        if event.path.isascii():
+            super().handle_connect(event)
+        else:
+            self._refuse()
+
+    def handle_ping(self) -> None:
+        """Answer a ping."""
+        super().handle_ping()
+        if self.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX:
+            self.transport.abort()
+
+    def keepalive_timeout(self) -> None:
+        """Drop a peer that has not answered a ping; what waits for it will never be read."""
+        super().keepalive_timeout()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _refuse(self) -> None:
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()

@@ -1,0 +1,110 @@
+"""What a query's analysis must know about its database: base tables, views and a version of both. Pure."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+__all__ = ["Affinity", "Catalog", "CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "fold"]
+
+
+class Affinity(StrEnum):
+    """Which conversion a column applies when it is compared. INTEGER and REAL compare as NUMERIC does."""
+
+    NUMERIC = "numeric"
+    TEXT = "text"
+    NONE = "none"
+
+
+class Rowid(StrEnum):
+    """How a table numbers its rows beside its declared columns."""
+
+    COLUMN = "column"
+    """The row number is the declared column that `CatalogTable.rowid_column` names."""
+    KEY = "key"
+    """The row number is hidden and is the table's key: it identifies a row in the log."""
+    HIDDEN = "hidden"
+    """The row number is hidden and beside the key: the log does not tell when it changes."""
+    NONE = "none"
+    """Rows have no number."""
+
+
+class CatalogColumn(Struct, frozen=True):
+    """One column of a base table. `binary` tells that text compares by its code points: no other collation."""
+
+    name: str
+    affinity: Affinity = Affinity.NONE
+    binary: bool = True
+    generated: bool = False
+
+
+class CatalogTable(Struct, frozen=True):
+    """One base table.
+
+    `name` is the name that the log gives it (`TableName.wire`). `ordering` names the columns that decide in which order
+    the database may visit the rows: those of its indexes and of its key; None where that is any column. A table that
+    is not `captured` has no changes in the log.
+    """
+
+    name: str
+    columns: tuple[CatalogColumn, ...]
+    key: tuple[str, ...] = ()
+    rowid: Rowid = Rowid.NONE
+    rowid_column: str = ""
+    ordering: frozenset[str] | None = None
+    captured: bool = True
+
+    def column(self, name: str) -> CatalogColumn | None:
+        """Return the column of that name, letters' case aside."""
+        folded = fold(name)
+        return next((column for column in self.columns if fold(column.name) == folded), None)
+
+
+class CatalogView(Struct, frozen=True):
+    """One view with the statement that made it (`CREATE VIEW …`)."""
+
+    name: str
+    sql: str
+
+
+class Footprint(Struct, frozen=True):
+    """What the database itself says a statement touches; never more than it does, perhaps less.
+
+    It backs up our own reading of the statement: a table that it names is a dependency even where we saw none.
+    """
+
+    tables: frozenset[str]
+    functions: frozenset[str] = frozenset()
+
+
+class Catalog(Protocol):
+    """The schema of one database at one moment. It does not change; a changed schema is a new catalog."""
+
+    @property
+    def version(self) -> str:
+        """Return a text that differs whenever a table, a view or an index differs."""
+
+    def table(self, name: str) -> CatalogTable | None:
+        """Return the base table of that name, letters' case aside."""
+
+    def view(self, name: str) -> CatalogView | None:
+        """Return the view of that name, letters' case aside."""
+
+    def tables(self) -> Iterable[CatalogTable]:
+        """Return all base tables."""
+
+    def footprint(self, sql: str, arguments: int) -> Footprint | None:
+        """Return what the database says that a statement with so many arguments touches; None if it cannot say.
+
+        Raises:
+            InvalidRequestError: The database does not take the statement, or it is not one that only reads.
+        """
+
+
+_UPPER = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+def fold(name: str) -> str:
+    """Return a name as it is compared: SQLite takes the letters A to Z as a to z, and no others."""
+    return name.translate(_UPPER)

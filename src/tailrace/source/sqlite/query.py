@@ -1,0 +1,282 @@
+"""The reading side of an SQLite database: barriers, its catalog, and queries, each in threads of their own."""
+# ruff: noqa: S608 (the statements are put together from our own constants)
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from tailrace.model.catalog import Catalog, fold
+from tailrace.model.errors import (
+    InvalidRequestError,
+    QueryTimeoutError,
+    ResultTooLargeError,
+    SourceStateError,
+    SourceUnavailableError,
+)
+from tailrace.model.number import Position
+from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
+from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, PREFIX, READER, Code, format_position, parse_position
+from tailrace.source.sqlite.options import Reader
+from tailrace.source.sqlite.query_catalog import SqliteCatalog
+
+__all__ = ["SqliteQuerySource"]
+
+_T = TypeVar("_T")
+
+_RUNS_MAX = 4
+"""Queries that run at one time."""
+
+_BUSY_TIMEOUT_MS = 2000
+_FIT_PAUSE_S = 0.005
+"""How often to look whether capture has followed a schema change."""
+
+_STEPS = 5000
+"""Instructions of SQLite's machine between two looks at the clock."""
+
+_CELL_BYTES_MAX = 16 << 20
+"""Largest text or blob that a query may make."""
+
+_NUMBER_BYTES = 8
+
+_CHANGES = (Code.INSERT, Code.UPDATE, Code.DELETE, Code.SCHEMA)
+"""Rows of the change table that become changes in the log; all others wait for one of these or mean nothing."""
+
+_NEWEST = (
+    f"SELECT id FROM {CHANGE} WHERE h & 7 IN ({', '.join(str(int(code)) for code in _CHANGES)}) "
+    "ORDER BY id DESC LIMIT 1"
+)
+
+_READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
+_CLOSED = ("sqlite_", "pragma_", PREFIX)
+_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
+
+
+class SqliteQuerySource:
+    """Reads one SQLite database; satisfies `tailrace.source.base.QuerySource`.
+
+    All connections are read-only. Barriers, the catalog and queries have separate threads, so that a slow query keeps
+    nobody from learning that his result is still valid.
+    """
+
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path = path
+        self._reader = reader
+        self._barriers = _Lane(path, 1, "sqlite-barrier")
+        self._catalogs = _Lane(path, 1, "sqlite-catalog")
+        self._runs = _Lane(path, _RUNS_MAX, "sqlite-query")
+        self._turns = asyncio.Semaphore(_RUNS_MAX)
+        self._catalog: tuple[str, SqliteCatalog] | None = None
+
+    async def newest(self, timeout_s: float) -> Barrier:
+        """Return what is committed now; see `QuerySource.newest`."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            barrier = await self._barriers.call(self._look)
+            if barrier is not None:
+                return barrier
+            if time.monotonic() > deadline_s:
+                raise SourceUnavailableError("capture does not fit the schema of the database yet")
+            await asyncio.sleep(_FIT_PAUSE_S)
+
+    def reached(self, barrier: Barrier, position: Position | None) -> bool:
+        """Tell whether a log that ends at `position` has everything that the barrier stands for."""
+        if barrier.position is None:
+            return True
+        if position is None:
+            return False
+        capture, _, number = barrier.position.rpartition("-")
+        try:
+            return parse_position(position, capture) >= int(number)
+        except SourceStateError:
+            return False
+
+    async def consult(self, use: Callable[[Catalog], _T]) -> tuple[_T, str]:
+        """Return `use(catalog)` of the newest catalog, and the name of the schema's version."""
+
+        def run(connection: apsw.Connection) -> tuple[_T, str]:
+            version = str(connection.pragma("schema_version"))
+            if self._catalog is None or self._catalog[0] != version:
+                self._catalog = (version, SqliteCatalog(connection))
+            return use(self._catalog[1]), version
+
+        return await self._catalogs.call(run)
+
+    async def run(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> ResultRows:
+        """Run a query that only reads; see `QuerySource.run`."""
+        deadline_s = time.monotonic() + limits.timeout_s
+        try:
+            async with asyncio.timeout(limits.timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise QueryTimeoutError("too many queries run at one time: try again later") from None
+        try:
+            return await self._runs.call(lambda connection: _run(connection, sql, arguments, limits, deadline_s))
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        """Disconnect; runs under way are ended."""
+        for lane in (self._runs, self._catalogs, self._barriers):
+            await lane.close()
+
+    def _look(self, connection: apsw.Connection) -> Barrier | None:
+        """Return the barrier of this moment; None while capture does not fit the schema."""
+        with _snapshot(connection):
+            version = int(connection.pragma("schema_version"))
+            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (CAPTURE,)).get:
+                return None
+            capture, fitted = connection.execute(f"SELECT capture, schema_version FROM {CAPTURE}").fetchone() or (
+                "",
+                -1,
+            )
+            if fitted != version:
+                return None
+            newest = connection.execute(_NEWEST).get
+            confirmed = connection.execute(f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,)).get
+        if confirmed is None:
+            return None
+        if newest is None or newest <= confirmed:
+            return Barrier(None, str(version))
+        return Barrier(format_position(capture, newest), str(version))
+
+
+class _Lane:
+    """Threads of one purpose, each with its own connection, which is made when it is first needed."""
+
+    def __init__(self, path: Path, threads: int, name: str) -> None:
+        self._path = path
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._own = threading.local()
+        self._connections: list[apsw.Connection] = []
+
+    async def call(self, use: Callable[[apsw.Connection], _T]) -> _T:
+        """Return `use(connection)`, run in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, use)
+
+    async def close(self) -> None:
+        """End what runs and disconnect."""
+        for connection in self._connections:
+            connection.interrupt()
+        await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def _call(self, use: Callable[[apsw.Connection], _T]) -> _T:
+        try:
+            return use(self._connection())
+        except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError) as error:
+            raise SourceUnavailableError(f"the database cannot be read now: {error}") from error
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise SourceUnavailableError(f"the database cannot be read: {error}") from error
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            connection.execute("PRAGMA query_only = 1").fetchall()
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CELL_BYTES_MAX)
+            connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+            self._own.connection = connection
+            self._connections.append(connection)
+        return connection
+
+
+@contextlib.contextmanager
+def _snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """Read in one transaction."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _run(
+    connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, deadline_s: float
+) -> ResultRows:
+    late = False
+
+    def look_at_the_clock() -> bool:
+        nonlocal late
+        late = time.monotonic() > deadline_s
+        return late
+
+    with _snapshot(connection):
+        version = str(connection.pragma("schema_version"))
+        connection.set_progress_handler(look_at_the_clock, _STEPS)
+        connection.authorizer = _authorize
+        try:
+            return _fetch(connection, sql, arguments, limits, version)
+        except apsw.InterruptError as error:
+            if late:
+                raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
+            raise SourceUnavailableError("the server stops") from error
+        except (apsw.TooBigError, apsw.NoMemError) as error:
+            raise ResultTooLargeError("a value of the query is too large") from error
+        except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError):
+            raise
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError("a text in the result is not valid text: CAST it AS BLOB") from error
+        except apsw.Error as error:
+            raise InvalidRequestError(f"the database does not take the query: {error}") from error
+        finally:
+            connection.authorizer = None
+            connection.set_progress_handler(None)
+
+
+def _fetch(
+    connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, version: str
+) -> ResultRows:
+    cursor = connection.execute(sql, tuple(arguments), can_cache=False)
+    # A statement that has given all its rows no longer tells the names of its columns.
+    described: list[tuple[str, ...]] = []
+    rows: list[tuple[Stored, ...]] = []
+    size_bytes = 0
+    with contextlib.suppress(apsw.ExecutionCompleteError):
+        described.append(tuple(entry[0] for entry in cursor.get_description()))
+    for row in cursor:
+        size_bytes += sum(len(cell) if isinstance(cell, str | bytes) else _NUMBER_BYTES for cell in row)
+        if len(rows) >= limits.rows_max:
+            raise ResultTooLargeError(f"the query gives more than {limits.rows_max} rows: add a LIMIT or a condition")
+        if size_bytes > limits.bytes_max:
+            raise ResultTooLargeError(f"the query gives more than {limits.bytes_max} bytes: ask for less")
+        rows.append(row)
+    columns = described[0] if described else _columns(connection, sql, arguments)
+    return ResultRows(columns, rows, version)
+
+
+def _columns(connection: apsw.Connection, sql: str, arguments: Sequence[Stored]) -> tuple[str, ...]:
+    """Return the names of the columns of a query that gave no row."""
+    columns: list[str] = []
+
+    def trace(cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
+        columns.extend(entry[0] for entry in cursor.get_description())
+        return False
+
+    cursor = connection.cursor()
+    cursor.exec_trace = trace
+    with contextlib.suppress(apsw.ExecTraceAbort):
+        cursor.execute(sql, tuple(arguments), can_cache=False)
+    return tuple(columns)
+
+
+def _authorize(action: int, first: Any, second: Any, schema: Any, _trigger: Any) -> int:
+    """Let a statement read tables of the main schema, and nothing else."""
+    if action not in _READING:
+        return apsw.SQLITE_DENY
+    if action == apsw.SQLITE_READ and (schema not in (None, "", "main") or fold(first).startswith(_CLOSED)):
+        return apsw.SQLITE_DENY
+    if action == apsw.SQLITE_FUNCTION and second.lower() in _FORBIDDEN_FUNCTIONS:
+        return apsw.SQLITE_DENY
+    return apsw.SQLITE_OK

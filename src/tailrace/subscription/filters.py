@@ -1,0 +1,26 @@
+"""Compiled filters that are kept for whoever asks for the same."""
+
+from tailrace.model.subscription import FilterOptions, Target
+from tailrace.subscription.filter import Filter
+
+__all__ = ["FilterCache"]
+
+
+class FilterCache:
+    """Gives equal filters only once, so that each is compiled once. The least recently used goes first."""
+
+    def __init__(self, dialect: str, filters_max: int) -> None:
+        self._dialect = dialect
+        self._filters_max = filters_max
+        self._filters: dict[Filter, Filter] = {}
+
+    def get(self, target: Target, options: FilterOptions) -> Filter:
+        """Return the filter that a target and options make. One that looks at no rows is cheap, and not kept."""
+        made = Filter(target, options, self._dialect)
+        if not made.looks_at_rows:
+            return made
+        kept = self._filters.pop(made, made)
+        self._filters[kept] = kept
+        if len(self._filters) > self._filters_max:
+            del self._filters[next(iter(self._filters))]
+        return kept

@@ -1,0 +1,231 @@
+"""The filter index: finds the subscriptions that a change concerns without asking each. Pure.
+
+A filter is found by its table and then by the first of these that it has: an exact key, an equality that its predicate
+demands, its ops. Equal filters are one group and evaluated once. So a change costs what the subscriptions cost that it
+may concern, however many others there are.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from tailrace.model.errors import PredicateError
+from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import TableName, TableSchema
+from tailrace.subscription.predicate.cells import cell_reader
+from tailrace.subscription.predicate.expression import Image
+from tailrace.subscription.predicate.predicate import Equality
+from tailrace.subscription.predicate.value import SqlValue
+from tailrace.subscription.row_filter import Changes, RowFilter
+
+__all__ = ["FilterIndex", "Match"]
+
+_Id = TypeVar("_Id", bound=Hashable)
+
+
+class Match(Struct, Generic[_Id], frozen=True):
+    """What a batch holds for some subscriptions with one and the same filter.
+
+    `rows` are the matching changes by their place in the batch, rising. With an `error` there are none: a predicate
+    failed, and these subscriptions are to end. `ids` is the index's own: read it before the index is changed.
+    """
+
+    filter: RowFilter
+    ids: AbstractSet[_Id]
+    rows: Sequence[int]
+    error: PredicateError | None = None
+
+
+class FilterIndex(Generic[_Id]):
+    """Filters of many subscriptions over the changes of one source. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableName, _TableIndex[_Id]] = {}
+        self._groups: dict[RowFilter, _Group[_Id]] = {}
+        self._group_of: dict[_Id, _Group[_Id]] = {}
+
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+    def add(self, id_: _Id, row_filter: RowFilter) -> None:
+        """Add a subscription, or give one that is there another filter."""
+        self.remove(id_)
+        group = self._groups.get(row_filter)
+        if group is None:
+            group = self._groups[row_filter] = _Group(row_filter)
+            for table in row_filter.tables:
+                self._tables.setdefault(table, _TableIndex()).add(group)
+        group.ids.add(id_)
+        self._group_of[id_] = group
+
+    def remove(self, id_: _Id) -> None:
+        """Remove a subscription; one that is not there is none to remove."""
+        group = self._group_of.pop(id_, None)
+        if group is None:
+            return
+        group.ids.discard(id_)
+        if group.ids:
+            return
+        del self._groups[group.filter]
+        for table in group.filter.tables:
+            index = self._tables[table]
+            index.remove(group)
+            if not index.groups:
+                del self._tables[table]
+
+    def match(self, changes: Changes, schemas: Mapping[SchemaId, TableSchema]) -> list[Match[_Id]]:
+        """Return which changes concern which subscriptions; those that none of the changes concerns are left out."""
+        by_schema: dict[SchemaId, list[int]] = {}
+        for row, schema_id in enumerate(changes.schemas):
+            found = by_schema.get(schema_id)
+            if found is None:
+                by_schema[schema_id] = [row]
+            else:
+                found.append(row)
+        candidates: dict[_Group[_Id], list[int]] = {}
+        for schema_id, rows in by_schema.items():
+            index = self._tables.get(schemas[schema_id].table)
+            if index is not None:
+                index.collect(candidates, changes, rows, schemas[schema_id])
+        return [match for group, rows in candidates.items() if (match := group.match(changes, rows)) is not None]
+
+
+class _Group(Generic[_Id]):
+    """Subscriptions with equal filters."""
+
+    __slots__ = ("equality", "filter", "ids")
+
+    def __init__(self, row_filter: RowFilter) -> None:
+        self.filter = row_filter
+        self.ids: set[_Id] = set()
+        demanded = (equality for predicate in row_filter.predicates for equality in predicate.equalities)
+        self.equality: Equality | None = None if row_filter.key is not None else next(demanded, None)
+
+    def match(self, changes: Changes, rows: list[int]) -> Match[_Id] | None:
+        """Evaluate what the index has not; None if nothing is left."""
+        rows.sort()
+        try:
+            left = self.filter.narrow(changes, rows, key_known=self.filter.key is not None)
+        except PredicateError as error:
+            return Match(self.filter, self.ids, (), error)
+        return Match(self.filter, self.ids, left) if left else None
+
+
+_Groups = dict[_Group[_Id], None]
+"""Groups in order of their arrival."""
+
+
+class _TableIndex(Generic[_Id]):
+    """The groups of one table."""
+
+    __slots__ = ("_by_key", "_by_op", "_by_value", "_elsewhere", "_readers", "groups")
+
+    def __init__(self) -> None:
+        self.groups: _Groups[_Id] = {}
+        self._by_key: dict[bytes, list[_Group[_Id]]] = {}
+        self._by_value: dict[tuple[Image, str], dict[SqlValue, list[_Group[_Id]]]] = {}
+        self._by_op: dict[int, _Groups[_Id]] = {}
+        self._elsewhere: _Groups[_Id] = {}
+        self._readers: dict[int, Callable[[bytes], Mapping[str, SqlValue]]] = {}
+
+    def add(self, group: _Group[_Id]) -> None:
+        self.groups[group] = None
+        columns = len(self._by_value)
+        place = self._place(group)
+        if place is not None:
+            place.append(group)
+        if len(self._by_value) != columns:
+            self._readers.clear()
+        if group.filter.key is None and group.equality is None:
+            for op in group.filter.ops:
+                self._by_op.setdefault(op, {})[group] = None
+        elif Op.SCHEMA in group.filter.ops:
+            self._elsewhere[group] = None
+
+    def remove(self, group: _Group[_Id]) -> None:
+        del self.groups[group]
+        place = self._place(group)
+        if place is not None:
+            place.remove(group)
+        for op in group.filter.ops:
+            self._by_op.get(op, {}).pop(group, None)
+        self._elsewhere.pop(group, None)
+        self._forget_empty(group)
+
+    def _place(self, group: _Group[_Id]) -> list[_Group[_Id]] | None:
+        """Return the list in which a group is found by key or by value."""
+        key, equality = group.filter.key, group.equality
+        if key is not None:
+            return None if key.key is None else self._by_key.setdefault(key.key, [])
+        if equality is None:
+            return None
+        values = self._by_value.setdefault((equality.image, equality.column), {})
+        return values.setdefault(equality.value, [])
+
+    def _forget_empty(self, group: _Group[_Id]) -> None:
+        key, equality = group.filter.key, group.equality
+        if key is not None and key.key is not None and not self._by_key[key.key]:
+            del self._by_key[key.key]
+        if equality is not None:
+            values = self._by_value[equality.image, equality.column]
+            if not values[equality.value]:
+                del values[equality.value]
+            if not values:
+                del self._by_value[equality.image, equality.column]
+                self._readers.clear()
+
+    def collect(
+        self, candidates: dict[_Group[_Id], list[int]], changes: Changes, rows: Sequence[int], schema: TableSchema
+    ) -> None:
+        """Add, for each group that it may concern, the rows that may."""
+        if self._by_key:
+            find, keys = self._by_key.get, changes.keys
+            for row in rows:
+                for group in find(keys[row], ()):
+                    candidates.setdefault(group, []).append(row)
+        if self._by_value:
+            for row in rows:
+                if changes.ops[row] != Op.SCHEMA:
+                    for group in self._find(changes.befores[row], changes.afters[row], schema):
+                        candidates.setdefault(group, []).append(row)
+        if self._by_op or self._elsewhere:
+            self._collect_by_op(candidates, changes.ops, rows)
+
+    def _collect_by_op(self, candidates: dict[_Group[_Id], list[int]], ops: Sequence[int], rows: Sequence[int]) -> None:
+        present = {ops[row] for row in rows}
+        for group in {group: None for op in present for group in self._by_op.get(op, ())}:
+            candidates.setdefault(group, []).extend(rows)
+        if Op.SCHEMA in present:
+            changed = [row for row in rows if ops[row] == Op.SCHEMA]
+            for group in self._elsewhere:
+                candidates.setdefault(group, []).extend(changed)
+
+    def _find(self, before: bytes | None, after: bytes | None, schema: TableSchema) -> Iterator[_Group[_Id]]:
+        """Yield the groups whose equality a change meets, each once."""
+        read = self._reader(schema)
+        try:
+            old = {} if before is None else read(before)
+            new = {} if after is None else read(after)
+        except PredicateError:
+            for values in self._by_value.values():
+                for groups in values.values():
+                    yield from groups
+            return
+        for (image, column), values in self._by_value.items():
+            one = None if image is Image.AFTER else old.get(column)
+            other = None if image is Image.BEFORE else new.get(column)
+            if other is not None:
+                yield from values.get(other, ())
+            if one is not None and one != other:
+                yield from values.get(one, ())
+
+    def _reader(self, schema: TableSchema) -> Callable[[bytes], Mapping[str, SqlValue]]:
+        """Return the reader of the columns that some equality is about."""
+        found = self._readers.get(schema.version)
+        if found is None:
+            columns = sorted({column for _, column in self._by_value})
+            found = self._readers[schema.version] = cell_reader(columns, schema)
+        return found

@@ -1,0 +1,56 @@
+"""How long changes take on their way: into the log, from there to a subscriber, and all in all."""
+
+from bisect import bisect_left
+from collections import deque
+
+from tailrace.clock import Clock
+from tailrace.model.chunk import Chunk
+from tailrace.model.number import Offset
+
+__all__ = ["Lags"]
+
+_MARKS_KEPT = 1024
+"""Growths of the log whose times are remembered."""
+
+
+class Lags:
+    """The newest lags of one log, in seconds. Old changes that are delivered once more do not count."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.capture_s = 0.0
+        """From the newest commit in the database to its place in the log."""
+
+        self.delivery_s = 0.0
+        """From the log to the first subscriber of the newest change delivered."""
+
+        self.end_to_end_s = 0.0
+        """From the commit in the database to the first subscriber of the newest change delivered."""
+
+        self._clock = clock
+        self._marks: deque[tuple[Offset, int]] = deque(maxlen=_MARKS_KEPT)
+        self._delivered = Offset(0)
+
+    def grown(self, head: Offset) -> None:
+        """Note that the log has grown to `head` just now."""
+        self._marks.append((head, self._clock.now_us()))
+
+    def captured(self, chunk: Chunk, offset: Offset) -> None:
+        """Note that a change has come into the log just now."""
+        self.capture_s = self._since(_commit_time_us(chunk, offset))
+
+    def delivered(self, chunk: Chunk, through: Offset) -> None:
+        """Note that changes up to `through`, which is in the chunk, are being handed to a subscriber."""
+        if through <= self._delivered:
+            return
+        self._delivered = through
+        self.end_to_end_s = self._since(_commit_time_us(chunk, through))
+        place = bisect_left(self._marks, through, key=lambda mark: mark[0])
+        if place < len(self._marks) and (place > 0 or len(self._marks) < _MARKS_KEPT):
+            self.delivery_s = self._since(self._marks[place][1])
+
+    def _since(self, time_us: int) -> float:
+        return max(0, self._clock.now_us() - time_us) / 1_000_000
+
+
+def _commit_time_us(chunk: Chunk, offset: Offset) -> int:
+    return chunk.batch.column("commit_time_us")[offset - chunk.first].as_py()  # type: ignore[no-any-return]

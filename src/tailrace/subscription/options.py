@@ -1,0 +1,23 @@
+"""Settings of the subscription service."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+__all__ = ["ServiceOptions"]
+
+
+class ServiceOptions(Struct, frozen=True):
+    """Settings of the subscription service."""
+
+    retention_changes: int | None = None
+    """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
+
+    shards: Mapping[str, int] = {}
+    """Number of the shard that holds the log of each source; 0 for those not named."""
+
+    dialect: str = "sqlite"
+    """Dialect of SQL predicates."""
+
+    subscriptions_max: int = 1_000_000
+    """Most subscriptions that may exist at one time."""

@@ -1,0 +1,125 @@
+"""SQLite's typing of columns: storage classes, affinities and collations. Pure.
+
+https://www.sqlite.org/datatype3.html, chapters 2, 3 and 7.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import IntEnum, IntFlag
+
+from tailrace.model.table import Column, Kind, TableSchema
+
+__all__ = ["FOLDS", "Affinity", "Classes", "affinity_of_column", "affinity_of_type", "classes_of", "collations_of"]
+
+
+class Classes(IntFlag):
+    """Storage classes that a value may be of."""
+
+    NONE = 0
+    NULL = 1
+    INTEGER = 2
+    REAL = 4
+    TEXT = 8
+    BLOB = 16
+    NUMBER = 6
+    ALL = 31
+
+
+class Affinity(IntEnum):
+    """What an operand of a comparison would rather be. From NUMERIC on they are numeric."""
+
+    NONE = 0
+    BLOB = 1
+    TEXT = 2
+    NUMERIC = 3
+    INTEGER = 4
+    REAL = 5
+
+
+_DECLARED = {
+    Affinity.BLOB: Classes.ALL,
+    Affinity.TEXT: Classes.NULL | Classes.TEXT,
+    Affinity.NUMERIC: Classes.NULL | Classes.NUMBER,
+    Affinity.INTEGER: Classes.NULL | Classes.INTEGER,
+    Affinity.REAL: Classes.NULL | Classes.REAL,
+}
+
+_KINDS = {
+    Kind.ANY: Affinity.BLOB,
+    Kind.BOOL: Affinity.INTEGER,
+    Kind.I64: Affinity.INTEGER,
+    Kind.U64: Affinity.INTEGER,
+    Kind.F64: Affinity.REAL,
+    Kind.DEC: Affinity.NUMERIC,
+    Kind.BYTES: Affinity.BLOB,
+}
+"""Affinity of a column whose declared type is not known; kinds that are not here are text."""
+
+_NOCASE = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A"), ord("Z") + 1)})
+
+FOLDS: Mapping[str, Callable[[str], str] | None] = {
+    "BINARY": None,
+    "NOCASE": lambda text: text.lower() if text.isascii() else text.translate(_NOCASE),
+    "RTRIM": lambda text: text.rstrip(" "),
+}
+"""What each collation does to a text before it is compared by its bytes; None where it does nothing."""
+
+
+def affinity_of_type(declared: str) -> Affinity:
+    """Return the affinity of a declared type (chapter 3.1)."""
+    name = declared.upper()
+    if "INT" in name:
+        return Affinity.INTEGER
+    if any(part in name for part in ("CHAR", "CLOB", "TEXT")):
+        return Affinity.TEXT
+    if "BLOB" in name or not name:
+        return Affinity.BLOB
+    if any(part in name for part in ("REAL", "FLOA", "DOUB")):
+        return Affinity.REAL
+    return Affinity.NUMERIC
+
+
+def affinity_of_column(column: Column, schema: TableSchema) -> Affinity:
+    """Return the affinity of a column; that of its kind where the schema does not tell the declared type."""
+    if column.declared.upper() == "ANY" and _STRICT.search(schema.ddl):
+        return Affinity.BLOB
+    if not column.declared and column.kind is not Kind.ANY:
+        return _KINDS.get(column.kind, Affinity.TEXT)
+    return affinity_of_type(column.declared)
+
+
+def classes_of(column: Column, affinity: Affinity) -> Classes:
+    """Return the storage classes that a column's type declares; in a table that is not STRICT it may hold others."""
+    if affinity is Affinity.BLOB and (column.kind is Kind.BYTES or "BLOB" in column.declared.upper()):
+        return Classes.NULL | Classes.BLOB
+    return _DECLARED[affinity]
+
+
+_STRICT = re.compile(r"\)[^)]*\bSTRICT\b[^)]*\Z", re.IGNORECASE)
+
+
+def collations_of(schema: TableSchema) -> dict[str, str | None] | None:
+    """Return the collation of each column that declares one, by the column's name in small letters.
+
+    The collations are in the table's DDL alone. One that is not SQLite's own is None; if the DDL names collations and
+    cannot be read, the whole is None.
+    """
+    if "collate" not in schema.ddl.lower():
+        return {}
+    import sqlglot
+    from sqlglot.errors import TokenError
+
+    try:
+        words = [token.text for token in sqlglot.tokenize(schema.ddl, read="sqlite")]
+    except TokenError:
+        return None
+    found: dict[str, str | None] = {}
+    depth, column = 0, ""
+    for place, word in enumerate(words[:-1]):
+        depth += (word == "(") - (word == ")")
+        if depth == 1 and word in {"(", ","}:
+            column = words[place + 1].lower()
+        elif depth == 1 and word.upper() == "COLLATE":
+            name = words[place + 1].upper()
+            found[column] = name if name in FOLDS else None
+    return found

@@ -1,0 +1,205 @@
+"""CEL predicates, by the library `common-expression-language`. Pure.
+
+Variables: `before` and `after` (maps from column to value, or null), `row` (the newer of them), `op` and `table`.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from tailrace.model.errors import InvalidPredicateError, InvalidValueError, PredicateError
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind, TableSchema
+from tailrace.model.value import Text, from_natural, to_plain
+from tailrace.subscription.predicate.cel_text import IMAGES, read_cel
+from tailrace.subscription.predicate.predicate import Equality
+
+__all__ = ["CelPredicate", "compile_cel"]
+
+_WORDS = {int(op): op.word for op in Op}
+
+_SAMPLES: dict[Kind, Any] = {
+    Kind.BOOL: True,
+    Kind.I64: 1,
+    Kind.U64: 1,
+    Kind.F64: 1.5,
+    Kind.DEC: "1.5",
+    Kind.STR: "a",
+    Kind.BYTES: b"a",
+    Kind.DATE: "2000-01-01",
+    Kind.TIME: "00:00:00",
+    Kind.DATETIME: "2000-01-01T00:00:00Z",
+    Kind.UUID: "00000000-0000-0000-0000-000000000000",
+}
+"""A value of each kind whose CEL type is known beforehand."""
+
+_FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (TypeError, "an operation is not defined for the types that it met, perhaps null"),
+    (ZeroDivisionError, "division by zero"),
+    (OverflowError, "an integer beyond 64 bits"),
+    (KeyError, "a map has no such key"),
+    (IndexError, "a list has no such place"),
+)
+"""What to say of the library's errors; their own texts may hold values of the row."""
+
+
+def compile_cel(text: str, schema: TableSchema) -> "CelPredicate":
+    """Return the predicate that a CEL expression over a table's changes is.
+
+    Raises:
+        InvalidPredicateError: It cannot be read, names what is not there, or its types cannot fit.
+    """
+    import cel
+
+    used = read_cel(text, schema)
+    try:
+        program = cel.compile(text)
+    except ValueError as error:
+        raise _syntax_error(str(error), text) from error
+    names = [column.name for column in schema.columns] if used.whole else sorted(used.columns)
+    columns = [column for column in schema.columns if column.name in names]
+    _refuse_types(program.execute, used.variables, columns, schema, text)
+    return CelPredicate(program.execute, used.variables, columns, schema, used.canonical)
+
+
+class CelPredicate:
+    """A compiled CEL expression; see `tailrace.subscription.predicate.predicate.Predicate`."""
+
+    __slots__ = ("_decode", "_execute", "_table", "_variables", "canonical", "columns", "equalities")
+
+    def __init__(
+        self,
+        execute: Callable[[dict[str, Any]], Any],
+        variables: frozenset[str],
+        columns: Sequence[Column],
+        schema: TableSchema,
+        canonical: str,
+    ) -> None:
+        self.canonical = f"cel:{schema.version}:{canonical}"
+        self.columns = frozenset(column.name for column in columns)
+        self.equalities: tuple[Equality, ...] = ()
+        self._execute = execute
+        self._variables = variables
+        self._decode = _image_reader(columns)
+        self._table = schema.table.wire
+
+    def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
+        """Tell for each change whether it passes.
+
+        Raises:
+            PredicateError: It failed on one of them.
+        """
+        return [
+            op == Op.SCHEMA or self._passes(op, before, after)
+            for op, before, after in zip(ops, befores, afters, strict=True)
+        ]
+
+    def _passes(self, op: int, before: bytes | None, after: bytes | None) -> bool:
+        used = self._variables
+        variables: dict[str, Any] = {}
+        if "op" in used:
+            variables["op"] = _WORDS[op]
+        if "table" in used:
+            variables["table"] = self._table
+        for name, image in (("row", before if after is None else after), ("before", before), ("after", after)):
+            if name in used:
+                variables[name] = None if image is None else self._decode(image)
+        result = _evaluate(self._execute, variables)
+        if result is not True and result is not False:
+            raise PredicateError("the result is not a boolean")
+        return result
+
+
+def _evaluate(execute: Callable[[dict[str, Any]], Any], variables: dict[str, Any]) -> Any:
+    try:
+        return execute(variables)
+    except Exception as error:
+        reasons = (reason for kind, reason in _FAILURES if isinstance(error, kind))
+        raise PredicateError(next(reasons, "a conversion or a call failed")) from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # a fault within the library's native code
+            raise PredicateError("the expression cannot be evaluated") from error
+        raise
+
+
+def _image_reader(columns: Sequence[Column]) -> Callable[[bytes], Mapping[str, Any]]:
+    """Return a function that reads these columns of an image as values for CEL; null where missing."""
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    names = [(column.name, column.kind) for column in columns]
+
+    def read(image: bytes) -> Mapping[str, Any]:
+        try:
+            cells = decode(image)
+        except msgspec.DecodeError as error:
+            raise PredicateError("an image is not valid JSON") from error
+        found = {}
+        for name, kind in names:
+            cell = cells.get(name)
+            if cell.__class__ is dict or (cell.__class__ is str and kind in _CONVERTED):
+                cell = _cel_value(cell, kind)
+            found[name] = cell
+        return found
+
+    return read
+
+
+_CONVERTED = frozenset({Kind.BYTES, Kind.JSON})
+"""Kinds whose JSON string is not what CEL is to see."""
+
+
+def _cel_value(natural: Any, kind: Kind) -> Any:
+    try:
+        value = from_natural(natural, kind)
+    except InvalidValueError as error:
+        raise PredicateError("a cell is not of the natural form") from error
+    match value:
+        case Text(Kind.JSON):
+            return to_plain(value)
+        case Text(_, text):
+            return text
+        case Decimal():
+            return str(value)
+        case _:
+            return value
+
+
+def _syntax_error(message: str, text: str) -> InvalidPredicateError:
+    """Return our error for the library's, at the place that it names."""
+    found = re.search(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)", message)
+    if found is None:
+        return InvalidPredicateError("the expression cannot be read", text=text, place=0)
+    lines = text.split("\n")[: int(found[1]) - 1]
+    place = sum(len(line) + 1 for line in lines) + int(found[2]) - 1
+    return InvalidPredicateError(found[3].partition(" expecting {")[0], text=text, place=place)
+
+
+def _refuse_types(
+    execute: Callable[[dict[str, Any]], Any],
+    variables: frozenset[str],
+    columns: Sequence[Column],
+    schema: TableSchema,
+    text: str,
+) -> None:
+    """Try the expression on an update with a value of each column's kind; refuse what cannot fit.
+
+    Columns without one type are left to run time, and so is whatever else may fail.
+    """
+    if any(column.kind not in _SAMPLES for column in columns):
+        return
+    image = {column.name: _SAMPLES[column.kind] for column in columns}
+    every = {"before": image, "after": image, "row": image, "op": Op.UPDATE.word, "table": schema.table.wire}
+    try:
+        result = _evaluate(execute, {name: every[name] for name in variables})
+    except PredicateError as error:
+        if not variables & IMAGES:
+            raise InvalidPredicateError(f"it always fails: {error.reason}", text=text, place=0) from error
+        if isinstance(error.__cause__, TypeError):
+            kinds = ", ".join(f"{column.name} is {column.kind}" for column in columns)
+            reason = f"the types do not fit ({kinds})" if kinds else "the types do not fit"
+            raise InvalidPredicateError(reason, text=text, place=0) from error
+        return
+    if not isinstance(result, bool):
+        raise InvalidPredicateError("the expression is not a condition: its result is no boolean", text=text, place=0)

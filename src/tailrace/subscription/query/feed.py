@@ -1,0 +1,148 @@
+"""The feed of a query subscription: the changes that can touch its result, each as an invalidation."""
+
+import asyncio
+
+from tailrace.model.errors import BehindHorizonError, TailraceError
+from tailrace.model.number import Offset
+from tailrace.model.op import Op
+from tailrace.model.subscription import (
+    Deliver,
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    Subscription,
+    SubscriptionId,
+)
+from tailrace.model.value import from_literal
+from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.log_view import LogView
+from tailrace.subscription.query.query_filter import Mark, QueryFilter
+from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.query.tracker import Standing, Tracker
+from tailrace.subscription.wake import Wake
+from tailrace.subscription.window import window_of
+
+__all__ = ["QueryFeed", "in_passing"]
+
+
+class QueryFeed(Feed):
+    """Reads the log for one subscriber of a query; otherwise like any feed.
+
+    Each batch carries the ETag that the result has after all of the batch's changes, or a newer one: the query is
+    followed at least that far before the batch is handed out.
+    """
+
+    __slots__ = ("_news", "_queries", "_target")
+
+    def __init__(
+        self, subscription: Subscription, log: LogView, wake: Wake, queries: QueryService, after: Offset
+    ) -> None:
+        assert isinstance(subscription.target, QueryTarget)
+        self.subscription = subscription
+        self.after = after
+        self.paused = subscription.paused
+        self._target = subscription.target
+        self._queries = queries
+        self._log = log
+        self._wake = wake
+        self._news = asyncio.Event()
+        self._interrupted = False
+        self._ended: TailraceError | None = None
+
+    async def next(self, timeout_s: float) -> FeedBatch | None:
+        """Return the changes that follow `after`; see `Feed.next`.
+
+        Raises:
+            BehindHorizonError: The next change was removed by retention.
+            UnknownSubscriptionError: The subscription was closed.
+            UnknownQueryError: The query is not known any more.
+            LogClosedError: The log was closed, or the service stops.
+            SourceUnavailableError: The schema changed, and the database cannot be reached.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            self._news.clear()
+            batch = await self._read()
+            left_s = deadline_s - loop.time()
+            if batch is not None or left_s <= 0 or self._interrupted:
+                self._interrupted = False
+                return batch
+            await self._sleep(left_s)
+
+    @property
+    def caught_up(self) -> bool:
+        """Tell whether the feed stands at the head."""
+        return self.after >= self._log.head
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
+        self.paused = paused
+        self._interrupted = True
+        self._news.set()
+
+    def end(self, reason: TailraceError) -> None:
+        """Make the present or next call of `next` raise `reason`."""
+        self._ended = reason
+        self._news.set()
+
+    def release(self) -> None:
+        """Do nothing: nobody evaluates changes for this feed but itself."""
+
+    async def _sleep(self, timeout_s: float) -> None:
+        """Return when the log has grown, somebody set `_news`, or after the time-out."""
+        after = self._log.head if self.paused else self.after
+        tasks = [
+            asyncio.ensure_future(self._log.wait(after, timeout_s)),
+            asyncio.ensure_future(self._news.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self) -> FeedBatch | None:
+        if self._ended is not None:
+            raise self._ended
+        if self.paused:
+            if self.after + 1 < self._log.horizon:
+                raise BehindHorizonError(requested=self.after + 1, horizon=self._log.horizon)
+            return None
+        chunk = await self._log.read(self.after)
+        if chunk is None:
+            return None
+        window = window_of(chunk, self.after)
+        target = self._target
+        tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
+        standing = await tracker.follow(window.last)
+        chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
+        if target.deliver is Deliver.RESULT and any(window.first + row > self.after for row in chosen.select(window)):
+            chosen.mark = await self._with_result(tracker, standing, chosen.mark)
+        return FeedBatch(self._source, window, chosen, self.after)
+
+    async def _with_result(self, tracker: Tracker, standing: Standing, mark: Mark) -> Mark:
+        extra = await self._queries.inline(tracker, standing, mark.etag, self.subscription.format)
+        return Mark(mark.query_id, mark.etag, extra)
+
+    @property
+    def _source(self) -> str:
+        return self.subscription.source
+
+
+def in_passing(target: QueryTarget, source: str, cursor: Offset) -> Subscription:
+    """Return a subscription that nobody keeps, for whoever watches a query only while connected. Its number is none."""
+    return Subscription(
+        id=SubscriptionId(0),
+        source=source,
+        target=target,
+        filter=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
+        include=Include(),
+        format=Format.PLAIN_JSON,
+        cursor=cursor,
+        created_time_us=0,
+    )

@@ -1,0 +1,290 @@
+"""The query service: prepared queries, their results and ETags, and what their subscriptions are told."""
+
+import asyncio
+import base64
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.clock import Clock
+from tailrace.meta.store import MetaStore
+from tailrace.model.errors import (
+    InvalidRequestError,
+    QueryTimeoutError,
+    SourceUnavailableError,
+    UnknownQueryError,
+    UnknownTableError,
+)
+from tailrace.model.number import Offset
+from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import Format, QueryTarget
+from tailrace.model.table import TableName
+from tailrace.model.value import Value, from_literal
+from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
+from tailrace.subscription.query.argument import bind
+from tailrace.subscription.query.ast_form import to_sql
+from tailrace.subscription.query.dependency import Dependencies, analyse
+from tailrace.subscription.query.etag import not_modified
+from tailrace.subscription.query.result import InlineLimits, inline_members
+from tailrace.subscription.query.statement import Statement, parse
+from tailrace.subscription.query.tracker import QueryLog, Standing, Tracker
+
+__all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]
+
+_ATTEMPTS_MAX = 3
+"""So often a query is run anew when the schema changes under it."""
+
+_NAME_MAX = 255
+
+
+class QueryOptions(Struct, frozen=True):
+    """Settings of the query service."""
+
+    rows_max: int = 10_000
+    """Most rows in one result."""
+
+    bytes_max: int = 8 << 20
+    """Most bytes in one result, as the database counts them."""
+
+    run_timeout_s: float = 5.0
+    """Longest time that one run may take, waiting for its turn included."""
+
+    barrier_timeout_s: float = 2.0
+    """Longest wait for the log to have what the database has; then the query is run, whatever the client has."""
+
+    prepared_max: int = 10_000
+    """Most prepared queries."""
+
+    trackers_max: int = 1024
+    """Queries with arguments that are followed, and queries kept parsed, at one time; least recently used out first."""
+
+    inline_rows_max: int = 100
+    """Most rows that an event carries along with `deliver: "result"`."""
+
+    delta_rows_max: int = 2000
+    """Most rows of a result that is kept to tell how the next one differs."""
+
+    inline_bytes_max: int = 64 << 10
+    """Most bytes of rows that an event carries along."""
+
+
+class QueryShard(Struct, frozen=True):
+    """One source as queries see it: its reading side and its log."""
+
+    source: QuerySource
+    log: QueryLog
+
+
+class Executed(Struct, frozen=True):
+    """The answer to a run. Without `result`, the client has the result already. `tables` gives each one's version."""
+
+    etag: str
+    result: ResultRows | None
+    tables: Sequence[tuple[str, Offset]]
+
+
+class QueryService:
+    """Prepared queries of all sources. Get one by `open`. For tasks of one event loop."""
+
+    def __init__(
+        self, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+    ) -> None:
+        self.options = options or QueryOptions()
+        self._shards = dict(shards)
+        self._store = store
+        self._clock = clock
+        self._epoch = secrets.token_hex(8)
+        self._prepared: dict[str, PreparedQuery] = {}
+        self._statements: OrderedDict[str, Statement] = OrderedDict()
+        self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
+
+    @classmethod
+    async def open(
+        cls, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+    ) -> "QueryService":
+        """Return a service that knows the queries in the metadata database."""
+        service = cls(shards, store, clock, options)
+        service._prepared = {prepared.query_id: prepared for prepared in await store.queries()}
+        return service
+
+    async def prepare(
+        self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None
+    ) -> PreparedQuery:
+        """Keep a query, SQL or a tree, and return it; the same one twice is the same. Durable on return.
+
+        Raises:
+            InvalidRequestError: It cannot be read, or the database does not take it.
+            UnknownTableError: There is no such source.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        source = self._source(source)
+        if len(name) > _NAME_MAX:
+            raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
+        sql = query if isinstance(query, str) else to_sql(query, source)
+        statement = await asyncio.to_thread(parse, sql)
+        await self._analyse(statement, source)
+        query_id = self._query_id(statement, source)
+        known = self._prepared.get(query_id)
+        if known is not None and (not name or name == known.name):
+            return known
+        if known is None and len(self._prepared) >= self.options.prepared_max:
+            raise InvalidRequestError(f"there are already {self.options.prepared_max} prepared queries")
+        original = query if isinstance(query, str) else msgspec.json.encode(query).decode()
+        prepared = PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
+        await self._store.put_query(prepared)
+        self._prepared[query_id] = prepared
+        return prepared
+
+    def queries(self) -> list[PreparedQuery]:
+        """Return all prepared queries, the oldest first."""
+        return list(self._prepared.values())
+
+    def get(self, query_id: str) -> PreparedQuery:
+        """Return a prepared query.
+
+        Raises:
+            UnknownQueryError: There is none of that id.
+        """
+        found = self._prepared.get(query_id)
+        if found is None or found.source not in self._shards:
+            raise UnknownQueryError(query_id)
+        return found
+
+    async def resolve(self, target: QueryTarget) -> QueryTarget:
+        """Return a target with the tables that the query depends on now.
+
+        Raises:
+            UnknownQueryError: There is none of that id.
+            InvalidRequestError: The arguments are not those of the query, or it no longer fits the schema.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        tracker = await self.tracker(target.query_id, [from_literal(literal) for literal in target.args])
+        source = tracker.prepared.source
+        found = await self._analyse(tracker.statement, source)
+        return msgspec.structs.replace(target, tables=tuple(TableName(source, name) for name in found.tables))
+
+    async def tracker(self, query_id: str, args: Sequence[Value]) -> Tracker:
+        """Return what follows a query with these arguments.
+
+        Raises:
+            UnknownQueryError: There is none of that id.
+            InvalidRequestError: The arguments are not those of the query.
+        """
+        prepared = self.get(query_id)
+        statement = await self._statement(prepared)
+        arguments = bind(args, statement.arguments)
+        key = (query_id, repr(arguments))
+        tracker = self._trackers.get(key)
+        if tracker is None:
+            shard = self._shards[prepared.source]
+            tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch)
+            self._trackers[key] = tracker
+            if len(self._trackers) > self.options.trackers_max:
+                self._trackers.popitem(last=False)
+        self._trackers.move_to_end(key)
+        return tracker
+
+    async def execute(self, query_id: str, args: Sequence[Value], if_none_match: str | None = None) -> Executed:
+        """Run a query, unless its result is the one that the client has by an ETag.
+
+        Raises:
+            UnknownQueryError: There is none of that id.
+            InvalidRequestError: The arguments are wrong, the query no longer fits the schema, or gives too much.
+            QueryTimeoutError: It took too long.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        tracker = await self.tracker(query_id, args)
+        shard = self._shards[tracker.prepared.source]
+        for _ in range(_ATTEMPTS_MAX):
+            barrier = await shard.source.newest(self.options.barrier_timeout_s)
+            complete = await self._reach(shard, barrier)
+            standing = await tracker.follow(shard.log.head, barrier.catalog)
+            if standing.problem is not None:
+                raise InvalidRequestError(str(standing.problem))
+            etag, tables = standing.etag(), self._versions(tracker.prepared.source, standing)
+            if complete and standing.repeatable and not_modified(if_none_match, etag):
+                return Executed(etag, None, tables)
+            result = await self.run(tracker)
+            if result.catalog == standing.catalog:
+                return Executed(etag, result, tables)
+        raise SourceUnavailableError("the schema of the database changes all the time")
+
+    async def run(self, tracker: Tracker) -> ResultRows:
+        """Run a query, whatever anybody knows of its result."""
+        limits = RunLimits(self.options.rows_max, self.options.bytes_max, self.options.run_timeout_s)
+        shard = self._shards[tracker.prepared.source]
+        return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
+
+    async def inline(self, tracker: Tracker, standing: Standing, etag: str, format_: Format) -> bytes:
+        """Return the members with which an event of this ETag tells the new result, for `deliver: "result"`.
+
+        A result that cannot be had (it is too large, takes too long, no longer fits the schema) is left out.
+        """
+        told = tracker.told
+        if told is not None and told[0] == etag:
+            old: tuple[str, ResultRows] | None = tracker.told_before
+            new: ResultRows | None = told[1]
+        else:
+            old, new = told, await self._run_for_event(tracker, standing)
+            if new is not None and len(new.rows) <= self.options.delta_rows_max:
+                tracker.told_before, tracker.told = told, (etag, new)
+        return inline_members(
+            new, old, format_, InlineLimits(self.options.inline_rows_max, self.options.inline_bytes_max)
+        )
+
+    async def _run_for_event(self, tracker: Tracker, standing: Standing) -> ResultRows | None:
+        try:
+            result = await self.run(tracker)
+        except (InvalidRequestError, QueryTimeoutError, SourceUnavailableError):
+            return None
+        return result if result.catalog == standing.catalog else None
+
+    async def _reach(self, shard: QueryShard, barrier: Barrier) -> bool:
+        """Wait until the log has what the database had; tell whether it does."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.options.barrier_timeout_s
+        while not shard.source.reached(barrier, shard.log.position):
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return False
+            await shard.log.wait(shard.log.head, left_s)
+        return True
+
+    async def _statement(self, prepared: PreparedQuery) -> Statement:
+        statement = self._statements.get(prepared.query_id)
+        if statement is None:
+            statement = self._statements[prepared.query_id] = await asyncio.to_thread(parse, prepared.text)
+            if len(self._statements) > self.options.trackers_max:
+                self._statements.popitem(last=False)
+        else:
+            self._statements.move_to_end(prepared.query_id)
+        return statement
+
+    def _query_id(self, statement: Statement, source: str) -> str:
+        """Return the id of a statement; one that another source has already gets one that names its own source."""
+        known = self._prepared.get(statement.query_id)
+        if known is None or known.source == source:
+            return statement.query_id
+        digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
+        return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
+
+    async def _analyse(self, statement: Statement, source: str) -> Dependencies:
+        found, _ = await self._shards[source].source.consult(lambda catalog: analyse(statement, catalog))
+        return found
+
+    def _source(self, name: str | None) -> str:
+        if name is None:
+            if len(self._shards) != 1:
+                raise InvalidRequestError(f"say which database: `db` is one of {', '.join(sorted(self._shards))}")
+            return next(iter(self._shards))
+        if name not in self._shards:
+            raise UnknownTableError(name, "*")
+        return name
+
+    def _versions(self, source: str, standing: Standing) -> Sequence[tuple[str, Offset]]:
+        return [(f"{source}.{table}", version) for table, version in sorted(standing.state.versions.items())]

@@ -1,0 +1,148 @@
+"""A tracker: follows the log for one query with its arguments, and knows the ETag of its result at any time."""
+
+import asyncio
+import secrets
+from typing import Protocol
+
+import pyarrow.compute as pc
+from msgspec import Struct, structs
+
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import BehindHorizonError, InvalidRequestError
+from tailrace.model.number import Offset, Position
+from tailrace.model.op import Op
+from tailrace.model.query import PreparedQuery
+from tailrace.source.base import QuerySource, ResultRows
+from tailrace.subscription.log_view import LogView
+from tailrace.subscription.query.argument import Stored
+from tailrace.subscription.query.dependency import Dependencies, analyse
+from tailrace.subscription.query.etag import QueryState, begin, etag
+from tailrace.subscription.query.invalidation import scan
+from tailrace.subscription.query.relevance import Judge
+from tailrace.subscription.query.statement import Statement
+
+__all__ = ["QueryLog", "Standing", "Tracker", "has_schema_change"]
+
+_BACKLOG_MAX = 100_000
+"""From so many changes behind on, a new beginning costs less than looking at them all."""
+
+
+class QueryLog(LogView, Protocol):
+    """What queries need of a log."""
+
+    @property
+    def position(self) -> Position | None:
+        """Return the position of the newest durable commit."""
+
+
+class Standing(Struct, frozen=True):
+    """Where a query stands after all changes through `state.scanned`.
+
+    `catalog` is the source's name of the schema version that it was analysed for. A `problem` tells that the query no
+    longer fits the schema; then it depends on nothing until the schema changes again.
+    """
+
+    query_id: str
+    arguments: tuple[Stored, ...]
+    state: QueryState
+    dependencies: Dependencies
+    judge: Judge
+    catalog: str
+    problem: InvalidRequestError | None = None
+
+    @property
+    def identity(self) -> str:
+        """Return a text that is the same for all standings that judge changes alike."""
+        return f"{self.query_id} {self.arguments!r} {self.state.log_id}"
+
+    @property
+    def repeatable(self) -> bool:
+        """Tell whether an equal ETag means an equal result."""
+        return self.problem is None and not self.dependencies.volatile
+
+    def etag(self) -> str:
+        """Return the ETag of the result as of now; another one each time where the result is not repeatable."""
+        unique = "" if self.repeatable else secrets.token_hex(12)
+        return etag(self.query_id, self.arguments, self.state, unique=unique)
+
+
+class Tracker:
+    """Follows one log for one query with its arguments. For tasks of one event loop.
+
+    It begins with the head as the version of every table, so that nothing it says depends on what was before. `epoch`
+    differs for every process that serves this log: ETags of another one are never taken for ours.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedQuery,
+        statement: Statement,
+        arguments: tuple[Stored, ...],
+        source: QuerySource,
+        log: QueryLog,
+        epoch: str,
+    ) -> None:
+        self.prepared = prepared
+        self.statement = statement
+        self.arguments = arguments
+        self.told: tuple[str, ResultRows] | None = None
+        """The newest result that went along with an event, and its ETag; and the one before it."""
+        self.told_before: tuple[str, ResultRows] | None = None
+        self._source = source
+        self._log = log
+        self._epoch = epoch
+        self._lock = asyncio.Lock()
+        self._standing: Standing | None = None
+
+    async def follow(self, through: Offset, catalog: str | None = None) -> Standing:
+        """Return where the query stands after all changes through `through` or later, under the schema `catalog`.
+
+        Raises:
+            SourceUnavailableError: The schema changed, and the database cannot be reached.
+            LogClosedError: The log was closed.
+        """
+        async with self._lock:
+            standing = self._standing
+            if standing is None or (catalog is not None and catalog != standing.catalog):
+                standing = await self._begin()
+            while standing.state.scanned < through:
+                standing = await self._step(standing)
+                self._standing = standing
+            self._standing = standing
+            return standing
+
+    async def _step(self, standing: Standing) -> Standing:
+        scanned = standing.state.scanned
+        if self._log.head - scanned > _BACKLOG_MAX:
+            return self._begin_again(standing)
+        try:
+            chunk = await self._log.read(scanned)
+        except BehindHorizonError:
+            return self._begin_again(standing)
+        assert chunk is not None, "nobody asks for changes beyond the head"
+        if has_schema_change(chunk, scanned):
+            return await self._begin()
+        state = scan(standing.state, standing.judge, chunk).state
+        return structs.replace(standing, state=state)
+
+    async def _begin(self) -> Standing:
+        """Analyse the query for the schema as it is, and begin at the head."""
+        problem: InvalidRequestError | None = None
+        try:
+            found, catalog = await self._source.consult(lambda known: analyse(self.statement, known))
+        except InvalidRequestError as error:
+            problem = error
+            found, catalog = await self._source.consult(lambda known: Dependencies((), known.version))
+        judge = Judge(found, self.arguments)
+        state = begin(found, f"{self._epoch}:{catalog}", self._log.head)
+        return Standing(self.prepared.query_id, self.arguments, state, found, judge, catalog, problem)
+
+    def _begin_again(self, standing: Standing) -> Standing:
+        state = begin(standing.dependencies, standing.state.log_id, self._log.head)
+        return structs.replace(standing, state=state)
+
+
+def has_schema_change(chunk: Chunk, after: Offset) -> bool:
+    """Tell whether a schema changed in the part of a chunk that follows `after`."""
+    ops = chunk.batch.column("op").slice(max(0, after + 1 - chunk.first))
+    return bool(pc.any(pc.equal(ops, Op.SCHEMA.value)).as_py())

@@ -1,0 +1,45 @@
+"""A whole server inside the test's process, on its own thread: starts quickly and listens on real sockets."""
+
+import asyncio
+import threading
+
+from serving import Calls
+from tailrace.app import Application
+from tailrace.config import Config, SourceConfig
+
+
+class Running(Calls):
+    """A running `Application`; leave it by `stop`."""
+
+    def __init__(self, data_dir, **sources):
+        self.config = Config(
+            data_dir=str(data_dir),
+            http_port=0,
+            grpc_port=0,
+            sources={name: SourceConfig(url) for name, url in sources.items()},
+        )
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._ready.wait(30)
+        assert self.url
+
+    def stop(self):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+
+    def _run(self):
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+            self._ready.set()
+
+    async def _serve(self):
+        async with Application(self.config) as application:
+            self.url = application.addresses.http
+            self._ready.set()
+            await application.run(self._stop)

@@ -1,0 +1,21 @@
+"""Facts about windows."""
+
+import pytest
+
+from feeding import chunk_of, draft_of, schema_of
+from tailrace.model.op import Op
+from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
+
+
+@pytest.mark.parametrize(
+    ("after", "first", "last"), [(10, 11, 2058), (2057, 11, 2058), (2058, 2059, 3010), (3009, 2059, 3010)]
+)
+def test_a_long_chunk_is_cut_at_the_same_places_for_everybody(after, first, last):
+    chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * 3000), first=11)
+    window = window_of(chunk, after)
+    assert (window.first, window.last) == (first, last)
+
+
+def test_a_short_chunk_is_its_own_window():
+    chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * WINDOW_CHANGES_MAX))
+    assert window_of(chunk, 7) is chunk
