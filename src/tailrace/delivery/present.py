@@ -31,7 +31,7 @@ from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.query.query_filter import Mark
 
-__all__ = ["View", "Wire", "encode"]
+__all__ = ["FORMS", "View", "Wire", "encode"]
 
 _ROWS_FEW = 24
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
@@ -111,7 +111,7 @@ def _narrow(batch: Any, rows: Rows, view: View) -> Any:
 
 
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
-    key_form, image_form = _FORMS[view.format]
+    key_form, image_form = FORMS[view.format]
     columns = chunk.batch.columns
     ops, schema_ids, keys, times_us = (columns[place] for place in _PLACES)
     befores, afters = columns[_BEFORE], columns[_AFTER]
@@ -152,7 +152,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
 _PLACES = [ENVELOPE.get_field_index(name) for name in ("op", "schema", "key", "commit_time_us")]
 _BEFORE, _AFTER = ENVELOPE.get_field_index("before"), ENVELOPE.get_field_index("after")
 
-_FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
+FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
     Format.OBJECTS_JSON: (key_to_literals, image_to_literals),
     Format.PLAIN_JSON: (key_to_plain, image_to_plain),
 }

@@ -128,6 +128,13 @@ class MetaStore:
         statement = update(subscription).where(subscription.c.id == subscription_id).values(paused=paused)
         await self._run(lambda connection: connection.execute(statement))
 
+    async def set_snapshot(self, subscription_id: SubscriptionId, *, wanted: bool, offset: Offset | None) -> None:
+        """Keep whether a snapshot is still wanted, and where the one belongs that was wholly sent."""
+        statement = update(subscription).where(subscription.c.id == subscription_id)
+        await self._run(
+            lambda connection: connection.execute(statement.values(snapshot=wanted, snapshot_offset=offset))
+        )
+
     async def remove(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription; its number stays used."""
         statement = delete(subscription).where(subscription.c.id == subscription_id)
@@ -268,6 +275,8 @@ def _values(draft: SubscriptionDraft) -> dict[str, Any]:
         "cursor": draft.cursor,
         "paused": draft.paused,
         "auto_ack": draft.auto_ack,
+        "snapshot": draft.snapshot,
+        "snapshot_offset": None,
     }
 
 
@@ -284,6 +293,8 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
             created_time_us=row["created_time_us"],
             paused=row["paused"],
             auto_ack=row["auto_ack"],
+            snapshot=row["snapshot"],
+            snapshot_offset=row["snapshot_offset"],
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error

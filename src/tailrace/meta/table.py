@@ -48,6 +48,8 @@ subscription = Table(
     Column("created_time_us", BigInteger, nullable=False),
     Column("paused", Boolean, nullable=False, server_default=false()),
     Column("auto_ack", Boolean, nullable=False, server_default=false()),
+    Column("snapshot", Boolean, nullable=False, server_default=false()),
+    Column("snapshot_offset", BigInteger, nullable=True),
     sqlite_autoincrement=True,
 )
 
@@ -90,6 +92,10 @@ def _prepared_queries(connection: Connection) -> None:
     query.create(connection, checkfirst=True)
 
 
+def _snapshots(connection: Connection) -> None:
+    _add_columns(connection, subscription, "snapshot", "snapshot_offset")
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -99,4 +105,4 @@ def _add_columns(connection: Connection, table: Table, *names: str) -> None:
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries, _snapshots)

@@ -102,7 +102,8 @@ class Subscription(Struct, frozen=True):
     """One durable reader. `cursor` is the last acknowledged offset.
 
     While it is `paused` it gets no changes; the cursor stays, and retention goes on without regard to it. With
-    `auto_ack` a stream acknowledges what it has sent.
+    `auto_ack` a stream acknowledges what it has sent. With `snapshot` the rows of the table come first; until they are
+    acknowledged the cursor stays, and `snapshot_offset` tells where the rows that were wholly sent belong.
     """
 
     id: SubscriptionId
@@ -115,6 +116,8 @@ class Subscription(Struct, frozen=True):
     created_time_us: int
     paused: bool = False
     auto_ack: bool = False
+    snapshot: bool = False
+    snapshot_offset: Offset | None = None
 
 
 class SubscriptionDraft(Struct, frozen=True):
@@ -128,3 +131,4 @@ class SubscriptionDraft(Struct, frozen=True):
     cursor: Offset
     paused: bool = False
     auto_ack: bool = False
+    snapshot: bool = False

@@ -10,7 +10,17 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Barrier", "QuerySource", "ResultRows", "RunLimits", "SchemaRegistry", "Source", "Stored"]
+__all__ = [
+    "Barrier",
+    "QuerySource",
+    "ResultRows",
+    "RunLimits",
+    "SchemaRegistry",
+    "SnapshotRows",
+    "Source",
+    "Stored",
+    "TableSnapshot",
+]
 
 Stored = None | int | float | str | bytes
 """A value as a database stores and binds it."""
@@ -91,6 +101,32 @@ class ResultRows(Struct, frozen=True):
     catalog: str
 
 
+class SnapshotRows(Struct, frozen=True):
+    """Some rows: keys and images in their natural JSON form, lists of one length."""
+
+    keys: list[bytes]
+    images: list[bytes]
+
+
+class TableSnapshot(Protocol):
+    """All rows of one table as one transaction saw them, handed out bit by bit. For one task."""
+
+    schema: TableSchema
+
+    @property
+    def barrier(self) -> Barrier:
+        """Return what was committed when the rows were read."""
+
+    def contains(self, position: Position) -> bool:
+        """Tell whether the commit at a position of the log is in the rows already."""
+
+    async def rows(self) -> SnapshotRows | None:
+        """Return the next rows, a bounded number; None when there are no more."""
+
+    def close(self) -> None:
+        """Let go of the rows. Safe to repeat."""
+
+
 class QuerySource(Protocol):
     """The reading side of an upstream database. Safe to call from many tasks of one event loop.
 
@@ -122,6 +158,14 @@ class QuerySource(Protocol):
             ResultTooLargeError: The result exceeds a limit.
             QueryTimeoutError: It took too long, waiting for its turn included.
             SourceUnavailableError: The database cannot be reached.
+        """
+
+    async def snapshot(self, table: TableName, timeout_s: float) -> TableSnapshot:
+        """Return all rows of a table as they are now. Waits up to `timeout_s` until capture fits the schema.
+
+        Raises:
+            UnknownTableError: There is no such table any more.
+            SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.
         """
 
     async def close(self) -> None:

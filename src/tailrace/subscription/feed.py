@@ -10,6 +10,7 @@ from tailrace.model.number import Offset
 from tailrace.model.subscription import Subscription
 from tailrace.subscription.filter import Filter, Rows
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.watch import Watch
 from tailrace.subscription.window import window_of
@@ -36,14 +37,18 @@ class Feed:
     The feed stands at `after`. It moves when told by `advance`, so a subscriber takes of a batch as much as it can
     send, and in `next` past changes that are known not to be for it. Nothing is kept between two calls: a subscriber
     that does not read costs no chunk. For one task at a time, except `pause` and `end`.
+
+    While there is a `snapshot`, its rows come first: whoever serves the feed takes them, moves the feed to the
+    snapshot's offset, and sets `snapshot` to None.
     """
 
-    __slots__ = ("_ended", "_interrupted", "_log", "_wake", "_watch", "after", "paused", "subscription")
+    __slots__ = ("_ended", "_interrupted", "_log", "_wake", "_watch", "after", "paused", "snapshot", "subscription")
 
     def __init__(self, subscription: Subscription, log: LogView, wake: Wake, compiled: Filter, after: Offset) -> None:
         self.subscription = subscription
         self.after = after
         self.paused = subscription.paused
+        self.snapshot: Snapshot | None = None
         self._log = log
         self._wake = wake
         self._watch = Watch(compiled)
@@ -101,12 +106,23 @@ class Feed:
     def release(self) -> None:
         """Have nobody evaluate changes for this feed any more. It is not used after that."""
         self._wake.remove(self._watch)
+        if self.snapshot is not None:
+            self.snapshot.close()
 
-    async def _read(self) -> FeedBatch | None:
+    def check(self) -> None:
+        """Raise why the feed has ended, if it has.
+
+        Raises:
+            UnknownSubscriptionError: The subscription was closed.
+            LogClosedError: The log was closed, or the service stops.
+        """
         if self._ended is None and self._wake.closed:
             self._ended = LogClosedError("the log was closed")
         if self._ended is not None:
             raise self._ended
+
+    async def _read(self) -> FeedBatch | None:
+        self.check()
         if self.paused:
             if self.after + 1 < self._log.horizon:
                 raise BehindHorizonError(requested=self.after + 1, horizon=self._log.horizon)

@@ -1,7 +1,8 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from tailrace.model.errors import (
     UnknownTableError,
 )
 from tailrace.model.number import Offset
+from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
@@ -26,7 +28,7 @@ from tailrace.model.subscription import (
     SubscriptionId,
     TableTarget,
 )
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import TableSchema
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.filters import FilterCache
@@ -37,8 +39,10 @@ from tailrace.subscription.options import ServiceOptions
 from tailrace.subscription.place import find_place, place_of
 from tailrace.subscription.pressure import pressure_of
 from tailrace.subscription.query.feed import QueryFeed, in_passing
-from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.status import SubscriptionStatus
+from tailrace.subscription.table import find_table
 from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
@@ -66,7 +70,8 @@ class SubscriptionService:
     ) -> None:
         self.queries = queries
         self._logs = dict(logs)
-        self._wakes = {source: Wake(log, clock or SystemClock()) for source, log in logs.items()}
+        self._clock = clock or SystemClock()
+        self._wakes = {source: Wake(log, self._clock) for source, log in logs.items()}
         self._store = store
         self._options = options
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
@@ -123,13 +128,7 @@ class SubscriptionService:
         Raises:
             UnknownTableError: No such source or table.
         """
-        log = self._logs.get(source)
-        if log is not None:
-            for name in _readings(source, wire):
-                latest = log.latest_schema(name)
-                if latest is not None:
-                    return latest[1]
-        raise UnknownTableError(source, wire)
+        return find_table(self._logs, source, wire)
 
     async def subscribe_tables(
         self,
@@ -139,14 +138,15 @@ class SubscriptionService:
         include: Include,
         format_: Format,
         auto_ack: bool = False,
+        snapshot: bool = False,
         start: CursorStart = _NOW,
     ) -> Subscription:
-        """Make a subscription for the changes from now on, or from another place in the log: there its cursor is.
+        """Make a subscription for the changes from now on, the rows of a `snapshot` first, or from a place in the log.
 
         Raises:
             UnknownTableError: A table is not captured.
-            InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have, or
-                there are too many subscriptions.
+            InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have,
+                there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
             BeyondHeadError: The start lies beyond the newest change.
         """
         sources = {table.source for table in target.tables}
@@ -157,10 +157,11 @@ class SubscriptionService:
             if source not in self._logs or self._logs[source].latest_schema(table) is None:
                 raise UnknownTableError(source, table.wire)
         self._validate(target, filter_options)
+        if snapshot and (start != _NOW or self.queries is None):
+            raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         cursor = await find_place(start, self._logs[source])
-        return await self._add(
-            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        )
+        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        return await self._add(msgspec.structs.replace(draft, snapshot=snapshot))
 
     async def subscribe_query(
         self,
@@ -183,12 +184,13 @@ class SubscriptionService:
         source = self.queries.get(target.query_id).source
         cursor = await find_place(start, self._logs[source])
         target = await self.queries.resolve(target)
-        return await self._add(
-            SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        )
+        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        return await self._add(draft)
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
+
+        Where a snapshot comes first, the cursor stays until that was wholly sent and its offset is acknowledged.
 
         Raises:
             UnknownSubscriptionError: There is none of that number.
@@ -198,12 +200,19 @@ class SubscriptionService:
         head = self._log(subscription).head
         if offset > head:
             raise BeyondHeadError(requested=offset, head=head)
+        sent = subscription.snapshot_offset
+        if subscription.snapshot and (sent is None or offset < sent):
+            return subscription
         if offset > subscription.cursor:
             await self._store.advance(subscription_id, offset)
-            subscription = self.subscription(subscription_id)
-            subscription = msgspec.structs.replace(subscription, cursor=max(offset, subscription.cursor))
-            self._subscriptions[subscription_id] = subscription
-        return subscription
+            subscription = self._changed(subscription_id, cursor=max(offset, self.subscription(subscription_id).cursor))
+        return await self._set_snapshot(subscription_id, wanted=False) if subscription.snapshot else subscription
+
+    async def snapshot_sent(self, subscription_id: SubscriptionId, offset: Offset | None) -> None:
+        """Note where the snapshot belongs that was wholly sent; None when one is begun."""
+        subscription = self.subscription(subscription_id)
+        if subscription.snapshot and subscription.snapshot_offset != offset:
+            await self._set_snapshot(subscription_id, wanted=True, sent=offset)
 
     async def pause(self, subscription_id: SubscriptionId) -> Subscription:
         """Hold back changes until `resume`. Cursor and horizon go on counting. Feeds notice at once.
@@ -224,15 +233,16 @@ class SubscriptionService:
     async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
         """Move the cursor to a place in the log, forwards or back. Open feeds go on from where they are.
 
+        A snapshot that should have come first is no longer wanted.
+
         Raises:
             UnknownSubscriptionError: There is none of that number.
             BeyondHeadError: The place lies beyond the newest change.
         """
         cursor = await find_place(start, self._log(self.subscription(subscription_id)))
         await self._store.reset(subscription_id, cursor)
-        subscription = msgspec.structs.replace(self.subscription(subscription_id), cursor=cursor)
-        self._subscriptions[subscription_id] = subscription
-        return subscription
+        self._changed(subscription_id, cursor=cursor)
+        return await self._set_snapshot(subscription_id, wanted=False)
 
     async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
         """Keep table subscriptions under the numbers that they had elsewhere, in place of those that have them here.
@@ -288,8 +298,10 @@ class SubscriptionService:
         """Return how many feeds are open now, those of waiting polls among them."""
         return len(self._feeds)
 
-    def feed(self, subscription_id: SubscriptionId, start: Start) -> OpenFeed:
+    def feed(self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
+
+        With `snapshot`, which only subscriptions to tables have, the feed begins with that instead of at `start`.
 
         Raises:
             UnknownSubscriptionError: There is none of that number.
@@ -305,13 +317,10 @@ class SubscriptionService:
             assert self.queries is not None
             feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self.queries, after)
         else:
-            feed = Feed(
-                subscription,
-                log,
-                self._wakes[subscription.source],
-                self._filters.get(subscription.target, subscription.filter),
-                after,
-            )
+            wanted = self._filters.get(subscription.target, subscription.filter)
+            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, log.head if snapshot else after)
+            if snapshot and self.queries is not None:
+                feed.snapshot = self._snapshot(subscription, self.queries.shard(subscription.source))
         return OpenFeed(self._feeds, feed)
 
     def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
@@ -348,10 +357,23 @@ class SubscriptionService:
         if subscription.paused == paused:
             return subscription
         await self._store.pause(subscription_id, paused=paused)
-        subscription = msgspec.structs.replace(self.subscription(subscription_id), paused=paused)
-        self._subscriptions[subscription_id] = subscription
+        subscription = self._changed(subscription_id, paused=paused)
         for feed in self._feeds.of(subscription_id):
             feed.pause(paused=paused)
+        return subscription
+
+    async def _set_snapshot(self, number: SubscriptionId, *, wanted: bool, sent: Offset | None = None) -> Subscription:
+        await self._store.set_snapshot(number, wanted=wanted, offset=sent)
+        return self._changed(number, snapshot=wanted, snapshot_offset=sent)
+
+    def _snapshot(self, subscription: Subscription, shard: QueryShard) -> Snapshot:
+        as_inserted = msgspec.structs.replace(subscription.filter, ops=(Op.INSERT,))
+        wanted = self._filters.get(subscription.target, as_inserted)
+        return Snapshot(shard.source, shard.log, subscription.target.tables[0], wanted, self._clock)
+
+    def _changed(self, subscription_id: SubscriptionId, **changes: Any) -> Subscription:
+        subscription = msgspec.structs.replace(self.subscription(subscription_id), **changes)
+        self._subscriptions[subscription_id] = subscription
         return subscription
 
     async def _add(self, draft: SubscriptionDraft) -> Subscription:
@@ -374,11 +396,3 @@ class SubscriptionService:
         if log is None:
             raise UnknownTableError(subscription.source, subscription.target.tables[0].wire)
         return log
-
-
-def _readings(source: str, wire: str) -> Iterator[TableName]:
-    """Yield the tables that a name may mean: the bare one first, then every split at a dot."""
-    yield TableName(source, wire)
-    for place, letter in enumerate(wire):
-        if letter == ".":
-            yield TableName(source, wire[place + 1 :], wire[:place])

@@ -36,7 +36,7 @@ class Resume(_Command, frozen=True):
 class Subscribe(_Command, frozen=True, kw_only=True):
     """Begin to send a subscription; only on a connection of many."""
 
-    from_offset: _OffsetParam = 0
+    from_offset: _OffsetParam | None = None
 
 
 class Unsubscribe(_Command, frozen=True):

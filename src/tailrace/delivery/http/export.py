@@ -1,7 +1,7 @@
 """Subscriptions as seed B keeps them in `cdc_subscriptions.json`. Pure.
 
 Both spellings of a target that are in use are read, `{"kind": "table", …}` and `{"Table": {…}}`; the second is written.
-Members that are ours (`where`, `cel`, `auto_ack`) are left out where they say nothing.
+Members that are ours (`where`, `cel`, `auto_ack`, `snapshot`) are left out where they say nothing.
 """
 
 import re
@@ -50,6 +50,7 @@ class ExportedOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str | None = None
     cel: str | None = None
     auto_ack: bool = False
+    snapshot: bool = False
 
 
 class ExportedSubscription(Struct, frozen=True, kw_only=True):
@@ -106,6 +107,7 @@ def draft_of(entry: ExportedSubscription, service: SubscriptionService) -> tuple
         cursor=Offset(min(max(0, entry.acked_offset), service.logs[target.tables[0].source].head)),
         paused=entry.paused,
         auto_ack=options.auto_ack,
+        snapshot=options.snapshot,
     )
     return _number(entry.id), draft
 
@@ -127,6 +129,7 @@ def _exported(subscription: Subscription) -> ExportedSubscription:
             where=wanted.where,
             cel=wanted.cel,
             auto_ack=subscription.auto_ack,
+            snapshot=subscription.snapshot,
         ),
         target=_target_member(subscription.source, subscription.target),
     )

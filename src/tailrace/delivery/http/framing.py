@@ -46,6 +46,9 @@ class Framing(Protocol):
     def control(self, subscription_id: SubscriptionId, event: str, data: bytes, offset: Offset) -> bytes:
         """Return a control record: everything up to `offset` was sent before it. `data` is a JSON object."""
 
+    def answer(self, subscription_id: SubscriptionId, event: str, data: bytes) -> bytes:
+        """Return a record that has no place in the log, and so no id. `data` is a JSON object with members."""
+
 
 class SseFraming:
     """Server-sent events of one subscription."""
@@ -60,6 +63,10 @@ class SseFraming:
     def control(self, _subscription_id: SubscriptionId, event: str, data: bytes, offset: Offset) -> bytes:
         """Return a control record."""
         return b"id: %d\nevent: %s\ndata: %s\n\n" % (offset, event.encode(), data)
+
+    def answer(self, _subscription_id: SubscriptionId, event: str, data: bytes) -> bytes:
+        """Return a record without an id."""
+        return b"event: %s\ndata: %s\n\n" % (event.encode(), data)
 
 
 class SseManyFraming:
@@ -84,6 +91,14 @@ class SseManyFraming:
         """Return a control record."""
         self._places[subscription_id] = offset
         return b"%s%d\nevent: %s\ndata: %s\n\n" % (self._front(subscription_id), offset, event.encode(), data)
+
+    def answer(self, subscription_id: SubscriptionId, event: str, data: bytes) -> bytes:
+        """Return a record without an id."""
+        return b'event: %s\ndata: {"sub_id":"%s",%s\n\n' % (
+            event.encode(),
+            sub_id_of(subscription_id).encode(),
+            data[1:],
+        )
 
     def _front(self, subscription_id: SubscriptionId) -> bytes:
         """Return the id of a record up to the offset of its own subscription, which comes last."""

@@ -83,6 +83,7 @@ class SubscribeTableParams(SubscribeParams, frozen=True, kw_only=True, forbid_un
     db: str
     table: str
     shard: int | None = None
+    snapshot: bool = False
 
 
 class PollParams(Struct, frozen=True, forbid_unknown_fields=True):

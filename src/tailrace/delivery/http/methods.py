@@ -123,6 +123,7 @@ class Methods:
             include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,
             auto_ack=params.auto_ack,
+            snapshot=params.snapshot,
             start=start_of(params.from_, "from"),
         )
         sub_id = sub_id_of(subscription.id)
@@ -135,6 +136,8 @@ class Methods:
 
     async def _poll(self, params: PollParams) -> PollResult:
         subscription = self._find(params.sub_id)
+        if subscription.snapshot:
+            raise InvalidRequestError("this subscription begins with a snapshot: stream and acknowledge that first")
         start = start_after(Offset(params.from_offset), subscription.cursor)
         piece, lost = Piece(b"", 0, start.offset), False
         with self._service.feed(subscription.id, start) as feed:

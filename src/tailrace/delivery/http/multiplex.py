@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tailrace.delivery.http.framing import parse_places
 from tailrace.delivery.name import parse_sub_id
-from tailrace.delivery.resume import start_of_stream
+from tailrace.delivery.resume import seen_in
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
@@ -19,8 +19,8 @@ STREAMS_MAX = 64
 """Most subscriptions on one connection."""
 
 
-def parse_streams(names: Sequence[str], last_event_id: str | None) -> dict[SubscriptionId, Offset]:
-    """Return the subscriptions that a URL names as `sub_…` or `sub_…:offset`, each with the last offset seen.
+def parse_streams(names: Sequence[str], last_event_id: str | None) -> dict[SubscriptionId, Offset | None]:
+    """Return the subscriptions that a URL names as `sub_…` or `sub_…:offset`, each with the last offset seen, if any.
 
     Raises:
         InvalidRequestError: None or too many are named, one twice, or an offset is none.
@@ -29,12 +29,12 @@ def parse_streams(names: Sequence[str], last_event_id: str | None) -> dict[Subsc
     if not 1 <= len(names) <= STREAMS_MAX:
         raise InvalidRequestError(f"name 1 to {STREAMS_MAX} subscriptions, as ?sub=sub_…&sub=sub_…")
     seen = {} if last_event_id is None else parse_places(last_event_id)
-    streams: dict[SubscriptionId, Offset] = {}
+    streams: dict[SubscriptionId, Offset | None] = {}
     for name in names:
         sub_id, colon, digits = name.partition(":")
         subscription_id = parse_sub_id(sub_id)
         if subscription_id in streams:
             raise InvalidRequestError(f"{sub_id} is named twice")
-        given = start_of_stream(digits if colon else None, None, Offset(0))
-        streams[subscription_id] = seen.get(subscription_id, given.offset)
+        given = seen_in(digits if colon else None, None)
+        streams[subscription_id] = seen.get(subscription_id, given)
     return streams

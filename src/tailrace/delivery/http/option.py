@@ -58,6 +58,7 @@ def options_of(subscription: Subscription) -> dict[str, Any]:
         "include": {"before": subscription.include.before, "after": subscription.include.after},
         **{name: value for name, value in given.items() if value is not None},
         "auto_ack": subscription.auto_ack,
+        **({"snapshot": True} if subscription.snapshot else {}),
     }
 
 

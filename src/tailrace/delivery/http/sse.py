@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -17,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 from tailrace.delivery.http.framing import Framing, SseFraming, SseManyFraming
 from tailrace.delivery.http.multiplex import parse_streams
 from tailrace.delivery.http.session import Session
-from tailrace.delivery.http.stream import EndEvent, Ending, StreamTools
-from tailrace.delivery.name import parse_sub_id, sub_id_of
-from tailrace.delivery.resume import start_after, start_of_stream
+from tailrace.delivery.http.stream import Ending, StreamTools, end_record
+from tailrace.delivery.name import parse_sub_id
+from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.errors import InvalidRequestError, LogClosedError, NotFoundError
+from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 
 __all__ = ["SseEndpoint", "SseManyEndpoint", "refusal_of"]
@@ -44,10 +44,10 @@ class SseEndpoint:
         service = self._tools.service
         try:
             subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
-            start = start_of_stream(
-                request.query_params.get("from_offset"), request.headers.get("last-event-id"), subscription.cursor
-            )
-            with service.feed(subscription.id, start) as feed:
+            seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
+            start = start_after(seen or Offset(0), subscription.cursor)
+            snapshot = begins_with_snapshot(subscription, seen)
+            with service.feed(subscription.id, start, snapshot=snapshot) as feed:
                 await _answer(self._tools, request, [feed], SseFraming(), receive, send)
         except (NotFoundError, InvalidRequestError, LogClosedError) as error:
             await refusal_of(error)(scope, receive, send)
@@ -68,9 +68,11 @@ class SseManyEndpoint:
             with ExitStack() as stack:
                 feeds = []
                 for subscription_id, seen in streams.items():
-                    start = start_after(seen, service.subscription(subscription_id).cursor)
-                    feeds.append(stack.enter_context(service.feed(subscription_id, start)))
-                places = {feed.subscription.id: feed.after for feed in feeds}
+                    subscription = service.subscription(subscription_id)
+                    start = start_after(seen or Offset(0), subscription.cursor)
+                    snapshot = begins_with_snapshot(subscription, seen)
+                    feeds.append(stack.enter_context(service.feed(subscription_id, start, snapshot=snapshot)))
+                places = {feed.subscription.id: feed.after for feed in feeds if feed.snapshot is None}
                 await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
         except (NotFoundError, InvalidRequestError, LogClosedError) as error:
             await refusal_of(error)(scope, receive, send)
@@ -117,8 +119,7 @@ async def _serve(session: Session, feeds: Sequence[Feed], framing: Framing) -> N
 async def _serve_one_of_many(session: Session, feed: Feed, framing: Framing) -> None:
     ending = await session.serve(feed)
     if ending is not Ending.STOPPED:
-        data = msgspec.json.encode(EndEvent(sub_id_of(feed.subscription.id), str(ending)))
-        await session.say(framing.control(feed.subscription.id, "end", data, feed.after))
+        await session.say(end_record(feed, framing, ending))
 
 
 async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:

@@ -4,6 +4,8 @@
 |---|---|
 | `backpressure` | the subscription came into a state other than healthy; once for each such change |
 | `heartbeat` | after some silence, or when a narrow filter has gone far without a match; only where asked for |
+| `read` | a row of the snapshot, where the feed begins with one; no other record but `snapshot` comes between |
+| `snapshot` | the rows have all been sent; changes after its offset follow |
 | `resnapshot` | the feed's place was removed by retention; the stream ends |
 | `error` | the subscription cannot go on; the stream ends |
 """
@@ -23,6 +25,7 @@ from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import problem_of
+from tailrace.delivery.read_event import READ, read_events
 from tailrace.delivery.resume import RESNAPSHOT_REASON
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
@@ -36,13 +39,18 @@ from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
 from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.snapshot import Snapshot
 
-__all__ = ["EndEvent", "Ending", "HeartbeatEvent", "Stream", "StreamTools"]
+__all__ = ["Ending", "HeartbeatEvent", "Stream", "StreamTools", "end_record"]
 
 logger = logging.getLogger(__name__)
 
 _SCANNED_FAR = 1 << 16
 """So many changes without a match are worth a heartbeat, and an acknowledgement where that is automatic."""
+
+
+_ROWS_WAIT_S = 1.0
+"""How often a stream that waits for the rows of its snapshot looks whether it has ended."""
 
 
 class Ending(StrEnum):
@@ -73,6 +81,14 @@ class HeartbeatEvent(Struct, frozen=True):
 
     sub_id: str
     scanned: Offset
+
+
+class SnapshotEvent(Struct, frozen=True):
+    """Data of the record that ends a snapshot: how many rows it had, and the offset after which changes follow."""
+
+    sub_id: str
+    offset: Offset
+    rows: int
 
 
 class StreamTools(Struct, frozen=True):
@@ -111,7 +127,9 @@ class Stream:
 
     async def wait(self) -> None:
         """Return when there may be something to send; at first at once, for the state may have to be told."""
-        if self._fresh:
+        if self.feed.snapshot is not None and not self.feed.paused:
+            await self._wait_for_rows(self.feed.snapshot)
+        elif self._fresh:
             self._fresh = False
         elif self.feed.paused or self.feed.caught_up:
             try:
@@ -126,6 +144,8 @@ class Stream:
         tools, feed = self._tools, self.feed
         records = b""
         try:
+            if feed.snapshot is not None:
+                return await self._take_rows(feed.snapshot)
             records = self._transition()
             piece = await collect(feed, tools.presenter, self._view, self._limits, 0.0)
         except TailraceError as error:
@@ -153,6 +173,50 @@ class Stream:
         except (UnknownSubscriptionError, MetadataError) as error:
             # Delivery is at least once: what is not acknowledged is sent again, and nothing is lost.
             logger.warning("automatic acknowledgement failed", extra={"reason": type(error).__name__})
+
+    async def _wait_for_rows(self, snapshot: Snapshot) -> None:
+        """Return when rows may be had; the rows of a large table take a while to be copied."""
+        try:
+            await snapshot.ready(min(self._tools.options.stream_keepalive_s, _ROWS_WAIT_S))
+        except TailraceError as error:
+            logger.debug("snapshot fails", extra={"reason": type(error).__name__})
+
+    async def _take_rows(self, snapshot: Snapshot) -> bytes:
+        """Return the next rows of the snapshot, and after the last one the record that says so."""
+        feed, tools = self.feed, self._tools
+        feed.check()
+        if feed.paused:
+            await feed.next(0.0)  # which tells whether the place was lost meanwhile
+            return self._silent()
+        if not await snapshot.ready(0.0):
+            return self._silent()
+        if not snapshot.count:
+            await tools.service.snapshot_sent(feed.subscription.id, None)
+        rows = await snapshot.next()
+        if rows is None:
+            return await self._end_rows(snapshot)
+        wanted = feed.subscription
+        events = read_events(rows, wanted.format, wanted.include, wanted.filter.columns)
+        records = b"".join([self._framing.answer(wanted.id, READ, event) for event in events])
+        self._changes.inc(len(events))
+        self._bytes.inc(len(records))
+        self._break_silence()
+        return records
+
+    async def _end_rows(self, snapshot: Snapshot) -> bytes:
+        feed = self.feed
+        feed.advance(snapshot.offset)
+        await self._tools.service.snapshot_sent(feed.subscription.id, snapshot.offset)
+        snapshot.close()
+        feed.snapshot = None
+        self._told, self._taken = feed.after, 1  # so that it is acknowledged where that is automatic
+        return self._control("snapshot", SnapshotEvent(self._sub_id, feed.after, snapshot.count), feed.after)
+
+    def _silent(self) -> bytes:
+        if self._loop.time() < self._silent_due_s:
+            return b""
+        self._break_silence()
+        return self._framing.silence
 
     def _break_silence(self) -> None:
         self._silent_due_s = self._loop.time() + self._tools.options.stream_keepalive_s
@@ -220,8 +284,21 @@ class Stream:
         return self._control("resnapshot", event, before_horizon)
 
     def _control(self, event: str, data: Struct, offset: Offset) -> bytes:
-        return self._framing.control(self.feed.subscription.id, event, msgspec.json.encode(data), offset)
+        return _record(self.feed, self._framing, event, data, offset)
 
     @property
     def _sub_id(self) -> str:
         return sub_id_of(self.feed.subscription.id)
+
+
+def end_record(feed: Feed, framing: Framing, ending: Ending) -> bytes:
+    """Return the record that tells the end of a stream, for a connection that carries others."""
+    return _record(feed, framing, "end", EndEvent(sub_id_of(feed.subscription.id), str(ending)), feed.after)
+
+
+def _record(feed: Feed, framing: Framing, event: str, data: Struct, offset: Offset) -> bytes:
+    """Return a control record. Inside a snapshot it has no id: whoever comes again with one has had all rows."""
+    subscription_id, encoded = feed.subscription.id, msgspec.json.encode(data)
+    if feed.snapshot is not None:
+        return framing.answer(subscription_id, event, encoded)
+    return framing.control(subscription_id, event, encoded, offset)

@@ -17,8 +17,9 @@ from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.sse import refusal_of
 from tailrace.delivery.http.stream import StreamTools
 from tailrace.delivery.name import parse_sub_id
-from tailrace.delivery.resume import start_of_stream
+from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.errors import InvalidRequestError, LogClosedError, NotFoundError
+from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 
 __all__ = ["WsEndpoint"]
@@ -38,10 +39,10 @@ class WsEndpoint:
         await receive()
         try:
             subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
-            start = start_of_stream(
-                request.query_params.get("from_offset"), request.headers.get("last-event-id"), subscription.cursor
-            )
-            with service.feed(subscription.id, start) as feed:
+            seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
+            start = start_after(seen or Offset(0), subscription.cursor)
+            snapshot = begins_with_snapshot(subscription, seen)
+            with service.feed(subscription.id, start, snapshot=snapshot) as feed:
                 await send({"type": "websocket.accept"})
                 framing = WsFraming()
                 heartbeat = request.query_params.get("heartbeat") == "1"

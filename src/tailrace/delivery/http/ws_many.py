@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import ExitStack
 
-import msgspec
 from msgspec import Struct
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
@@ -14,9 +13,9 @@ from tailrace.delivery.http.framing import WsManyFraming
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.session import Session
-from tailrace.delivery.http.stream import EndEvent, Ending, StreamTools
+from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.name import sub_id_of
-from tailrace.delivery.resume import start_after
+from tailrace.delivery.resume import begins_with_snapshot, start_after
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
@@ -80,22 +79,26 @@ class _Connection(Answering):
         sub_id = sub_id_of(subscription_id)
         match command:
             case Subscribe(from_offset=from_offset):
-                return "subscribe", SubscribeAnswer(sub_id, self._subscribe(subscription_id, Offset(from_offset)))
+                return "subscribe", SubscribeAnswer(sub_id, self._subscribe(subscription_id, from_offset))
             case Unsubscribe():
                 await self._unsubscribe(subscription_id)
                 return "unsubscribe", UnsubscribeAnswer(sub_id)
             case _:
                 return await super().carry_out(command, subscription_id)
 
-    def _subscribe(self, subscription_id: SubscriptionId, seen: Offset) -> Offset:
+    def _subscribe(self, subscription_id: SubscriptionId, from_offset: int | None) -> Offset:
         """Begin a stream; return the offset after which it begins."""
         if subscription_id in self._streams:
             raise InvalidRequestError("this connection has that subscription already")
         if len(self._streams) >= STREAMS_MAX:
             raise InvalidRequestError(f"this connection has {STREAMS_MAX} subscriptions already: open another")
-        start = start_after(seen, self._service.subscription(subscription_id).cursor)
+        seen = None if from_offset is None else Offset(from_offset)
+        subscription = self._service.subscription(subscription_id)
+        start = start_after(seen or Offset(0), subscription.cursor)
         stack = ExitStack()
-        feed = stack.enter_context(self._service.feed(subscription_id, start))
+        feed = stack.enter_context(
+            self._service.feed(subscription_id, start, snapshot=begins_with_snapshot(subscription, seen))
+        )
         task = self._group.create_task(self._stream(feed))
         self._streams[subscription_id] = task
         stack.callback(self._streams.pop, subscription_id)
@@ -113,8 +116,7 @@ class _Connection(Answering):
         try:
             ending = await self._many.serve(feed)
             if ending is not Ending.STOPPED:
-                data = msgspec.json.encode(EndEvent(sub_id_of(feed.subscription.id), str(ending)))
-                await self._many.say(self._frames.control(feed.subscription.id, "end", data, feed.after))
+                await self._many.say(end_record(feed, self._frames, ending))
             elif not self._stopping:
                 self._stopping = True
                 await close(self._send, ending)

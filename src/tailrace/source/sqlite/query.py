@@ -1,5 +1,4 @@
 """The reading side of an SQLite database: barriers, its catalog, and queries, each in threads of their own."""
-# ruff: noqa: S608 (the statements are put together from our own constants)
 
 import asyncio
 import contextlib
@@ -22,10 +21,13 @@ from tailrace.model.errors import (
     SourceUnavailableError,
 )
 from tailrace.model.number import Position
+from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
-from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, PREFIX, READER, Code, format_position, parse_position
+from tailrace.source.sqlite.barrier import look
+from tailrace.source.sqlite.change_table import PREFIX, parse_position
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
 
 __all__ = ["SqliteQuerySource"]
 
@@ -33,6 +35,9 @@ _T = TypeVar("_T")
 
 _RUNS_MAX = 4
 """Queries that run at one time."""
+
+_SNAPSHOTS_MAX = 2
+"""Tables that are copied at one time."""
 
 _BUSY_TIMEOUT_MS = 2000
 _FIT_PAUSE_S = 0.005
@@ -45,14 +50,6 @@ _CELL_BYTES_MAX = 16 << 20
 """Largest text or blob that a query may make."""
 
 _NUMBER_BYTES = 8
-
-_CHANGES = (Code.INSERT, Code.UPDATE, Code.DELETE, Code.SCHEMA)
-"""Rows of the change table that become changes in the log; all others wait for one of these or mean nothing."""
-
-_NEWEST = (
-    f"SELECT id FROM {CHANGE} WHERE h & 7 IN ({', '.join(str(int(code)) for code in _CHANGES)}) "
-    "ORDER BY id DESC LIMIT 1"
-)
 
 _READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
 _CLOSED = ("sqlite_", "pragma_", PREFIX)
@@ -74,6 +71,8 @@ class SqliteQuerySource:
         self._runs = _Lane(path, _RUNS_MAX, "sqlite-query")
         self._turns = asyncio.Semaphore(_RUNS_MAX)
         self._catalog: tuple[str, SqliteCatalog] | None = None
+        self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
+        self._cancels: set[threading.Event] = set()
 
     async def newest(self, timeout_s: float) -> Barrier:
         """Return what is committed now; see `QuerySource.newest`."""
@@ -122,30 +121,42 @@ class SqliteQuerySource:
         finally:
             self._turns.release()
 
+    async def snapshot(self, table: TableName, timeout_s: float) -> SqliteSnapshot:
+        """Return all rows of a table; see `QuerySource.snapshot`."""
+        cancelled = threading.Event()
+        loop = asyncio.get_running_loop()
+        copying = loop.run_in_executor(
+            self._copies, lambda: copy_table(self._path, self._reader, table, timeout_s, cancelled)
+        )
+        self._cancels.add(cancelled)
+        try:
+            return await asyncio.shield(copying)
+        except asyncio.CancelledError:
+            cancelled.set()
+            copying.add_done_callback(_let_go)
+            raise
+        finally:
+            self._cancels.discard(cancelled)
+
     async def close(self) -> None:
         """Disconnect; runs under way are ended."""
+        for cancelled in self._cancels:
+            cancelled.set()
+        await asyncio.to_thread(self._copies.shutdown, cancel_futures=True)
         for lane in (self._runs, self._catalogs, self._barriers):
             await lane.close()
 
     def _look(self, connection: apsw.Connection) -> Barrier | None:
         """Return the barrier of this moment; None while capture does not fit the schema."""
         with _snapshot(connection):
-            version = int(connection.pragma("schema_version"))
-            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (CAPTURE,)).get:
-                return None
-            capture, fitted = connection.execute(f"SELECT capture, schema_version FROM {CAPTURE}").fetchone() or (
-                "",
-                -1,
-            )
-            if fitted != version:
-                return None
-            newest = connection.execute(_NEWEST).get
-            confirmed = connection.execute(f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,)).get
-        if confirmed is None:
-            return None
-        if newest is None or newest <= confirmed:
-            return Barrier(None, str(version))
-        return Barrier(format_position(capture, newest), str(version))
+            found = look(connection, self._reader)
+        return None if found is None else found.barrier
+
+
+def _let_go(copying: asyncio.Future[SqliteSnapshot]) -> None:
+    """Close a snapshot for which nobody waits any more."""
+    if not copying.cancelled() and copying.exception() is None:
+        copying.result().close()
 
 
 class _Lane:

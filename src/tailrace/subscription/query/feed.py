@@ -42,6 +42,7 @@ class QueryFeed(Feed):
         self.subscription = subscription
         self.after = after
         self.paused = subscription.paused
+        self.snapshot = None
         self._target = subscription.target
         self._queries = queries
         self._log = log

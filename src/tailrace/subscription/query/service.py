@@ -112,6 +112,10 @@ class QueryService:
         service._prepared = {prepared.query_id: prepared for prepared in await store.queries()}
         return service
 
+    def shard(self, source: str) -> QueryShard:
+        """Return a source as queries see it."""
+        return self._shards[source]
+
     async def prepare(
         self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None
     ) -> PreparedQuery:

@@ -11,12 +11,12 @@ ONE, TWO = "sub_0000000000000001", "sub_000000000000002f"
 @pytest.mark.parametrize(
     ("names", "last_event_id", "streams"),
     [
-        ([ONE], None, {1: 0}),
-        ([TWO, ONE], None, {0x2F: 0, 1: 0}),
-        ([f"{ONE}:7", TWO], None, {1: 7, 0x2F: 0}),
+        ([ONE], None, {1: None}),
+        ([TWO, ONE], None, {0x2F: None, 1: None}),
+        ([f"{ONE}:7", TWO], None, {1: 7, 0x2F: None}),
         ([ONE, TWO], "2f:9,1:3", {1: 3, 0x2F: 9}),
-        ([f"{ONE}:7", TWO], "1:3", {1: 3, 0x2F: 0}),
-        ([ONE], "5:5", {1: 0}),
+        ([f"{ONE}:7", TWO], "1:3", {1: 3, 0x2F: None}),
+        ([ONE], "5:5", {1: None}),
     ],
     ids=[
         "one",

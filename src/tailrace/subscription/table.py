@@ -1,0 +1,32 @@
+"""Which table a name on the wires means. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from tailrace.model.errors import UnknownTableError
+from tailrace.model.table import TableName, TableSchema
+from tailrace.subscription.log_view import LogView
+
+__all__ = ["find_table"]
+
+
+def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSchema:
+    """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
+
+    Raises:
+        UnknownTableError: No such source or table.
+    """
+    log = logs.get(source)
+    if log is not None:
+        for name in _readings(source, wire):
+            latest = log.latest_schema(name)
+            if latest is not None:
+                return latest[1]
+    raise UnknownTableError(source, wire)
+
+
+def _readings(source: str, wire: str) -> Iterator[TableName]:
+    """Yield the tables that a name may mean: the bare one first, then every split at a dot."""
+    yield TableName(source, wire)
+    for place, letter in enumerate(wire):
+        if letter == ".":
+            yield TableName(source, wire[place + 1 :], wire[:place])

@@ -1,0 +1,80 @@
+"""Facts about where the rows of a snapshot belong in the log."""
+
+import pytest
+
+from tailrace.model.commit import Draft
+from tailrace.model.errors import SourceUnavailableError
+from tailrace.model.op import Op
+from tailrace.model.table import Column, TableName, TableSchema
+from tailrace.subscription.snapshot import offset_of
+from tailrace.testing.log import MemoryLog
+
+
+class Rows:
+    """Rows that contain the commits up to a position."""
+
+    def __init__(self, last):
+        self.last = last
+
+    def contains(self, position):
+        return int(position) <= self.last
+
+
+def whole(_position):
+    """Say that no commit is in the rows in part."""
+    return True
+
+
+class PositionedLog(MemoryLog):
+    position = None
+
+    async def append_commits(self, *commits):
+        """Append commits as one chunk; each is its position and how many changes it has."""
+        schema = await self.put_schema(TableSchema(TableName("app", "t"), 1, (Column("id"),), ("id",), ""))
+        drafts = []
+        for position, changes in commits:
+            draft = Draft(str(position), 0)
+            for _ in range(changes):
+                draft.add(Op.DELETE, schema, b"[1]")
+            drafts.append(draft)
+        await self.append(drafts)
+        self.position = drafts[-1].position
+
+
+@pytest.fixture
+async def log():
+    """Return a log with the commits 10, 20 | 30 | 40, 50 in three chunks; their last offsets are 2, 3 | 6 | 7, 9."""
+    made = PositionedLog()
+    await made.append_commits((10, 2), (20, 1))
+    await made.append_commits((30, 3))
+    await made.append_commits((40, 1), (50, 2))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("last", "offset"), [(99, 9), (50, 9), (49, 7), (40, 7), (39, 6), (30, 6), (29, 3), (19, 2), (10, 2), (9, 0)]
+)
+async def test_the_offset_is_that_of_the_last_change_in_the_rows(log, last, offset):
+    assert await offset_of(Rows(last), log, whole) == offset
+
+
+async def test_an_empty_log_has_nothing_that_the_rows_lack():
+    assert await offset_of(Rows(0), PositionedLog(), whole) == 0
+
+
+async def test_a_place_that_retention_removed_is_not_guessed(log):
+    log.forget_before(7)
+    assert await offset_of(Rows(40), log, whole) == 7
+    with pytest.raises(SourceUnavailableError, match="retention"):
+        await offset_of(Rows(20), log, whole)
+
+
+async def test_a_log_of_which_retention_left_nothing_still_has_its_end(log):
+    log.forget_before(10)
+    assert await offset_of(Rows(50), log, whole) == 9
+
+
+async def test_rows_that_contain_a_part_of_a_commit_have_no_offset(log):
+    # The commit 40 is of several transactions, and the rows contain the one that ends at 35.
+    assert await offset_of(Rows(36), log, lambda position: int(position) >= 35) is None
+    assert await offset_of(Rows(5), log, lambda position: position is not None) is None
