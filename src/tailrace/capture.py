@@ -19,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 _GROUPS_IN_FLIGHT_MAX = 4
 
+_BUSY_CHANGES = 128
+"""From so many changes at once, the database is busy: then the disk is left to it for a moment between two syncs."""
+
+_BUSY_PAUSE_S = 0.02
+
 _Group = Sequence[Draft] | Exception
 """Commits that a source yielded together, or how it failed."""
 
@@ -100,6 +105,8 @@ class Pump:
                 drafts, failure = _take_all(await groups.get(), groups)
                 if drafts:
                     await self._append(drafts)
+                    if sum(map(len, drafts)) >= _BUSY_CHANGES:
+                        await asyncio.sleep(_BUSY_PAUSE_S)
                 if failure is not None:
                     raise failure
         finally:
