@@ -75,7 +75,9 @@ class Server(Calls):
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
         line = self.process.stdout.readline() if ready else b""
-        assert line, f"the server did not start: {Path(self.errors.name).read_text()[-2000:]}"
+        if not line:
+            self.kill()
+            raise AssertionError(f"the server did not start: {Path(self.errors.name).read_text()[-2000:]}")
         self.addresses = json.loads(line)
         return self
 
