@@ -13,7 +13,7 @@ from tailrace import __version__
 from tailrace.delivery.http.answer import json_answer
 from tailrace.metrics import Metrics
 
-__all__ = ["Readiness", "health", "metrics_endpoint", "ready_endpoint"]
+__all__ = ["HealthResult", "Readiness", "ReadyResult", "health", "metrics_endpoint", "ready_endpoint"]
 
 Readiness = Callable[[], Sequence[str]]
 """Returns what the server still waits for, in words; nothing when it is ready."""
@@ -21,19 +21,23 @@ Readiness = Callable[[], Sequence[str]]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class _Health(Struct, frozen=True):
+class HealthResult(Struct, frozen=True):
+    """Body of `/health`."""
+
     status: str
     version: str
 
 
-class _Ready(Struct, frozen=True):
+class ReadyResult(Struct, frozen=True):
+    """Body of `/ready`."""
+
     ready: bool
     waiting_for: Sequence[str]
 
 
 async def health(_request: Request) -> Response:
     """Answer that the process lives."""
-    return json_answer(HTTPStatus.OK, msgspec.json.encode(_Health("ok", __version__)))
+    return json_answer(HTTPStatus.OK, msgspec.json.encode(HealthResult("ok", __version__)))
 
 
 def ready_endpoint(readiness: Readiness) -> _Endpoint:
@@ -42,7 +46,7 @@ def ready_endpoint(readiness: Readiness) -> _Endpoint:
     async def ready(_request: Request) -> Response:
         waiting_for = readiness()
         status = HTTPStatus.SERVICE_UNAVAILABLE if waiting_for else HTTPStatus.OK
-        return json_answer(status, msgspec.json.encode(_Ready(not waiting_for, waiting_for)))
+        return json_answer(status, msgspec.json.encode(ReadyResult(not waiting_for, waiting_for)))
 
     return ready
 

@@ -1,8 +1,11 @@
 """The RPC methods for queries: decode the params, call the query service, give a result."""
 
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from tailrace.delivery.http.message import NoParams, SubscribeResult
 from tailrace.delivery.http.option import filter_options_of, include_of, start_of
@@ -30,7 +33,10 @@ from tailrace.subscription.key_filter import KeyBounds
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["QueryMethods"]
+__all__ = ["Call", "QueryMethods"]
+
+Call = Callable[[Any, Any], Awaitable[Struct]]
+"""What answers a method: a function of an object and the params."""
 
 
 class QueryMethods:
@@ -45,7 +51,7 @@ class QueryMethods:
         prepared = await self._queries.prepare(params.query, name=params.name, source=params.db)
         return PrepareResult(prepared.query_id, prepared.text)
 
-    async def list(self, _params: NoParams) -> QueryListResult:
+    async def entries(self, _params: NoParams) -> QueryListResult:
         """Answer `query.list`."""
         return QueryListResult(
             [
@@ -104,6 +110,15 @@ class QueryMethods:
             else:
                 return
         raise problem or InvalidRequestError("the query reads no table that a predicate could be about")
+
+    CALLS: ClassVar[Mapping[str, Call]] = {
+        "cdc.subscribe_query": subscribe,
+        "query.execute_prepared": execute,
+        "query.list": entries,
+        "query.prepare": prepare,
+        "query.subscribe": watch,
+    }
+    """What answers each method. Its annotations say what the method takes and gives."""
 
 
 _KEY_WIDTH_MAX = 64
