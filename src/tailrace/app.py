@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
-from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
+from tailrace.config import Config, QueryConfig, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
 from tailrace.datadir import DataDirectory
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.http.app import create_app
@@ -25,10 +25,13 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.source.base import QuerySource, Source
 from tailrace.sources import Reader, build_query_source, build_source, without_password
+from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "log_options"]
+__all__ = ["Addresses", "Application", "Shard", "log_options", "query_options"]
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +126,7 @@ class Application:
             reader = f"{await store.server_id()}-{shard_ids[name]}"
             built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
             self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
-            self._query_sources[name] = build_query_source(source.url, Reader(reader))
+            self._query_sources[name] = build_query_source(source.url, Reader(reader), config.query.runs_max)
             stack.push_async_callback(self._query_sources[name].close)
         http = await self._listen(store, shard_ids)
         grpc = GrpcServer(config.host, config.grpc_port)
@@ -147,7 +150,7 @@ class Application:
         options = log_options(self._config)
         service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
-        queries = await QueryService.open(shards, store, self._clock)
+        queries = await QueryService.open(shards, store, self._clock, query_options(self._config.query))
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
@@ -174,6 +177,26 @@ def log_options(config: Config) -> LogOptions:
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),
     )
+
+
+def query_options(config: QueryConfig) -> QueryOptions:
+    """Return the options of the query service under a configuration that was checked."""
+    return QueryOptions(
+        rows_max=config.rows_max,
+        bytes_max=_limit(parse_size_bytes(config.bytes_max)),
+        run_timeout_s=_limit(parse_duration_s(config.timeout)),
+        barrier_timeout_s=_limit(parse_duration_s(config.log_timeout)),
+        prepared_max=config.prepared_max,
+        trackers_max=config.trackers_max,
+        inline_rows_max=config.inline_rows_max,
+        inline_bytes_max=_limit(parse_size_bytes(config.inline_bytes_max)),
+        delta_rows_max=config.delta_rows_max,
+    )
+
+
+def _limit(value: _T | None) -> _T:
+    assert value is not None
+    return value
 
 
 async def _end(task: asyncio.Task[None]) -> None:

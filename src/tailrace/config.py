@@ -20,6 +20,7 @@ __all__ = [
     "AuthConfig",
     "Config",
     "LoggingConfig",
+    "QueryConfig",
     "RetentionConfig",
     "Setting",
     "SourceConfig",
@@ -51,6 +52,21 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     age: str = "7d"
 
 
+class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What prepared queries may cost, each and all together."""
+
+    rows_max: int = 10_000
+    bytes_max: str | int = "8MiB"
+    timeout: str = "5s"
+    log_timeout: str = "2s"
+    prepared_max: int = 10_000
+    trackers_max: int = 1024
+    runs_max: int = 4
+    inline_rows_max: int = 100
+    inline_bytes_max: str | int = "64KiB"
+    delta_rows_max: int = 2000
+
+
 class AuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Who may call. With `enabled`, every interface but the health checks wants one of `tokens`."""
 
@@ -75,6 +91,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     metadata_url: str = ""
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     retention: RetentionConfig = RetentionConfig()
+    query: QueryConfig = QueryConfig()
     auth: AuthConfig = AuthConfig()
     logging: LoggingConfig = LoggingConfig()
 
@@ -109,6 +126,16 @@ SETTINGS = (
     Setting("retention.events", "Keep at most this many changes, or 'none'."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
+    Setting("query.rows_max", "Most rows in the result of a query."),
+    Setting("query.bytes_max", "Most bytes in the result of a query, e.g. 8MiB."),
+    Setting("query.timeout", "Longest run of a query, waiting for its turn included, e.g. 5s."),
+    Setting("query.log_timeout", "Longest wait for the log before a query is run instead of answered with 304."),
+    Setting("query.prepared_max", "Most prepared queries."),
+    Setting("query.trackers_max", "Most queries with arguments that are followed at one time."),
+    Setting("query.runs_max", "Most queries of one source that run at one time."),
+    Setting("query.inline_rows_max", "Most rows that an event carries along."),
+    Setting("query.inline_bytes_max", "Most bytes of rows that an event carries along."),
+    Setting("query.delta_rows_max", "Most rows of a result that is kept to tell how the next one differs."),
     Setting("auth.enabled", "Ask every caller for a token."),
     Setting("auth.tokens", "Accepted tokens, separated by commas."),
     Setting("logging.level", "debug, info, warning or error."),
@@ -252,21 +279,43 @@ def _check(config: Config) -> None:
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
-    for path, text in (("retention.events", config.retention.events), ("retention.bytes", config.retention.bytes)):
-        try:
-            parse_size_bytes(text)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from error
-    try:
-        parse_duration_s(config.retention.age)
-    except ConfigError as error:
-        raise ConfigError(f"retention.age: {error}") from error
+    _check_size("retention.events", config.retention.events)
+    _check_size("retention.bytes", config.retention.bytes)
+    _check_duration("retention.age", config.retention.age)
+    _check_query(config.query)
     if config.logging.level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
     if config.auth.enabled and not config.auth.tokens:
         raise ConfigError("auth is enabled but there is no token: set auth.tokens or TAILRACE_AUTH_TOKENS")
+
+
+def _check_query(query: QueryConfig) -> None:
+    for name in QueryConfig.__struct_fields__:
+        path, value = f"query.{name}", getattr(query, name)
+        if name.endswith("timeout"):
+            limit: float | None = _check_duration(path, value)
+        elif name.endswith("bytes_max"):
+            limit = _check_size(path, value)
+        else:
+            limit = value
+        if limit is None or limit <= 0:
+            raise ConfigError(f"{path}: a query has to have a limit of at least 1")
+
+
+def _check_size(path: str, text: str | int) -> int | None:
+    try:
+        return parse_size_bytes(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_duration(path: str, text: str) -> float | None:
+    try:
+        return parse_duration_s(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def data_directory(config: Config) -> Path:

@@ -11,7 +11,7 @@ import pytest
 import websockets.sync.client
 
 from running import Running
-from serving import DEADLINE_S, wait_until
+from serving import DEADLINE_S, Server, wait_until
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -488,3 +488,36 @@ def compare(world, rng):
             remembered[query_id] = (answer.headers["etag"], now)
     assert kept > 20
     assert changed > 20
+
+
+SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) SELECT max(i) FROM n"
+
+
+def test_the_limits_that_were_set_are_in_force(path, tmp_path):
+    config = tmp_path / "tailrace.toml"
+    config.write_text("[query]\ntimeout = '0.2s'\ninline_rows_max = 1\n")
+    server = Server(
+        tmp_path / "data",
+        str(config),
+        "--source",
+        f"app=sqlite:///{path}",
+        "--query-rows-max",
+        "2",
+        env={"TAILRACE_QUERY_PREPARED_MAX": "3"},
+    ).wait_ready()
+    try:
+        with world_of(server, path) as world:
+            users, slow = world.prepare("SELECT name FROM users"), world.prepare(SLOW)
+            wide = world.prepare("SELECT id, zeroblob(9000000) FROM users")
+            assert "3 prepared queries" in world.refusal("query.prepare", {"query": "SELECT 1"})[1]
+            assert world.get(users).status_code == 200
+            assert world.get(slow).status_code == 504
+            assert world.get(wide).status_code == 400  # the default of a limit that was not set
+            made = world.subscribe(users, deliver="result")
+            world.write("INSERT INTO users VALUES(3, 'cat', 1, 0)")
+            (event,) = world.poll(made)
+            assert event["result_omitted"] is True
+            refused = world.get(users)
+            assert (refused.status_code, "2 rows" in refused.text) == (400, True)
+    finally:
+        server.stop()
