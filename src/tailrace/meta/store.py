@@ -52,11 +52,22 @@ class _Move(Struct, frozen=True):
     forced: bool = False
 
 
+class _Call(Struct, frozen=True, eq=False):
+    """Statements that wait for their transaction, and where their result goes."""
+
+    statements: Callable[[Connection], Any]
+    result: Future[Any]
+
+
+_CALLS_TOGETHER_MAX = 256
+"""Most calls in one transaction."""
+
+
 class MetaStore:
     """Keeps subscriptions in one SQL database. What a method wrote is durable when it returns.
 
-    All statements run on one thread of the store's own, in the order of the calls; callers may be many tasks of one
-    event loop. Cursors that are advanced while that thread is busy share the next transaction.
+    All statements run on one thread of the store's own; callers may be many tasks of one event loop. What they ask for
+    while that thread is busy shares the next transaction, in the order of the calls; of a cursor only the last place.
     """
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor, clock: Clock) -> None:
@@ -66,6 +77,7 @@ class MetaStore:
         self._lock = threading.Lock()
         self._moves: dict[SubscriptionId, _Move] = {}
         self._flush: Future[None] | None = None
+        self._waiting: list[_Call] = []
         self._closed = False
 
     @classmethod
@@ -212,8 +224,35 @@ class MetaStore:
         self._transact(run)
 
     async def _run(self, statements: Callable[[Connection], _T]) -> _T:
-        future = self._thread.submit(self._transact, statements)
-        return await asyncio.shield(asyncio.wrap_future(future))
+        call: _Call = _Call(statements, Future())
+        with self._lock:
+            self._waiting.append(call)
+            if len(self._waiting) == 1:
+                self._thread.submit(self._run_waiting)
+        # A caller that is cancelled must not take it from the others of the same transaction.
+        return await asyncio.shield(asyncio.wrap_future(call.result))
+
+    def _run_waiting(self) -> None:
+        with self._lock:
+            calls, self._waiting = self._waiting[:_CALLS_TOGETHER_MAX], self._waiting[_CALLS_TOGETHER_MAX:]
+            if self._waiting:
+                self._thread.submit(self._run_waiting)
+        if not self._run_together(calls):
+            for call in calls:  # one of them failed, and none is done: each by itself
+                self._run_together([call])
+
+    def _run_together(self, calls: Sequence[_Call]) -> bool:
+        """Run calls in one transaction; False when one failed, which undoes all."""
+        try:
+            results = self._transact(lambda connection: [call.statements(connection) for call in calls])
+        except Exception as error:  # whoever fails by itself gets it
+            if len(calls) > 1:
+                return False
+            calls[0].result.set_exception(error)
+            return True
+        for call, result in zip(calls, results, strict=True):
+            call.result.set_result(result)
+        return True
 
     def _transact(self, statements: Callable[[Connection], _T]) -> _T:
         try:
