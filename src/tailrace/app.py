@@ -146,17 +146,18 @@ class Application:
 
     async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> str:
         """Open the subscription service and the HTTP interface on it; return the interface's URL."""
+        metrics = Metrics()
         logs = {shard.source.name: shard.log for shard in self._shards}
         options = log_options(self._config)
         service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
-        queries = await QueryService.open(shards, store, self._clock, query_options(self._config.query))
+        queries = await QueryService.open(shards, store, self._clock, query_options(self._config.query), metrics)
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()
         http_options = HttpOptions(auth_tokens=tokens)
-        app = create_app(service, self._waiting_for, Metrics(), self._clock, http_options)
+        app = create_app(service, self._waiting_for, metrics, self._clock, http_options)
         server = serve(
             app,
             self._config.host,

@@ -490,6 +490,37 @@ def compare(world, rng):
     assert changed > 20
 
 
+def test_answers_runs_verdicts_and_invalidations_are_counted(world):
+    query_id = world.prepare("SELECT name FROM users WHERE id = ?")
+    many = world.prepare("SELECT a.id FROM users a, users b, users c")
+    etag = world.get(query_id, [1]).headers["etag"]
+    made = world.subscribe(query_id, args=[1])
+    assert world.get(query_id, [1], etag=etag).status_code == 304
+    world.write("UPDATE users SET name = name || '!' WHERE id = 2")
+    assert world.get(query_id, [1], etag=etag).status_code == 304
+    world.write("UPDATE users SET name = name || '!' WHERE id = 1")
+    assert len(world.poll(made)) == 1
+    assert world.server.call("query.execute_prepared", {"query_id": query_id, "args": [1], "if_none_match": etag})[
+        "data"
+    ]
+    world.write("WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < 40) "
+                "INSERT INTO users SELECT i, 'n', 1, 0 FROM n")  # fmt: skip
+    assert world.get(many).status_code == 400
+    text = world.http.get("/metrics").text.splitlines()
+    for line in (
+        "tailrace_queries_prepared 2.0",
+        "tailrace_queries_followed 2.0",
+        'tailrace_query_answers_total{answer="not_modified"} 2.0',
+        'tailrace_query_answers_total{answer="result"} 2.0',
+        'tailrace_query_run_seconds_count{outcome="ok"} 2.0',
+        'tailrace_query_run_seconds_count{outcome="refused"} 1.0',
+        'tailrace_query_changes_total{verdict="irrelevant"} 1.0',
+        'tailrace_query_changes_total{verdict="relevant"} 1.0',
+        "tailrace_query_invalidations_total 1.0",
+    ):
+        assert line in text, [found for found in text if "query" in found and "bucket" not in found]
+
+
 SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) SELECT max(i) FROM n"
 
 

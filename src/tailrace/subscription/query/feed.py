@@ -77,6 +77,13 @@ class QueryFeed(Feed):
         """Tell whether the feed stands at the head."""
         return self.after >= self._log.head
 
+    def delivered(self, batch: FeedBatch) -> None:
+        """Note that the changes of a batch up to the feed's place are on their way, and count them as invalidations."""
+        super().delivered(batch)
+        first = batch.chunk.first
+        told = sum(batch.after < first + row <= self.after for row in batch.rows())
+        self._queries.metrics.query_invalidations.inc(told)
+
     def pause(self, *, paused: bool) -> None:
         """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
         self.paused = paused

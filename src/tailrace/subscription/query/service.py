@@ -13,10 +13,12 @@ from msgspec import Struct
 
 from tailrace.clock import Clock
 from tailrace.meta.store import MetaStore
+from tailrace.metrics import Metrics
 from tailrace.model.errors import (
     InvalidRequestError,
     QueryTimeoutError,
     SourceUnavailableError,
+    TailraceError,
     UnknownQueryError,
     UnknownTableError,
 )
@@ -42,6 +44,9 @@ _ATTEMPTS_MAX = 3
 
 _NAME_MAX = 255
 
+_OUTCOMES: Mapping[type[TailraceError], str] = {QueryTimeoutError: "timeout", SourceUnavailableError: "unavailable"}
+"""How a failed run is counted; any other failure is the query's own and counts as refused."""
+
 
 class QueryShard(Struct, frozen=True):
     """One source as queries see it: its reading side and its log."""
@@ -62,9 +67,15 @@ class QueryService:
     """Prepared queries of all sources. Get one by `open`. For tasks of one event loop."""
 
     def __init__(
-        self, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+        self,
+        shards: Mapping[str, QueryShard],
+        store: MetaStore,
+        clock: Clock,
+        options: QueryOptions | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.options = options or QueryOptions()
+        self.metrics = metrics or Metrics()
         self._shards = dict(shards)
         self._store = store
         self._clock = clock
@@ -72,13 +83,20 @@ class QueryService:
         self._prepared: dict[str, PreparedQuery] = {}
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
+        self.metrics.queries_prepared.set_function(lambda: len(self._prepared))
+        self.metrics.queries_followed.set_function(lambda: len(self._trackers))
 
     @classmethod
     async def open(
-        cls, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+        cls,
+        shards: Mapping[str, QueryShard],
+        store: MetaStore,
+        clock: Clock,
+        options: QueryOptions | None = None,
+        metrics: Metrics | None = None,
     ) -> "QueryService":
         """Return a service that knows the queries in the metadata database."""
-        service = cls(shards, store, clock, options)
+        service = cls(shards, store, clock, options, metrics)
         service._prepared = {prepared.query_id: prepared for prepared in await store.queries()}
         return service
 
@@ -156,7 +174,7 @@ class QueryService:
         tracker = self._trackers.get(key)
         if tracker is None:
             shard = self._shards[prepared.source]
-            tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch)
+            tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch, self.metrics)
             self._trackers[key] = tracker
             if len(self._trackers) > self.options.trackers_max:
                 self._trackers.popitem(last=False)
@@ -182,9 +200,11 @@ class QueryService:
                 raise InvalidRequestError(str(standing.problem))
             etag, tables = standing.etag(), self._versions(tracker.prepared.source, standing)
             if complete and standing.repeatable and not_modified(if_none_match, etag):
+                self.metrics.query_answers.labels("not_modified").inc()
                 return Executed(etag, None, tables)
             result = await self.run(tracker)
             if result.catalog == standing.catalog:
+                self.metrics.query_answers.labels("result").inc()
                 return Executed(etag, result, tables)
         raise SourceUnavailableError("the schema of the database changes all the time")
 
@@ -192,7 +212,14 @@ class QueryService:
         """Run a query, whatever anybody knows of its result."""
         limits = RunLimits(self.options.rows_max, self.options.bytes_max, self.options.run_timeout_s)
         shard = self._shards[tracker.prepared.source]
-        return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
+        begin_s, outcome = self._clock.monotonic_s(), "ok"
+        try:
+            return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
+        except TailraceError as error:
+            outcome = _OUTCOMES.get(type(error), "refused")
+            raise
+        finally:
+            self.metrics.query_runs.labels(outcome).observe(self._clock.monotonic_s() - begin_s)
 
     async def inline(self, tracker: Tracker, standing: Standing, etag: str, format_: Format) -> bytes:
         """Return the members with which an event of this ETag tells the new result, for `deliver: "result"`.
