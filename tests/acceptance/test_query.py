@@ -521,6 +521,84 @@ def test_answers_runs_verdicts_and_invalidations_are_counted(world):
         assert line in text, [found for found in text if "query" in found and "bucket" not in found]
 
 
+TEAM = {
+    "body": {
+        "select": {
+            "projection": [{"expr": {"col": "name"}}],
+            "from": [{"db": "app", "table": "teams"}],
+            "where": {"op": "eq", "a": {"col": "id"}, "b": {"param": 0}},
+        }
+    }
+}
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Serve a database of the same schema, under the same name, from elsewhere."""
+    path = tmp_path / "elsewhere.db"
+    with contextlib.closing(apsw.Connection(str(path))) as made:
+        made.execute(SCHEMA).fetchall()
+    running = Running(tmp_path / "elsewhere", app=f"sqlite:///{path}")
+    try:
+        with world_of(running, path) as found:
+            yield found
+    finally:
+        running.stop()
+
+
+def test_subscriptions_to_queries_move_to_another_server(world, elsewhere):
+    by_text = world.prepare("SELECT name FROM users WHERE id = ?", name="one user")
+    by_tree = world.prepare(TEAM)
+    first = world.subscribe(
+        by_text, args=[1], deliver="result", format="plain_json", ops=["update"], where="name <> 'x'"
+    )
+    second = world.subscribe(by_tree, args=[{"t": "i64", "v": 1}], auto_ack=True)
+    world.subscribe(by_text, args=[2])
+    world.write("UPDATE users SET name = 'x' WHERE id = 1")
+    wait_until(lambda: world.poll(second | {"offset": 0}, wait_ms=0) == [], "captured")
+    document = world.server.call("cdc.export", {})
+    elsewhere.prepare("SELECT name FROM users WHERE id = ?")
+    assert elsewhere.server.call("cdc.import", document) == {"imported": 4}
+    assert elsewhere.server.call("cdc.import", document) == {"imported": 4}
+    again = elsewhere.server.call("cdc.export", {})
+    assert [entry | {"acked_offset": 0} for entry in again["subs"]] == [
+        entry | {"acked_offset": 0} for entry in document["subs"]
+    ]
+    queries = {entry["query_id"]: entry["name"] for entry in elsewhere.server.call("query.list", {})["queries"]}
+    assert queries == {by_text: "one user", by_tree: ""}
+    elsewhere.write("UPDATE users SET name = 'y' WHERE id = 1")
+    (event,) = elsewhere.poll(first | {"offset": 0})
+    assert event["result"]["rows"] == [["y"]]
+    elsewhere.write("UPDATE teams SET name = 'green' WHERE id = 1")
+    (event,) = elsewhere.poll(second | {"offset": 0})
+    assert (event["query_id"], event["table"]) == (by_tree, "teams")
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"query": None}, "q_unknown"),
+        ({"query": "SELECT nothing FROM users"}, "nothing"),
+        ({"query": 5}, "SQL text or a tree"),
+        ({"args": []}, "argument"),
+        ({"args": 1}, "`args`"),
+        ({"deliver": "cake"}, "`deliver`"),
+        ({"db": "nowhere"}, "nowhere"),
+        ({"db": 1}, "`db`"),
+    ],
+)
+def test_if_one_query_does_not_fit_nothing_is_imported(world, members, said):
+    before = world.server.call("cdc.export", {})
+    target = {"query_id": "q_unknown", "query": "SELECT name FROM users WHERE id = ?", "args": [1], "db": "app"}
+    good = {"id": "sub_7", "acked_offset": 0, "target": {"Query": target}}
+    bad = {"id": "sub_8", "acked_offset": 0, "target": {"Query": target | members}}
+    assert said in world.refusal("cdc.import", {"subs": [good, bad]})[1]
+    snapshot = good | {"options": {"snapshot": True}}
+    assert "snapshot" in world.refusal("cdc.import", {"subs": [good, snapshot]})[1]
+    assert world.server.call("cdc.export", {}) == before
+    assert world.server.call("query.list", {})["queries"] == []
+
+
 SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) SELECT max(i) FROM n"
 
 

@@ -144,8 +144,9 @@ async def test_a_pause_is_kept(store, url):
 
 async def test_a_chosen_number_is_kept_and_passed(store):
     first = await store.add(DRAFT)
-    put = await store.put(first.id + 9, DRAFT)
-    again = await store.put(first.id, msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True))
+    (put,) = await store.put_all({first.id + 9: DRAFT})
+    changed = msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True)
+    (again,) = await store.put_all({first.id: changed})
     assert (again.cursor, again.paused, again.auto_ack) == (99, True, True)
     assert (await store.add(DRAFT)).id == put.id + 1
     assert await store.subscriptions() == [again, put, (await store.subscriptions())[-1]]

@@ -5,6 +5,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +30,7 @@ from tailrace.clock import Clock
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
+from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     FilterOptions,
@@ -58,6 +60,9 @@ class _Call(Struct, frozen=True, eq=False):
     statements: Callable[[Connection], Any]
     result: Future[Any]
 
+
+_SHARED_CHARACTERS_MAX = 512
+"""Longest target whose decoded form is kept for others."""
 
 _CALLS_TOGETHER_MAX = 256
 """Most calls in one transaction."""
@@ -114,16 +119,25 @@ class MetaStore:
 
         return await self._run(run)
 
-    async def put(self, subscription_id: SubscriptionId, draft: SubscriptionDraft) -> Subscription:
-        """Keep a subscription under a number of the caller's choice, in place of one that has it."""
-        values = _values(draft) | {"id": subscription_id, "created_time_us": self._clock.now_us()}
+    async def put_all(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], queries: Sequence[PreparedQuery] = ()
+    ) -> Sequence[Subscription]:
+        """Keep subscriptions under numbers of the caller's choice, and queries, in place of those that have the ids.
 
-        def run(connection: Connection) -> Subscription:
-            connection.execute(delete(subscription).where(subscription.c.id == subscription_id))
-            connection.execute(insert(subscription).values(values))
+        All of them or, when that fails, none.
+        """
+        values = [_values(draft) | {"id": number} for number, draft in drafts.items()]
+        values = [row | {"created_time_us": self._clock.now_us()} for row in values]
+
+        def run(connection: Connection) -> Sequence[Subscription]:
+            for prepared in queries:
+                _put_query(connection, prepared)
+            for row in values:
+                connection.execute(delete(subscription).where(subscription.c.id == row["id"]))
+                connection.execute(insert(subscription), row)
             if connection.dialect.name == "postgresql":
                 connection.execute(_PASS_NUMBERS)
-            return _from_row(values)
+            return [_from_row(row) for row in values]
 
         return await self._run(run)
 
@@ -161,12 +175,7 @@ class MetaStore:
 
     async def put_query(self, prepared: PreparedQuery) -> None:
         """Keep a prepared query, in place of one of the same id."""
-
-        def run(connection: Connection) -> None:
-            connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
-            connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
-
-        await self._run(run)
+        await self._run(lambda connection: _put_query(connection, prepared))
 
     async def server_id(self) -> str:
         """Return the name of whoever keeps this metadata: made up once, the same for ever."""
@@ -319,14 +328,19 @@ def _values(draft: SubscriptionDraft) -> dict[str, Any]:
     }
 
 
+def _put_query(connection: Connection, prepared: PreparedQuery) -> None:
+    connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
+    connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
+
+
 def _from_row(row: Mapping[Any, Any]) -> Subscription:
     try:
         return Subscription(
             id=SubscriptionId(row["id"]),
             source=row["source"],
-            target=msgspec.json.decode(row["target"], type=Target),
-            filter=msgspec.json.decode(row["filter"], type=FilterOptions),
-            include=Include(before=row["include_before"], after=row["include_after"]),
+            target=_target(row["target"]),
+            filter=_filter(row["filter"]),
+            include=_include(before=row["include_before"], after=row["include_after"]),
             format=Format(row["format"]),
             cursor=Offset(row["cursor"]),
             created_time_us=row["created_time_us"],
@@ -337,3 +351,33 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
+
+
+# A hundred thousand subscriptions have few different targets, ops and images: they share them.
+
+
+def _target(text: str) -> Target:
+    return _short_target(text) if len(text) <= _SHARED_CHARACTERS_MAX else _any_target(text)
+
+
+def _filter(text: str) -> FilterOptions:
+    options = msgspec.json.decode(text, type=FilterOptions)
+    return msgspec.structs.replace(options, ops=_ops(options.ops))
+
+
+def _any_target(text: str) -> Target:
+    target: Target = msgspec.json.decode(text, type=Target)
+    return target
+
+
+_short_target = lru_cache(1024)(_any_target)
+
+
+@lru_cache(64)
+def _ops(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return ops
+
+
+@lru_cache(4)
+def _include(*, before: bool, after: bool) -> Include:
+    return Include(before=before, after=after)

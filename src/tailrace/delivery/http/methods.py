@@ -12,7 +12,7 @@ from tailrace.clock import Clock
 from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.http.envelope import VERSION
-from tailrace.delivery.http.export import ExportDocument, draft_of, export_of
+from tailrace.delivery.http.export import ExportDocument, export_of
 from tailrace.delivery.http.message import (
     AckParams,
     AckResult,
@@ -38,6 +38,7 @@ from tailrace.delivery.http.message import (
 from tailrace.delivery.http.option import OPS, filter_options_of, include_of, options_of, start_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query_methods import Call, QueryMethods
+from tailrace.delivery.http.restore import restore
 from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
@@ -217,12 +218,11 @@ class Methods:
         return StatsResult(stats, alerts_of(stats))
 
     async def _export(self, _params: NoParams) -> ExportDocument:
-        return export_of(self._service.subscriptions())
+        queries = self._service.queries
+        return export_of(self._service.subscriptions(), [] if queries is None else queries.queries())
 
     async def _import(self, params: ExportDocument) -> ImportResult:
-        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
-        await self._service.restore(drafts)
-        return ImportResult(len(drafts))
+        return ImportResult(await restore(params, self._service))
 
     async def _close(self, params: CloseParams) -> CloseResult:
         await self._service.close(self._find(params.sub_id).id)

@@ -24,12 +24,7 @@ from tailrace.delivery.http.query_message import (
     result_of,
 )
 from tailrace.delivery.name import sub_id_of
-from tailrace.model.errors import InvalidRequestError
-from tailrace.model.subscription import FilterOptions, Format, QueryTarget
-from tailrace.model.table import Column, TableName, TableSchema
-from tailrace.model.value import from_literal
-from tailrace.subscription.filter import compile_filter
-from tailrace.subscription.key_filter import KeyBounds
+from tailrace.model.subscription import Format, QueryTarget
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.service import SubscriptionService
 
@@ -75,13 +70,9 @@ class QueryMethods:
 
     async def subscribe(self, params: SubscribeQueryParams) -> SubscribeResult:
         """Answer `cdc.subscribe_query`."""
-        options = filter_options_of(params)
-        _check_keys(options)
-        target = await self._queries.resolve(QueryTarget(params.query_id, literals_of(params.args), params.deliver))
-        self._check_predicates(target, options)
         subscription = await self._service.subscribe_query(
-            target,
-            filter_options=options,
+            QueryTarget(params.query_id, literals_of(params.args), params.deliver),
+            filter_options=filter_options_of(params),
             include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,
             auto_ack=params.auto_ack,
@@ -95,22 +86,6 @@ class QueryMethods:
             ws_url=f"/api/v1/cdc/ws/{sub_id}",
         )
 
-    def _check_predicates(self, target: QueryTarget, options: FilterOptions) -> None:
-        """Refuse predicates that fit none of the query's tables; where one does not fit, no change of it passes."""
-        if options.where is None and options.cel is None:
-            return
-        problem: InvalidRequestError | None = None
-        wanted = FilterOptions(options.ops, where=options.where, cel=options.cel)
-        for table in target.tables:
-            schema = self._service.table(table.source, table.wire)
-            try:
-                compile_filter(frozenset(target.tables), wanted, schema, "sqlite")
-            except InvalidRequestError as error:
-                problem = problem or error
-            else:
-                return
-        raise problem or InvalidRequestError("the query reads no table that a predicate could be about")
-
     CALLS: ClassVar[Mapping[str, Call]] = {
         "cdc.subscribe_query": subscribe,
         "query.execute_prepared": execute,
@@ -119,21 +94,3 @@ class QueryMethods:
         "query.subscribe": watch,
     }
     """What answers each method. Its annotations say what the method takes and gives."""
-
-
-_KEY_WIDTH_MAX = 64
-_ANY_TABLE = TableSchema(
-    TableName("", "any"),
-    1,
-    tuple(Column(f"k{number}") for number in range(_KEY_WIDTH_MAX)),
-    tuple(f"k{number}" for number in range(_KEY_WIDTH_MAX)),
-)
-"""Stands for the tables of a query, of which each has a key of its own."""
-
-
-def _check_keys(options: FilterOptions) -> None:
-    """Refuse keys and bounds that are wrong whatever the table."""
-    for literal in options.key:
-        from_literal(literal)
-    if options.bounds is not None:
-        KeyBounds(options.bounds, _ANY_TABLE)

@@ -114,23 +114,50 @@ class QueryService:
             UnknownTableError: There is no such source.
             SourceUnavailableError: The database cannot be reached.
         """
+        prepared = await self.draft(query, name=name, source=source)
+        if prepared is not self._prepared.get(prepared.query_id):
+            self.check_room([prepared])
+            await self._store.put_query(prepared)
+            self.adopt([prepared])
+        return prepared
+
+    async def draft(
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        name: str = "",
+        source: str | None = None,
+        pending: Mapping[str, PreparedQuery] | None = None,
+    ) -> PreparedQuery:
+        """Return what `prepare` would keep, or the prepared query that is the same; see there.
+
+        `pending` are others by their ids that are to be kept as well.
+        """
         source = self._source(source)
         if len(name) > _NAME_MAX:
             raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
         sql = query if isinstance(query, str) else to_sql(query, source)
         statement = await asyncio.to_thread(parse, sql)
         await self._analyse(statement, source)
-        query_id = self._query_id(statement, source)
+        query_id = self._query_id(statement, source, pending or {})
         known = self._prepared.get(query_id)
         if known is not None and (not name or name == known.name):
             return known
-        if known is None and len(self._prepared) >= self.options.prepared_max:
-            raise InvalidRequestError(f"there are already {self.options.prepared_max} prepared queries")
         original = query if isinstance(query, str) else msgspec.json.encode(query).decode()
-        prepared = PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
-        await self._store.put_query(prepared)
-        self._prepared[query_id] = prepared
-        return prepared
+        return PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
+
+    def check_room(self, prepared: Sequence[PreparedQuery]) -> None:
+        """Refuse queries that would be too many.
+
+        Raises:
+            InvalidRequestError: They would.
+        """
+        if len(self._prepared.keys() | {entry.query_id for entry in prepared}) > self.options.prepared_max:
+            raise InvalidRequestError(f"there are already {self.options.prepared_max} prepared queries")
+
+    def adopt(self, prepared: Sequence[PreparedQuery]) -> None:
+        """Know queries that the metadata database has."""
+        self._prepared |= {entry.query_id: entry for entry in prepared}
 
     def queries(self) -> list[PreparedQuery]:
         """Return all prepared queries, the oldest first."""
@@ -147,17 +174,18 @@ class QueryService:
             raise UnknownQueryError(query_id)
         return found
 
-    async def resolve(self, target: QueryTarget) -> QueryTarget:
-        """Return a target with the tables that the query depends on now.
+    async def resolve(self, target: QueryTarget, prepared: PreparedQuery | None = None) -> QueryTarget:
+        """Return a target with the tables that the query depends on now; `prepared` is it where it is not kept yet.
 
         Raises:
             UnknownQueryError: There is none of that id.
             InvalidRequestError: The arguments are not those of the query, or it no longer fits the schema.
             SourceUnavailableError: The database cannot be reached.
         """
-        tracker = await self.tracker(target.query_id, [from_literal(literal) for literal in target.args])
-        source = tracker.prepared.source
-        found = await self._analyse(tracker.statement, source)
+        prepared = prepared or self.get(target.query_id)
+        statement, source = await self._statement(prepared), prepared.source
+        bind([from_literal(literal) for literal in target.args], statement.arguments)
+        found = await self._analyse(statement, source)
         return msgspec.structs.replace(target, tables=tuple(TableName(source, name) for name in found.tables))
 
     async def tracker(self, query_id: str, args: Sequence[Value]) -> Tracker:
@@ -266,9 +294,9 @@ class QueryService:
             self._statements.move_to_end(prepared.query_id)
         return statement
 
-    def _query_id(self, statement: Statement, source: str) -> str:
+    def _query_id(self, statement: Statement, source: str, pending: Mapping[str, PreparedQuery]) -> str:
         """Return the id of a statement; one that another source has already gets one that names its own source."""
-        known = self._prepared.get(statement.query_id)
+        known = self._prepared.get(statement.query_id) or pending.get(statement.query_id)
         if known is None or known.source == source:
             return statement.query_id
         digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
