@@ -45,7 +45,7 @@ class Filter:
         self.options = options
         self.dialect = dialect
         self.identity = (self.tables, self.ops, _row_conditions(options))
-        self._compiled: tuple[tuple[SchemaId, RowFilter], ...] = ()  # the newest first; smaller than a dictionary
+        self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.identity == other.identity
@@ -80,11 +80,13 @@ class Filter:
         Raises:
             PredicateError: The table no longer has what the filter asks for.
         """
-        for known, compiled in self._compiled:
-            if known == schema_id:
+        kept = self._compiled
+        for place in range(0, len(kept), 2):
+            compiled = kept[place + 1]
+            if kept[place] == schema_id and isinstance(compiled, RowFilter):
                 return compiled
         compiled = self.compile(schema)
-        self._compiled = ((schema_id, compiled), *self._compiled[: _VERSIONS_KEPT - 1])
+        self._compiled = (schema_id, compiled, *kept[: 2 * (_VERSIONS_KEPT - 1)])
         return compiled
 
     def compile(self, schema: TableSchema) -> RowFilter:
