@@ -4,11 +4,11 @@ import asyncio
 
 from msgspec import Struct
 
-from tailrace.delivery.encoded import Piece
+from tailrace.delivery.encoded import Encoded, Piece
 from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
-from tailrace.model.errors import TailraceError
-from tailrace.subscription.feed import Feed
+from tailrace.model.errors import PredicateError, TailraceError
+from tailrace.subscription.feed import Feed, FeedBatch
 
 __all__ = ["CollectLimits", "collect"]
 
@@ -33,7 +33,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
         BehindHorizonError: The feed's place was lost before anything was collected.
         UnknownSubscriptionError: The subscription was closed.
         LogClosedError: The log was closed, or the service stops.
-        PredicateError: The filter failed on the next changes, before anything was collected.
+        PredicateError: The filter failed on the next change, and nothing before it was left to collect.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -43,7 +43,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
-            encoded = None if batch is None else presenter.encoded(batch, view)
+            encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:
                 break  # what is in hand goes out first; the next call meets the error again
@@ -63,3 +63,11 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             if size_bytes + size_bytes // count > limits.bytes_max:
                 break  # one more of their size would not fit
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)
+
+
+def _encoded(batch: FeedBatch, presenter: Presenter, view: View) -> Encoded:
+    """Return the events of a batch; where its filter fails, of what comes before that."""
+    try:
+        return presenter.encoded(batch, view)
+    except PredicateError:
+        return presenter.encoded(batch.before_failure(), view)

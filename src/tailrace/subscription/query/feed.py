@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tailrace.model.errors import BehindHorizonError, TailraceError
+from tailrace.model.errors import BehindHorizonError, PredicateError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import (
@@ -81,7 +81,7 @@ class QueryFeed(Feed):
         """Note that the changes of a batch up to the feed's place are on their way, and count them as invalidations."""
         super().delivered(batch)
         first = batch.chunk.first
-        told = sum(batch.after < first + row <= self.after for row in batch.rows())
+        told = sum(batch.after < first + row <= self.after for row in _before_failure(batch).rows())
         self._queries.metrics.query_invalidations.inc(told)
 
     def pause(self, *, paused: bool) -> None:
@@ -129,9 +129,12 @@ class QueryFeed(Feed):
         tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
         standing = await tracker.follow(window.last)
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
-        if target.deliver is Deliver.RESULT and any(window.first + row > self.after for row in chosen.select(window)):
-            chosen.mark = await self._with_result(tracker, standing, chosen.mark)
-        return FeedBatch(self._source, window, chosen, self.after)
+        batch = FeedBatch(self._source, window, chosen, self.after)
+        if target.deliver is Deliver.RESULT:
+            batch = _before_failure(batch)
+            if any(batch.chunk.first + row > self.after for row in batch.rows()):
+                chosen.mark = await self._with_result(tracker, standing, chosen.mark)
+        return batch
 
     async def _with_result(self, tracker: Tracker, standing: Standing, mark: Mark) -> Mark:
         extra = await self._queries.inline(tracker, standing, mark.etag, self.subscription.format)
@@ -140,6 +143,15 @@ class QueryFeed(Feed):
     @property
     def _source(self) -> str:
         return self.subscription.source
+
+
+def _before_failure(batch: FeedBatch) -> FeedBatch:
+    """Return a batch, or what comes before the change on which its filter fails."""
+    try:
+        batch.rows()
+    except PredicateError:
+        return batch.before_failure()
+    return batch
 
 
 def in_passing(target: QueryTarget, source: str, cursor: Offset) -> Subscription:
