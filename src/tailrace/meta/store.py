@@ -1,6 +1,7 @@
 """The metadata database as the rest of Tailrace sees it."""
 
 import asyncio
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -353,7 +354,7 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
 
 
-# A hundred thousand subscriptions have few different targets, ops and images: they share them.
+# A hundred thousand subscriptions have few different targets, ops and types of keys: they share them.
 
 
 def _target(text: str) -> Target:
@@ -362,6 +363,9 @@ def _target(text: str) -> Target:
 
 def _filter(text: str) -> FilterOptions:
     options = msgspec.json.decode(text, type=FilterOptions)
+    for literal in options.key:
+        if isinstance(literal, dict) and isinstance(kind := literal.get("t"), str):
+            literal["t"] = sys.intern(kind)
     return msgspec.structs.replace(options, ops=_ops(options.ops))
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.columns import ChangedColumns
@@ -37,14 +38,14 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "dialect", "identity", "ops", "options", "tables")
+    __slots__ = ("_compiled", "_conditions", "dialect", "ops", "options", "tables")
 
     def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
         self.tables = _shared(frozenset(target.tables))
         self.ops = _shared(frozenset(options.ops))
         self.options = options
         self.dialect = dialect
-        self.identity = (self.tables, self.ops, _row_conditions(options))
+        self._conditions = _row_conditions(options)
         self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
 
     def __eq__(self, other: object) -> bool:
@@ -54,6 +55,11 @@ class Filter:
         return hash(self.identity)
 
     @property
+    def identity(self) -> tuple[frozenset[TableName], frozenset[Op], bytes]:
+        """Return what equal filters have in common."""
+        return self.tables, self.ops, self._conditions
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Return the columns to which images are cut; none for all."""
         return self.options.columns
@@ -61,7 +67,7 @@ class Filter:
     @property
     def looks_at_rows(self) -> bool:
         """Tell whether more than table and op decides."""
-        return bool(self.identity[2])
+        return bool(self._conditions)
 
     def select(self, chunk: Chunk) -> Rows:
         """Return the rows of a chunk that pass.

@@ -13,29 +13,28 @@ class OpenFeeds:
     """Knows the feeds from their opening to their end."""
 
     def __init__(self) -> None:
-        self._feeds: dict[SubscriptionId, list[Feed]] = {}
+        self._feeds: dict[SubscriptionId, tuple[Feed, ...]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._feeds.values()))
 
     def __iter__(self) -> Iterator[Feed]:
-        return (feed for feeds in list(self._feeds.values()) for feed in tuple(feeds))
+        return (feed for feeds in list(self._feeds.values()) for feed in feeds)
 
     def of(self, subscription_id: SubscriptionId) -> Sequence[Feed]:
         """Return the open feeds of one subscription."""
-        return tuple(self._feeds.get(subscription_id, ()))
+        return self._feeds.get(subscription_id, ())
 
     def add(self, feed: Feed) -> None:
         """Note that a feed is open."""
-        self._feeds.setdefault(feed.subscription.id, []).append(feed)
+        self._feeds[feed.subscription.id] = (*self.of(feed.subscription.id), feed)
 
     def remove(self, feed: Feed) -> None:
         """Forget a feed that was added, and have nobody evaluate changes for it any more."""
         feed.release()
-        feeds = self._feeds[feed.subscription.id]
-        feeds.remove(feed)
-        if not feeds:
-            del self._feeds[feed.subscription.id]
+        left = tuple(one for one in self._feeds.pop(feed.subscription.id) if one is not feed)
+        if left:
+            self._feeds[feed.subscription.id] = left
 
 
 class OpenFeed:
