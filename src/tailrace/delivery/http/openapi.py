@@ -29,8 +29,8 @@ _VERSION = "3.1.1"
 _DESCRIPTION = """Every committed row change of a database: calls, streams, prepared queries, probes and metrics.
 
 `POST /api/v1/rpc` carries all calls: the schema `CdcPollRequest` says what `cdc.poll` takes, `CdcPollAnswer` what it
-gives. Errors of calls are told with status 200 and `ok` false. Wherever GET is answered, HEAD is too. An unknown path
-is answered with 404 and a wrong verb with 405, both with an `ErrorAnswer`."""
+gives. Errors of calls are told with status 200 and `ok` false. Integers are written without a point. Wherever GET is
+answered, HEAD is too. An unknown path is answered with 404 and a wrong verb with 405, both with an `ErrorAnswer`."""
 
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "One of the configured tokens, if there are any."},
