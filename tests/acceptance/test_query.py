@@ -261,6 +261,24 @@ def test_a_changed_view_changes_etag_and_tells_subscribers(world):
     assert (gone.status_code, gone.json()["error"]["code"]) == (400, "invalid_request")
 
 
+def test_a_new_index_tells_nobody_and_its_columns_count_from_then_on(world):
+    world.write("INSERT INTO users VALUES(3, 'cat', 1, 5), (4, 'dan', 1, 6)")
+    query_id = world.prepare("SELECT name FROM users WHERE team = 1 LIMIT 1")
+    made = world.subscribe(query_id)
+    world.write("UPDATE users SET score = 7 WHERE id = 4")
+    assert world.get(query_id).json()["data"]["rows"] == [["ann"]]
+    params = {"sub_id": made["sub_id"], "from_offset": made["offset"]}
+    looked = world.server.call("cdc.poll", params)
+    assert (looked["events"], looked["next_offset"]) == ([], looked["latest_offset"])
+    made["offset"] = looked["next_offset"]
+    world.write("CREATE INDEX by_team ON users(team, score)")
+    world.write("UPDATE users SET score = score + 10 WHERE id = 1")
+    (event,) = world.poll(made)
+    assert (event["op"], event["seq"]) == ("invalidate", made["offset"] + 1)
+    changed = world.get(query_id)
+    assert (changed.json()["data"]["rows"], changed.headers["etag"]) == ([["cat"]], event["etag"])
+
+
 def test_everything_is_there_after_a_restart(serve, path):
     source = ("--source", f"app=sqlite:///{path}")
     with world_of(serve(*source), path) as world:

@@ -59,7 +59,7 @@ class QueryFeed(Feed):
             UnknownSubscriptionError: The subscription was closed.
             UnknownQueryError: The query is not known any more.
             LogClosedError: The log was closed, or the service stops.
-            SourceUnavailableError: The schema changed, and the database cannot be reached.
+            SourceUnavailableError: The database cannot be reached, and the schema might have changed.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -127,7 +127,7 @@ class QueryFeed(Feed):
         window = window_of(chunk, self.after)
         target = self._target
         tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
-        standing = await tracker.follow(window.last)
+        standing = await tracker.follow(window.last, await self._queries.catalog(tracker, window.last))
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
         batch = FeedBatch(self._source, window, chosen, self.after)
         if target.deliver is Deliver.RESULT:

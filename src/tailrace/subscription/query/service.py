@@ -82,6 +82,7 @@ class QueryService:
         self._epoch = secrets.token_hex(8)
         self._prepared: dict[str, PreparedQuery] = {}
         self._statements: OrderedDict[str, Statement] = OrderedDict()
+        self._catalogs: dict[str, tuple[Offset, str]] = {}
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
         self.metrics.queries_prepared.set_function(lambda: len(self._prepared))
         self.metrics.queries_followed.set_function(lambda: len(self._trackers))
@@ -103,6 +104,23 @@ class QueryService:
     def shard(self, source: str) -> QueryShard:
         """Return a source as queries see it."""
         return self._shards[source]
+
+    async def catalog(self, tracker: Tracker, through: Offset) -> str:
+        """Return the name of a schema version that is older neither than a change of the log nor than a tracker.
+
+        A log tells of tables and views that changed, but not of indexes, on which it depends what can touch a result.
+
+        Raises:
+            SourceUnavailableError: The database cannot be reached.
+        """
+        source = tracker.prepared.source
+        checked, version = self._catalogs.get(source, (Offset(-1), ""))
+        if checked < through or version != tracker.catalog:
+            shard = self._shards[source]
+            head = shard.log.head
+            _, version = await shard.source.consult(lambda _: None)
+            self._catalogs[source] = (head, version)
+        return version
 
     async def prepare(
         self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None

@@ -98,6 +98,11 @@ class Tracker:
         self._lock = asyncio.Lock()
         self._standing: Standing | None = None
 
+    @property
+    def catalog(self) -> str | None:
+        """Return the name of the schema version for which the query was analysed last; None before that."""
+        return None if self._standing is None else self._standing.catalog
+
     async def follow(self, through: Offset, catalog: str | None = None) -> Standing:
         """Return where the query stands after all changes through `through` or later, under the schema `catalog`.
 
