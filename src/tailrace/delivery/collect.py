@@ -22,6 +22,9 @@ class CollectLimits(Struct, frozen=True):
     bytes_max: int
     """Most bytes; one event may be larger."""
 
+    bytes_enough: int | None = None
+    """With so many bytes from one chunk, nothing is taken from the next: joining them would copy them. None: go on."""
+
     scan_changes_max: int = 1 << 16
     """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""
 
@@ -62,6 +65,8 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             size_bytes += len(piece.data)
             if size_bytes + size_bytes // count > limits.bytes_max:
                 break  # one more of their size would not fit
+            if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
+                break
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)
 
 

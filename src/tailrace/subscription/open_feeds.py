@@ -13,28 +13,36 @@ class OpenFeeds:
     """Knows the feeds from their opening to their end."""
 
     def __init__(self) -> None:
-        self._feeds: dict[SubscriptionId, tuple[Feed, ...]] = {}
+        self._feeds: dict[SubscriptionId, tuple[Feed] | dict[Feed, None]] = {}
+        """A tuple where there is one, which is small; a dictionary, which is quick, where there are many."""
 
     def __len__(self) -> int:
         return sum(map(len, self._feeds.values()))
 
     def __iter__(self) -> Iterator[Feed]:
-        return (feed for feeds in list(self._feeds.values()) for feed in feeds)
+        return (feed for feeds in list(self._feeds.values()) for feed in tuple(feeds))
 
     def of(self, subscription_id: SubscriptionId) -> Sequence[Feed]:
         """Return the open feeds of one subscription."""
-        return self._feeds.get(subscription_id, ())
+        return tuple(self._feeds.get(subscription_id, ()))
 
     def add(self, feed: Feed) -> None:
         """Note that a feed is open."""
-        self._feeds[feed.subscription.id] = (*self.of(feed.subscription.id), feed)
+        feeds = self._feeds.get(feed.subscription.id)
+        if isinstance(feeds, dict):
+            feeds[feed] = None
+        else:
+            self._feeds[feed.subscription.id] = (feed,) if feeds is None else {feeds[0]: None, feed: None}
 
     def remove(self, feed: Feed) -> None:
         """Forget a feed that was added, and have nobody evaluate changes for it any more."""
         feed.release()
-        left = tuple(one for one in self._feeds.pop(feed.subscription.id) if one is not feed)
-        if left:
-            self._feeds[feed.subscription.id] = left
+        feeds = self._feeds[feed.subscription.id]
+        if isinstance(feeds, dict):
+            del feeds[feed]
+            if feeds:
+                return
+        del self._feeds[feed.subscription.id]
 
 
 class OpenFeed:

@@ -25,8 +25,8 @@ class Collector:
         self.feed = feed
         self.presenter = Presenter(1 << 20, Metrics().encoded_changes)
 
-    async def __call__(self, changes_max=100, bytes_max=1 << 20, scan_changes_max=1 << 16, timeout_s=0.0):
-        limits = CollectLimits(changes_max=changes_max, bytes_max=bytes_max, scan_changes_max=scan_changes_max)
+    async def __call__(self, changes_max=100, bytes_max=1 << 20, timeout_s=0.0, **more):
+        limits = CollectLimits(changes_max=changes_max, bytes_max=bytes_max, **more)
         piece = await collect(self.feed, self.presenter, VIEW, limits, timeout_s)
         assert piece.through == self.feed.after
         return [json.loads(line)["seq"] for line in piece.data.splitlines()], piece.through
@@ -53,6 +53,16 @@ async def test_a_write_keeps_the_byte_limit_over_several_chunks():
         with world.service.feed(subscription.id, Earliest()) as feed:
             assert await Collector(feed)(bytes_max=2 * size) == ([1, 2], 2)
             assert await Collector(feed)(bytes_max=1) == ([3], 3)
+
+
+async def test_with_enough_bytes_nothing_is_taken_from_the_next_chunk():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(3):
+            await world.append(*[Op.INSERT] * 3)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert await Collector(feed)(bytes_enough=1) == ([1, 2, 3], 3)
+            assert await Collector(feed)(bytes_enough=1 << 20) == ([4, 5, 6, 7, 8, 9], 9)
 
 
 async def collect_one(feed):
