@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tailrace.model.errors import BehindHorizonError, PredicateError, TailraceError
+from tailrace.model.errors import BehindHorizonError, PredicateError, SourceUnavailableError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import (
@@ -25,12 +25,16 @@ from tailrace.subscription.window import window_of
 
 __all__ = ["QueryFeed", "in_passing"]
 
+_UNREACHABLE_PAUSE_S = 0.1
+"""How long to wait before a database that cannot be reached is asked again for its schema's version."""
+
 
 class QueryFeed(Feed):
     """Reads the log for one subscriber of a query; otherwise like any feed.
 
     Each batch carries the ETag that the result has after all of the batch's changes, or a newer one: the query is
-    followed at least that far before the batch is handed out.
+    followed at least that far before the batch is handed out. While the database cannot tell whether its schema is
+    still the one that the query was analysed for, there is no batch.
     """
 
     __slots__ = ("_news", "_queries", "_target")
@@ -59,7 +63,7 @@ class QueryFeed(Feed):
             UnknownSubscriptionError: The subscription was closed.
             UnknownQueryError: The query is not known any more.
             LogClosedError: The log was closed, or the service stops.
-            SourceUnavailableError: The database cannot be reached, and the schema might have changed.
+            SourceUnavailableError: The schema changed, and the database cannot be reached.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -127,7 +131,12 @@ class QueryFeed(Feed):
         window = window_of(chunk, self.after)
         target = self._target
         tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
-        standing = await tracker.follow(window.last, await self._queries.catalog(tracker, window.last))
+        try:
+            catalog = await self._queries.catalog(tracker, window.last)
+        except SourceUnavailableError:
+            await asyncio.sleep(_UNREACHABLE_PAUSE_S)  # the changes stay where they are until somebody can judge them
+            return None
+        standing = await tracker.follow(window.last, catalog)
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
         batch = FeedBatch(self._source, window, chosen, self.after)
         if target.deliver is Deliver.RESULT:
