@@ -59,7 +59,7 @@ class Wire(Enum):
     LINES = "lines"
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, cache_hash=True):
     """All that decides an event's bytes besides the change. Feeds with equal views share them."""
 
     wire: Wire
