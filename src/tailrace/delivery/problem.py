@@ -13,6 +13,7 @@ from tailrace.model.errors import (
     InvalidPredicateError,
     InvalidRequestError,
     InvalidValueError,
+    KeyValueError,
     ListenError,
     LogClosedError,
     LogError,
@@ -28,6 +29,7 @@ from tailrace.model.errors import (
     SourceUnavailableError,
     TailraceError,
     UnknownQueryError,
+    UnknownSourceError,
     UnknownSubscriptionError,
     UnknownTableError,
 )
@@ -44,6 +46,7 @@ TABLE: dict[type[TailraceError], str] = {
     ResultTooLargeError: "invalid_request",
     QueryTimeoutError: "timeout",
     NotFoundError: "not_found",
+    UnknownSourceError: "not_found",
     UnknownTableError: "not_found",
     UnknownSubscriptionError: "not_found",
     UnknownQueryError: "not_found",
@@ -60,6 +63,7 @@ TABLE: dict[type[TailraceError], str] = {
     DataDirectoryInUseError: "internal",
     ListenError: "internal",
     SourceError: "internal",
+    KeyValueError: "conflict",
     SourceUnavailableError: "internal",
     SourceStateError: "internal",
 }

@@ -9,6 +9,7 @@ TailraceError
 │   └── ResultTooLargeError       a query gives more than is allowed: ask for less
 ├── QueryTimeoutError             a query took too long: ask for less, or try again later
 ├── NotFoundError                 no such thing
+│   ├── UnknownSourceError
 │   ├── UnknownTableError
 │   ├── UnknownSubscriptionError
 │   └── UnknownQueryError
@@ -25,6 +26,7 @@ TailraceError
 ├── DataDirectoryInUseError       another process owns the data directory
 ├── ListenError                   the address is taken or not of this machine: choose another
 └── SourceError
+    ├── KeyValueError             the source takes no keys and values: do what the message says
     ├── SourceUnavailableError    the database cannot be reached now: retried by itself
     └── SourceStateError          the database does not let us capture: do what the message says
 """
@@ -40,6 +42,7 @@ __all__ = [
     "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
+    "KeyValueError",
     "ListenError",
     "LogClosedError",
     "LogError",
@@ -55,6 +58,7 @@ __all__ = [
     "SourceUnavailableError",
     "TailraceError",
     "UnknownQueryError",
+    "UnknownSourceError",
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
@@ -108,6 +112,15 @@ class QueryTimeoutError(TailraceError):
 
 class NotFoundError(TailraceError):
     """The named thing does not exist."""
+
+
+class UnknownSourceError(NotFoundError):
+    """There is no source of that name; a namespace of seed A is one. Name a source that the server has."""
+
+    def __init__(self, name: str) -> None:
+        shown = f"namespace {name[:64]!r} not found" if name else "there are several sources: name one as namespace"
+        super().__init__(shown)
+        self.name = name
 
 
 class UnknownTableError(NotFoundError):
@@ -221,6 +234,10 @@ class ListenError(TailraceError):
 
 class SourceError(TailraceError):
     """Something is wrong with a source."""
+
+
+class KeyValueError(SourceError):
+    """The source cannot keep keys and values: it is of another kind, or has a table `kv` of its own."""
 
 
 class SourceUnavailableError(SourceError):

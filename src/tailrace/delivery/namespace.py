@@ -1,0 +1,27 @@
+"""Which source a namespace of seed A names. The only place that knows. Pure."""
+
+from collections.abc import Collection
+
+from tailrace.model.errors import UnknownSourceError
+
+__all__ = ["DEFAULT", "source_of"]
+
+DEFAULT = "default"
+"""What a client sends that does not care: then the only source is meant."""
+
+
+def source_of(namespace: str, sources: Collection[str]) -> str:
+    """Return the name of the source that a request is for.
+
+    A namespace is the name of a source. None, or `default`, is the source of that name where there is one, otherwise
+    the only source.
+
+    Raises:
+        UnknownSourceError: No source is meant, or one of several.
+    """
+    name = namespace or DEFAULT
+    if name in sources:
+        return name
+    if name == DEFAULT and len(sources) == 1:
+        return next(iter(sources))
+    raise UnknownSourceError(namespace)
