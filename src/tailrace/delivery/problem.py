@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from tailrace.model.errors import (
+    AccessError,
     AppendTooLargeError,
     BehindHorizonError,
     BeyondHeadError,
@@ -21,13 +22,17 @@ from tailrace.model.errors import (
     LogWriteError,
     MetadataError,
     NotFoundError,
+    PermissionDeniedError,
     PredicateError,
     QueryTimeoutError,
+    QuotaError,
+    RateLimitError,
     ResultTooLargeError,
     SourceError,
     SourceStateError,
     SourceUnavailableError,
     TailraceError,
+    UnauthenticatedError,
     UnknownQueryError,
     UnknownSourceError,
     UnknownSubscriptionError,
@@ -50,6 +55,11 @@ TABLE: dict[type[TailraceError], str] = {
     UnknownTableError: "not_found",
     UnknownSubscriptionError: "not_found",
     UnknownQueryError: "not_found",
+    AccessError: "forbidden",
+    UnauthenticatedError: "unauthorized",
+    PermissionDeniedError: "forbidden",
+    RateLimitError: "rate_limited",
+    QuotaError: "rate_limited",
     PredicateError: "conflict",
     BehindHorizonError: "conflict",
     LogError: "internal",
@@ -73,6 +83,7 @@ _DETAILS: dict[type[TailraceError], tuple[str, ...]] = {
     InvalidPredicateError: ("place",),
     BeyondHeadError: ("requested", "head"),
     BehindHorizonError: ("requested", "horizon"),
+    RateLimitError: ("retry_after_ms",),
 }
 """Fields of an error that a program can use, told as `details`."""
 

@@ -13,6 +13,11 @@ TailraceError
 │   ├── UnknownTableError
 │   ├── UnknownSubscriptionError
 │   └── UnknownQueryError
+├── AccessError                   the caller may not do this, or not now
+│   ├── UnauthenticatedError      nobody knows who calls: send valid credentials
+│   ├── PermissionDeniedError     the caller is known and may not do this: ask for the right
+│   ├── RateLimitError            too many calls at once: try again after a moment
+│   └── QuotaError                the caller has as many of these as it may have: close some
 ├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── LogError
@@ -32,6 +37,7 @@ TailraceError
 """
 
 __all__ = [
+    "AccessError",
     "AppendTooLargeError",
     "BehindHorizonError",
     "BeyondHeadError",
@@ -50,13 +56,17 @@ __all__ = [
     "LogWriteError",
     "MetadataError",
     "NotFoundError",
+    "PermissionDeniedError",
     "PredicateError",
     "QueryTimeoutError",
+    "QuotaError",
+    "RateLimitError",
     "ResultTooLargeError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
     "TailraceError",
+    "UnauthenticatedError",
     "UnknownQueryError",
     "UnknownSourceError",
     "UnknownSubscriptionError",
@@ -146,6 +156,34 @@ class UnknownQueryError(NotFoundError):
     def __init__(self, query_id: str) -> None:
         super().__init__(f"query {query_id} not found")
         self.query_id = query_id
+
+
+class AccessError(TailraceError):
+    """The caller may not do this, or not now. Says nothing about what there is to be seen."""
+
+
+class UnauthenticatedError(AccessError):
+    """Nobody knows who calls, or not any more. Send valid credentials; `expired` tells that they once were."""
+
+    def __init__(self, *, expired: bool = False) -> None:
+        super().__init__(_EXPIRED if expired else _UNAUTHENTICATED)
+        self.expired = expired
+
+
+class PermissionDeniedError(AccessError):
+    """The caller is known and may not do this. Ask whoever gives out credentials for the right to."""
+
+
+class RateLimitError(AccessError):
+    """Too many calls of one caller. Nothing was done; try again after `retry_after_ms`."""
+
+    def __init__(self, *, retry_after_ms: int) -> None:
+        super().__init__(f"Rate limit exceeded. Retry after {retry_after_ms}ms.")
+        self.retry_after_ms = retry_after_ms
+
+
+class QuotaError(AccessError):
+    """The caller has as many of something as it may have at one time. Close some, or ask for more."""
 
 
 class PredicateError(TailraceError):
@@ -247,6 +285,9 @@ class SourceUnavailableError(SourceError):
 class SourceStateError(SourceError):
     """The database is in a state that does not let us capture. The message says what to do."""
 
+
+_UNAUTHENTICATED = "Authentication required. Provide a Bearer token or API key."
+_EXPIRED = "Authentication token has expired."
 
 _EXCERPT_SIDE = 60
 """How many characters an excerpt shows on either side of its place."""
