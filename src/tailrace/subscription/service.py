@@ -1,22 +1,13 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.meta.store import MetaStore
-from tailrace.model.errors import (
-    BeyondHeadError,
-    InvalidRequestError,
-    LogClosedError,
-    UnknownSubscriptionError,
-    UnknownTableError,
-)
+from tailrace.model.errors import BeyondHeadError, InvalidRequestError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
@@ -29,28 +20,21 @@ from tailrace.model.subscription import (
     TableTarget,
 )
 from tailrace.model.table import TableSchema
-from tailrace.subscription.feed import Feed
-from tailrace.subscription.filter import compile_filter
-from tailrace.subscription.filters import FilterCache
+from tailrace.subscription.acceptance import accept_tables
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
+from tailrace.subscription.open_feeds import OpenFeed
+from tailrace.subscription.opening import Opener, log_of
 from tailrace.subscription.options import ServiceOptions
-from tailrace.subscription.place import find_place, place_of
-from tailrace.subscription.pressure import pressure_of
-from tailrace.subscription.query.feed import QueryFeed, in_passing
-from tailrace.subscription.query.service import QueryService, QueryShard
-from tailrace.subscription.snapshot import Snapshot
-from tailrace.subscription.status import SubscriptionStatus
+from tailrace.subscription.place import find_place
+from tailrace.subscription.query.service import QueryService
+from tailrace.subscription.registry import Registry
+from tailrace.subscription.status import SubscriptionStatus, status_of
 from tailrace.subscription.table import find_table
-from tailrace.subscription.wake import Wake
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
 
 _NOW = Latest()
-
-_FILTERS_KEPT = 1024
-"""Compiled filters that wait for another feed, least recently used out first."""
 
 
 class SubscriptionService:
@@ -63,30 +47,23 @@ class SubscriptionService:
     def __init__(
         self,
         logs: Mapping[str, LogView],
-        store: MetaStore,
+        registry: Registry,
         options: ServiceOptions,
         queries: QueryService | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.queries = queries
         self._logs = dict(logs)
-        self._clock = clock or SystemClock()
-        self._wakes = {source: Wake(log, self._clock) for source, log in logs.items()}
-        self._store = store
+        self._registry = registry
         self._options = options
-        self._subscriptions: dict[SubscriptionId, Subscription] = {}
-        self._feeds = OpenFeeds()
-        self._filters = FilterCache(options.dialect, _FILTERS_KEPT)
-        self._stopped = False
+        self._opener = Opener(self._logs, queries, options.dialect, clock or SystemClock())
 
     @classmethod
     async def open(
         cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions, queries: QueryService | None = None
     ) -> "SubscriptionService":
         """Return a service that knows the subscriptions in the metadata database."""
-        service = cls(logs, store, options, queries)
-        service._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
-        return service
+        return cls(logs, await Registry.open(store, options.subscriptions_max), options, queries)
 
     @property
     def logs(self) -> Mapping[str, LogView]:
@@ -96,7 +73,7 @@ class SubscriptionService:
     @property
     def lags(self) -> Mapping[str, Lags]:
         """Return how long changes take on their way, by source name."""
-        return {source: wake.lags for source, wake in self._wakes.items()}
+        return self._opener.lags
 
     @property
     def retention_changes(self) -> int | None:
@@ -109,7 +86,7 @@ class SubscriptionService:
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions in order of their numbers."""
-        return list(self._subscriptions.values())
+        return self._registry.all()
 
     def subscription(self, subscription_id: SubscriptionId) -> Subscription:
         """Return a subscription as it is now.
@@ -117,10 +94,7 @@ class SubscriptionService:
         Raises:
             UnknownSubscriptionError: There is none of that number.
         """
-        found = self._subscriptions.get(subscription_id)
-        if found is None:
-            raise UnknownSubscriptionError(f"sub-{subscription_id}")
-        return found
+        return self._registry.get(subscription_id)
 
     def table(self, source: str, wire: str) -> TableSchema:
         """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
@@ -149,19 +123,12 @@ class SubscriptionService:
                 there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
             BeyondHeadError: The start lies beyond the newest change.
         """
-        sources = {table.source for table in target.tables}
-        if len(sources) != 1:
-            raise InvalidRequestError("a subscription is for tables of one source")
-        source = sources.pop()
-        for table in target.tables:
-            if source not in self._logs or self._logs[source].latest_schema(table) is None:
-                raise UnknownTableError(source, table.wire)
-        self._validate(target, filter_options)
+        source = accept_tables(target, filter_options, self._logs, self._options.dialect)
         if snapshot and (start != _NOW or self.queries is None):
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._add(msgspec.structs.replace(draft, snapshot=snapshot))
+        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot))
 
     async def subscribe_query(
         self,
@@ -185,7 +152,7 @@ class SubscriptionService:
         cursor = await find_place(start, self._logs[source])
         target = await self.queries.resolve(target)
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._add(draft)
+        return await self._registry.add(draft)
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
@@ -196,23 +163,14 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
             BeyondHeadError: The log has no such change yet.
         """
-        subscription = self.subscription(subscription_id)
-        head = self._log(subscription).head
+        head = log_of(self._logs, self.subscription(subscription_id)).head
         if offset > head:
             raise BeyondHeadError(requested=offset, head=head)
-        sent = subscription.snapshot_offset
-        if subscription.snapshot and (sent is None or offset < sent):
-            return subscription
-        if offset > subscription.cursor:
-            await self._store.advance(subscription_id, offset)
-            subscription = self._changed(subscription_id, cursor=max(offset, self.subscription(subscription_id).cursor))
-        return await self._set_snapshot(subscription_id, wanted=False) if subscription.snapshot else subscription
+        return await self._registry.advance(subscription_id, offset)
 
     async def snapshot_sent(self, subscription_id: SubscriptionId, offset: Offset | None) -> None:
         """Note where the snapshot belongs that was wholly sent; None when one is begun."""
-        subscription = self.subscription(subscription_id)
-        if subscription.snapshot and subscription.snapshot_offset != offset:
-            await self._set_snapshot(subscription_id, wanted=True, sent=offset)
+        await self._registry.snapshot_sent(subscription_id, offset)
 
     async def pause(self, subscription_id: SubscriptionId) -> Subscription:
         """Hold back changes until `resume`. Cursor and horizon go on counting. Feeds notice at once.
@@ -239,10 +197,8 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
             BeyondHeadError: The place lies beyond the newest change.
         """
-        cursor = await find_place(start, self._log(self.subscription(subscription_id)))
-        await self._store.reset(subscription_id, cursor)
-        self._changed(subscription_id, cursor=cursor)
-        return await self._set_snapshot(subscription_id, wanted=False)
+        cursor = await find_place(start, log_of(self._logs, self.subscription(subscription_id)))
+        return await self._registry.reset(subscription_id, cursor)
 
     async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
         """Keep table subscriptions under the numbers that they had elsewhere, in place of those that have them here.
@@ -252,12 +208,11 @@ class SubscriptionService:
         """
         for draft in drafts.values():
             assert isinstance(draft.target, TableTarget)
-            self._validate(draft.target, draft.filter)
+            accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
         for subscription_id, draft in drafts.items():
-            if subscription_id in self._subscriptions:
+            if subscription_id in self._registry:
                 await self.close(subscription_id)
-            self._subscriptions[subscription_id] = await self._store.put(subscription_id, draft)
-        self._subscriptions = dict(sorted(self._subscriptions.items()))
+            await self._registry.put(subscription_id, draft)
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
@@ -265,11 +220,8 @@ class SubscriptionService:
         Raises:
             UnknownSubscriptionError: There is none of that number.
         """
-        self.subscription(subscription_id)
-        await self._store.remove(subscription_id)
-        self._subscriptions.pop(subscription_id, None)
-        for feed in self._feeds.of(subscription_id):
-            feed.end(UnknownSubscriptionError(f"sub-{subscription_id}"))
+        await self._registry.remove(subscription_id)
+        self._opener.end(subscription_id, UnknownSubscriptionError(f"sub-{subscription_id}"))
 
     def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
         """Return where a subscription stands now.
@@ -278,25 +230,15 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
         """
         subscription = self.subscription(subscription_id)
-        log = self._log(subscription)
-        pressure = pressure_of(
-            cursor=subscription.cursor,
-            head=log.head,
-            horizon=log.horizon,
-            retention_changes=self._options.retention_changes,
-            paused=subscription.paused,
-        )
-        return SubscriptionStatus(subscription, log.head, log.horizon, pressure)
+        return status_of(subscription, log_of(self._logs, subscription), self._options.retention_changes)
 
     def lag_max(self) -> int:
         """Return the largest lag of any subscription, in changes."""
-        heads = {source: log.head for source, log in self._logs.items()}
-        lags = (heads.get(entry.source, entry.cursor) - entry.cursor for entry in self._subscriptions.values())
-        return max(lags, default=0)
+        return self._registry.lag_max({source: log.head for source, log in self._logs.items()})
 
     def feeds_open(self) -> int:
         """Return how many feeds are open now, those of waiting polls among them."""
-        return len(self._feeds)
+        return self._opener.feeds_open()
 
     def feed(self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
@@ -308,20 +250,7 @@ class SubscriptionService:
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
         """
-        subscription = self.subscription(subscription_id)
-        if self._stopped:
-            raise LogClosedError("the service stops")
-        log = self._log(subscription)
-        after = place_of(start, log)
-        if isinstance(subscription.target, QueryTarget):
-            assert self.queries is not None
-            feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self.queries, after)
-        else:
-            wanted = self._filters.get(subscription.target, subscription.filter)
-            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, log.head if snapshot else after)
-            if snapshot and self.queries is not None:
-                feed.snapshot = self._snapshot(subscription, self.queries.shard(subscription.source))
-        return OpenFeed(self._feeds, feed)
+        return self._opener.open(self.subscription(subscription_id), start, snapshot=snapshot)
 
     def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
@@ -331,68 +260,20 @@ class SubscriptionService:
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
         """
-        assert self.queries is not None
-        source = self.queries.get(target.query_id).source
-        if self._stopped:
-            raise LogClosedError("the service stops")
-        log = self._logs[source]
-        passing = in_passing(target, source, log.head)
-        feed = QueryFeed(passing, log, self._wakes[source], self.queries, place_of(start, log))
-        return OpenFeed(self._feeds, feed)
+        return self._opener.open_query(target, start)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
-        self._stopped = True
-        for feed in self._feeds:
-            feed.end(LogClosedError("the service stops"))
+        self._opener.stop()
 
     async def run(self) -> None:
         """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
-        async with asyncio.TaskGroup() as group:
-            for wake in self._wakes.values():
-                group.create_task(wake.run())
+        await self._opener.run()
 
     async def _pause(self, subscription_id: SubscriptionId, *, paused: bool) -> Subscription:
         subscription = self.subscription(subscription_id)
         if subscription.paused == paused:
             return subscription
-        await self._store.pause(subscription_id, paused=paused)
-        subscription = self._changed(subscription_id, paused=paused)
-        for feed in self._feeds.of(subscription_id):
-            feed.pause(paused=paused)
+        subscription = await self._registry.pause(subscription_id, paused=paused)
+        self._opener.pause(subscription_id, paused=paused)
         return subscription
-
-    async def _set_snapshot(self, number: SubscriptionId, *, wanted: bool, sent: Offset | None = None) -> Subscription:
-        await self._store.set_snapshot(number, wanted=wanted, offset=sent)
-        return self._changed(number, snapshot=wanted, snapshot_offset=sent)
-
-    def _snapshot(self, subscription: Subscription, shard: QueryShard) -> Snapshot:
-        as_inserted = msgspec.structs.replace(subscription.filter, ops=(Op.INSERT,))
-        wanted = self._filters.get(subscription.target, as_inserted)
-        return Snapshot(shard.source, shard.log, subscription.target.tables[0], wanted, self._clock)
-
-    def _changed(self, subscription_id: SubscriptionId, **changes: Any) -> Subscription:
-        subscription = msgspec.structs.replace(self.subscription(subscription_id), **changes)
-        self._subscriptions[subscription_id] = subscription
-        return subscription
-
-    async def _add(self, draft: SubscriptionDraft) -> Subscription:
-        if len(self._subscriptions) >= self._options.subscriptions_max:
-            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
-        subscription = await self._store.add(draft)
-        self._subscriptions[subscription.id] = subscription
-        return subscription
-
-    def _validate(self, target: TableTarget, options: FilterOptions) -> None:
-        """Compile a filter for the tables as they are now, to find what is wrong with it."""
-        tables = frozenset(target.tables)
-        for table in target.tables:
-            latest = self._logs[table.source].latest_schema(table)
-            assert latest is not None
-            compile_filter(tables, options, latest[1], self._options.dialect)
-
-    def _log(self, subscription: Subscription) -> LogView:
-        log = self._logs.get(subscription.source)
-        if log is None:
-            raise UnknownTableError(subscription.source, subscription.target.tables[0].wire)
-        return log
