@@ -14,7 +14,7 @@ __all__ = ["connect", "rows", "translated", "writing"]
 
 
 def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.Connection:
-    """Open the database for reading and writing.
+    """Open the database for reading and writing. One that is made here keeps a write-ahead log.
 
     Raises:
         SourceStateError: There is no such file, or it is not a database.
@@ -27,6 +27,8 @@ def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.C
         connection = apsw.Connection(os.fspath(path), flags=flags)
         connection.set_busy_timeout(busy_timeout_ms)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if create and not connection.pragma("schema_version"):
+            connection.pragma("journal_mode", "wal")
     return connection
 
 
