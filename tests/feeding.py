@@ -56,6 +56,8 @@ def chunk_of(schemas, draft, first=1):
         draft.befores,
         draft.afters,
         [None] * (count - 1) + [draft.position],
+        [1] * count,
+        [draft.migration] * count,
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
     return Chunk(pa.record_batch(arrays, schema=ENVELOPE), dict(enumerate(schemas, start=1)))
