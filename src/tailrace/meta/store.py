@@ -181,6 +181,14 @@ class MetaStore:
 
         return await self._run(run)
 
+    async def transact(self, statements: Callable[[Connection], _T]) -> _T:
+        """Run statements as one transaction and return what they do; durable on return.
+
+        Raises:
+            MetadataError: The database refused.
+        """
+        return await self._run(statements)
+
     async def close(self) -> None:
         """Finish what was begun and disconnect. Safe to repeat."""
         if self._closed:
@@ -277,6 +285,7 @@ def _values(draft: SubscriptionDraft) -> dict[str, Any]:
         "auto_ack": draft.auto_ack,
         "snapshot": draft.snapshot,
         "snapshot_offset": None,
+        "owner": draft.owner,
     }
 
 
@@ -295,6 +304,7 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
             auto_ack=row["auto_ack"],
             snapshot=row["snapshot"],
             snapshot_offset=row["snapshot_offset"],
+            owner=row["owner"],
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error

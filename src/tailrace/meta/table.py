@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
-__all__ = ["METADATA", "MIGRATIONS", "migration", "query", "server", "shard", "subscription"]
+__all__ = ["METADATA", "MIGRATIONS", "api_key", "migration", "query", "server", "shard", "subscription"]
 
 METADATA = MetaData()
 
@@ -50,6 +50,7 @@ subscription = Table(
     Column("auto_ack", Boolean, nullable=False, server_default=false()),
     Column("snapshot", Boolean, nullable=False, server_default=false()),
     Column("snapshot_offset", BigInteger, nullable=True),
+    Column("owner", String(255), nullable=True),
     sqlite_autoincrement=True,
 )
 
@@ -79,6 +80,19 @@ query = Table(
     Column("created_time_us", BigInteger, nullable=False),
 )
 
+api_key = Table(
+    "tailrace_api_key",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("name", String(255), nullable=False),
+    Column("grant_json", Text, nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("expires_time_us", BigInteger, nullable=True),
+    sqlite_autoincrement=True,
+)
+"""API keys by their hashes. A row never changes; a revoked key has none."""
+
 
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
@@ -96,6 +110,11 @@ def _snapshots(connection: Connection) -> None:
     _add_columns(connection, subscription, "snapshot", "snapshot_offset")
 
 
+def _keys_and_owners(connection: Connection) -> None:
+    api_key.create(connection, checkfirst=True)
+    _add_columns(connection, subscription, "owner")
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -105,4 +124,10 @@ def _add_columns(connection: Connection, table: Table, *names: str) -> None:
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries, _snapshots)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (
+    _first_tables,
+    _pause_and_auto_ack,
+    _prepared_queries,
+    _snapshots,
+    _keys_and_owners,
+)

@@ -1,10 +1,14 @@
 """Who calls, and what they may see and do."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
 
-__all__ = ["ANONYMOUS", "Capability", "Principal"]
+from tailrace.model.errors import PermissionDeniedError
+from tailrace.model.table import TableName
+
+__all__ = ["ANONYMOUS", "Capability", "Principal", "table_path"]
 
 
 class Capability(StrEnum):
@@ -18,6 +22,11 @@ class Capability(StrEnum):
     VIEW_METRICS = "view_metrics"
     MANAGE_BACKUPS = "manage_backups"
     MANAGE_USERS = "manage_users"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """Return the name as refusals show it: `ManageUsers`."""
+        return "".join(word.capitalize() for word in self.value.split("_"))
 
 
 class Principal(Struct, frozen=True):
@@ -33,15 +42,64 @@ class Principal(Struct, frozen=True):
     tables: frozenset[str] | None = None
     """Tables that it may see, each `source.table`; None for all of its namespaces."""
 
-    rows: dict[str, str] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
     """SQL predicate over the rows that it may see, by `source.table`; a table without one is seen whole."""
 
     expires_time_us: int | None = None
     """When its credentials end; None for never."""
 
+    credential: str = ""
+    """Which stored key it came by, for whoever watches whether that is revoked; empty where none can be."""
+
     def may(self, capability: Capability) -> bool:
         """Tell whether it has a capability."""
         return Capability.ADMIN in self.capabilities or capability in self.capabilities
+
+    def require(self, capability: Capability) -> None:
+        """Refuse to go on without a capability.
+
+        Raises:
+            PermissionDeniedError: It does not have it.
+        """
+        if not self.may(capability):
+            raise PermissionDeniedError(f"Insufficient permissions. Required: {capability.title}, principal: {self.id}")
+
+    def reaches(self, namespace: str) -> bool:
+        """Tell whether it may reach a source at all."""
+        return self.namespaces is None or namespace in self.namespaces
+
+    def require_namespace(self, namespace: str) -> None:
+        """Refuse to go on to a source that it may not reach, whether or not there is one of that name.
+
+        Raises:
+            PermissionDeniedError: It may not reach it.
+        """
+        if not self.reaches(namespace):
+            raise PermissionDeniedError(f"Access denied to namespace '{namespace}' for tenant '{self.tenant}'")
+
+    def sees(self, table: TableName) -> bool:
+        """Tell whether it may see some of a table: all of it, or the rows that a predicate gives it."""
+        return self.reaches(table.source) and (self.tables is None or table_path(table) in self.tables)
+
+    def require_table(self, table: TableName) -> None:
+        """Refuse to go on to a table of which it may see nothing, whether or not there is one of that name.
+
+        Raises:
+            PermissionDeniedError: It may not see it.
+        """
+        self.require_namespace(table.source)
+        if not self.sees(table):
+            raise PermissionDeniedError(f"Access denied to table '{table_path(table)}' for tenant '{self.tenant}'")
+
+    @property
+    def sees_all(self) -> bool:
+        """Tell whether nothing is hidden from it."""
+        return self.namespaces is None and self.tables is None and not self.rows
+
+
+def table_path(table: TableName) -> str:
+    """Return a table as rights name it: `source.table`, or `source.schema.table` outside the default schema."""
+    return f"{table.source}.{table.wire}"
 
 
 ANONYMOUS = Principal("anonymous", capabilities=frozenset(Capability))

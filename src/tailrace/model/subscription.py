@@ -118,6 +118,8 @@ class Subscription(Struct, frozen=True):
     auto_ack: bool = False
     snapshot: bool = False
     snapshot_offset: Offset | None = None
+    owner: str | None = None
+    """Id of the principal that made it; None where nobody asked who that was."""
 
 
 class SubscriptionDraft(Struct, frozen=True):
@@ -132,3 +134,4 @@ class SubscriptionDraft(Struct, frozen=True):
     paused: bool = False
     auto_ack: bool = False
     snapshot: bool = False
+    owner: str | None = None
