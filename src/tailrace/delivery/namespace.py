@@ -3,8 +3,9 @@
 from collections.abc import Collection
 
 from tailrace.model.errors import UnknownSourceError
+from tailrace.model.principal import Principal
 
-__all__ = ["DEFAULT", "source_of"]
+__all__ = ["DEFAULT", "source_for", "source_of"]
 
 DEFAULT = "default"
 """What a client sends that does not care: then the only source is meant."""
@@ -25,3 +26,19 @@ def source_of(namespace: str, sources: Collection[str]) -> str:
     if name == DEFAULT and len(sources) == 1:
         return next(iter(sources))
     raise UnknownSourceError(namespace)
+
+
+def source_for(principal: Principal, namespace: str, sources: Collection[str]) -> str:
+    """Return the name of the source that a principal's request is for.
+
+    Raises:
+        PermissionDeniedError: It may not reach it, whether or not there is one of that name.
+        UnknownSourceError: No source is meant, or one of several.
+    """
+    try:
+        source = source_of(namespace, sources)
+    except UnknownSourceError:
+        principal.require_namespace(namespace or DEFAULT)
+        raise
+    principal.require_namespace(source)
+    return source

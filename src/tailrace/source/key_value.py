@@ -22,7 +22,7 @@ __all__ = [
 KEY_BYTES_MAX = 64 << 10
 """Largest key."""
 
-VALUE_BYTES_MAX = 16 << 20
+VALUE_BYTES_MAX = 4 << 20
 """Largest value."""
 
 BATCH_MAX = 4096
