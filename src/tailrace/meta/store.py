@@ -140,6 +140,11 @@ class MetaStore:
         statement = delete(subscription).where(subscription.c.id == subscription_id)
         await self._run(lambda connection: connection.execute(statement))
 
+    async def remove_transient(self) -> None:
+        """Forget the subscriptions of streams that a crash has ended."""
+        statement = delete(subscription).where(subscription.c.transient)
+        await self._run(lambda connection: connection.execute(statement))
+
     async def queries(self) -> Sequence[PreparedQuery]:
         """Return all prepared queries, the oldest first."""
         statement = select(query).order_by(query.c.created_time_us, query.c.query_id)
@@ -285,6 +290,7 @@ def _values(draft: SubscriptionDraft) -> dict[str, Any]:
         "auto_ack": draft.auto_ack,
         "snapshot": draft.snapshot,
         "snapshot_offset": None,
+        "transient": draft.transient,
         "owner": draft.owner,
     }
 
@@ -304,6 +310,7 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
             auto_ack=row["auto_ack"],
             snapshot=row["snapshot"],
             snapshot_offset=row["snapshot_offset"],
+            transient=row["transient"],
             owner=row["owner"],
         )
     except (msgspec.DecodeError, ValueError) as error:

@@ -50,6 +50,7 @@ subscription = Table(
     Column("auto_ack", Boolean, nullable=False, server_default=false()),
     Column("snapshot", Boolean, nullable=False, server_default=false()),
     Column("snapshot_offset", BigInteger, nullable=True),
+    Column("transient", Boolean, nullable=False, server_default=false()),
     Column("owner", String(255), nullable=True),
     sqlite_autoincrement=True,
 )
@@ -115,6 +116,10 @@ def _keys_and_owners(connection: Connection) -> None:
     _add_columns(connection, subscription, "owner")
 
 
+def _transient(connection: Connection) -> None:
+    _add_columns(connection, subscription, "transient")
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -130,4 +135,5 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _prepared_queries,
     _snapshots,
     _keys_and_owners,
+    _transient,
 )

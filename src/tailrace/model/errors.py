@@ -5,6 +5,7 @@ TailraceError
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
 │   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
+│   ├── CaptureDisabledError      capture is switched off: switch it on, or ask for no changes
 │   ├── BeyondHeadError           an offset that the log has not reached yet
 │   └── ResultTooLargeError       a query gives more than is allowed: ask for less
 ├── QueryTimeoutError             a query took too long: ask for less, or try again later
@@ -41,6 +42,7 @@ __all__ = [
     "AppendTooLargeError",
     "BehindHorizonError",
     "BeyondHeadError",
+    "CaptureDisabledError",
     "ConfigError",
     "CorruptSegmentError",
     "DataDirectoryInUseError",
@@ -101,6 +103,13 @@ class InvalidPredicateError(InvalidRequestError):
         self.reason = reason
         self.place = min(max(place, 0), len(text))
         super().__init__(f"{reason}\n{_excerpt(text, self.place)}" if text else reason)
+
+
+class CaptureDisabledError(InvalidRequestError):
+    """Changes are not captured by this server. Switch capture on (`capture.enabled`), or ask another server."""
+
+    def __init__(self) -> None:
+        super().__init__("CDC not enabled: capture is switched off (capture.enabled)")
 
 
 class BeyondHeadError(InvalidRequestError):

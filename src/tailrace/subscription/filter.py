@@ -12,10 +12,11 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.subscription import FilterOptions, Target
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
 from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
+from tailrace.subscription.raw_key import RawKey
 from tailrace.subscription.row_filter import RowFilter
 
 __all__ = ["Filter", "Rows", "compile_filter"]
@@ -62,6 +63,10 @@ class Filter:
     def looks_at_rows(self) -> bool:
         """Tell whether more than table and op decides."""
         return bool(self.identity[2])
+
+    def wants(self, table: TableName) -> bool:
+        """Tell whether changes of a table may pass."""
+        return table in self.tables or ANY_TABLE in self.tables
 
     def select(self, chunk: Chunk) -> Rows:
         """Return the rows of a chunk that pass.
@@ -124,10 +129,11 @@ class Filter:
         schema_ids = chunk.batch.column("schema").to_pylist()
         ops = chunk.batch.column("op").to_pylist()
         wanted_ops = self.ops
+        wanted = {schema_id for schema_id in set(schema_ids) if self.wants(chunk.schemas[schema_id].table)}
         rows = [
             row
             for row, (schema_id, op) in enumerate(zip(schema_ids, ops, strict=True))
-            if op in wanted_ops and chunk.schemas[schema_id].table in self.tables
+            if op in wanted_ops and schema_id in wanted
         ]
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
@@ -135,7 +141,7 @@ class Filter:
         """Return a mask of the wanted tables, or None when all rows are of such."""
         column = chunk.batch.column("schema")
         present: list[SchemaId] = pc.unique(column).to_pylist()
-        wanted = [schema_id for schema_id in present if chunk.schemas[schema_id].table in self.tables]
+        wanted = [schema_id for schema_id in present if self.wants(chunk.schemas[schema_id].table)]
         if len(wanted) == len(present):
             return None
         return pc.is_in(column, value_set=pa.array(wanted, column.type))
@@ -164,16 +170,29 @@ def compile_filter(
     return RowFilter(
         tables,
         _shared(frozenset(options.ops)),
-        key=ExactKey(list(options.key), schema) if options.key else None,
+        key=_key_filter(options, schema),
         bounds=None if options.bounds is None else KeyBounds(options.bounds, schema),
         columns=ChangedColumns(list(options.columns), schema) if options.columns else None,
         predicates=predicates,
     )
 
 
+def _key_filter(options: FilterOptions, schema: TableSchema) -> ExactKey | None:
+    if options.raw_key is not None:
+        return RawKey(options.raw_key, schema)
+    return ExactKey(list(options.key), schema) if options.key else None
+
+
 def _row_conditions(options: FilterOptions) -> bytes:
     """Return all conditions but those on table and op, as bytes to compare; nothing where there are none."""
-    conditions: Sequence[Any] = (options.key, options.bounds, options.columns, options.where, options.cel)
+    conditions: Sequence[Any] = (
+        options.key,
+        options.bounds,
+        options.columns,
+        options.where,
+        options.cel,
+        options.raw_key,
+    )
     return msgspec.json.encode(conditions) if any(value not in ((), None) for value in conditions) else b""
 
 

@@ -1,7 +1,7 @@
 """Opening feeds: each kind of target gets its kind of feed, over the log of its source."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -9,7 +9,15 @@ from tailrace.clock import Clock
 from tailrace.model.errors import LogClosedError, TailraceError, UnknownTableError
 from tailrace.model.op import Op
 from tailrace.model.start import Start
-from tailrace.model.subscription import QueryTarget, Subscription, SubscriptionId
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    SourceTarget,
+    Subscription,
+    SubscriptionId,
+)
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.filters import FilterCache
 from tailrace.subscription.lag import Lags
@@ -51,6 +59,10 @@ class Opener:
         """Return how many feeds are open now."""
         return len(self._feeds)
 
+    def feeds(self) -> Iterator[Feed]:
+        """Yield the feeds that are open now and belong to a subscription."""
+        return (feed for feed in self._feeds if feed.subscription.id)
+
     def open(self, subscription: Subscription, start: Start, *, snapshot: bool) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block; with `snapshot`, its rows come first.
 
@@ -86,6 +98,27 @@ class Opener:
         log = self._logs[source]
         passing = in_passing(target, source, log.head)
         feed = QueryFeed(passing, log, self._wakes[source], self._queries, place_of(start, log))
+        return OpenFeed(self._feeds, feed)
+
+    def open_source(self, target: SourceTarget, options: FilterOptions) -> OpenFeed:
+        """Give a feed of a source from now on without a subscription, for the length of a `with` block.
+
+        Raises:
+            LogClosedError: The feeds were stopped.
+        """
+        self._check()
+        log = self._logs[target.source]
+        passing = Subscription(
+            id=SubscriptionId(0),
+            source=target.source,
+            target=target,
+            filter=options,
+            include=Include(before=True, after=True),
+            format=Format.OBJECTS_JSON,
+            cursor=log.head,
+            created_time_us=0,
+        )
+        feed = Feed(passing, log, self._wakes[target.source], self._filters.get(target, options), log.head)
         return OpenFeed(self._feeds, feed)
 
     def pause(self, subscription_id: SubscriptionId, *, paused: bool) -> None:

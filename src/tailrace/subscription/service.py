@@ -1,12 +1,17 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.meta.store import MetaStore
-from tailrace.model.errors import BeyondHeadError, InvalidRequestError, UnknownSubscriptionError
+from tailrace.model.errors import (
+    BeyondHeadError,
+    CaptureDisabledError,
+    InvalidRequestError,
+    UnknownSubscriptionError,
+)
 from tailrace.model.number import Offset
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
@@ -14,13 +19,15 @@ from tailrace.model.subscription import (
     Format,
     Include,
     QueryTarget,
+    SourceTarget,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
     TableTarget,
 )
 from tailrace.model.table import TableSchema
-from tailrace.subscription.acceptance import accept_tables
+from tailrace.subscription.acceptance import accept_source, accept_tables
+from tailrace.subscription.feed import Feed
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.open_feeds import OpenFeed
@@ -122,7 +129,9 @@ class SubscriptionService:
             InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have,
                 there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
             BeyondHeadError: The start lies beyond the newest change.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         source = accept_tables(target, filter_options, self._logs, self._options.dialect)
         if snapshot and (start != _NOW or self.queries is None):
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
@@ -148,10 +157,49 @@ class SubscriptionService:
             SourceUnavailableError: The database cannot be reached.
         """
         assert self.queries is not None
+        self._require_capture()
         source = self.queries.get(target.query_id).source
         cursor = await find_place(start, self._logs[source])
         target = await self.queries.resolve(target)
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        return await self._registry.add(draft)
+
+    async def subscribe_source(
+        self,
+        target: SourceTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        transient: bool = False,
+        start: CursorStart = _NOW,
+        owner: str | None = None,
+    ) -> Subscription:
+        """Make a subscription for the changes of a source from now on or from a place in the log.
+
+        Whoever makes a `transient` one closes it when its stream ends; one that is left over is removed at the next
+        start.
+
+        Raises:
+            UnknownSourceError: There is no such source.
+            InvalidRequestError: The filter asks for what the tables do not have, or there are too many subscriptions.
+            BeyondHeadError: The start lies beyond the newest change.
+            CaptureDisabledError: Nothing is captured.
+        """
+        self._require_capture()
+        accept_source(target, filter_options, self._logs, self._options.dialect)
+        draft = SubscriptionDraft(
+            source=target.source,
+            target=target,
+            filter=filter_options,
+            include=include,
+            format=format_,
+            cursor=await find_place(start, self._logs[target.source]),
+            auto_ack=auto_ack,
+            transient=transient,
+            owner=owner,
+        )
         return await self._registry.add(draft)
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
@@ -201,14 +249,19 @@ class SubscriptionService:
         return await self._registry.reset(subscription_id, cursor)
 
     async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
-        """Keep table subscriptions under the numbers that they had elsewhere, in place of those that have them here.
+        """Keep subscriptions to tables under the numbers that they had elsewhere, in place of those that have them.
 
         Raises:
             InvalidRequestError: A filter asks for what its table does not have; then none is kept.
         """
         for draft in drafts.values():
-            assert isinstance(draft.target, TableTarget)
-            accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            match draft.target:
+                case TableTarget():
+                    accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+                case SourceTarget():
+                    accept_source(draft.target, draft.filter, self._logs, self._options.dialect)
+                case QueryTarget():
+                    raise InvalidRequestError("a subscription to a query cannot be restored: subscribe anew")
         for subscription_id, draft in drafts.items():
             if subscription_id in self._registry:
                 await self.close(subscription_id)
@@ -240,6 +293,10 @@ class SubscriptionService:
         """Return how many feeds are open now, those of waiting polls among them."""
         return self._opener.feeds_open()
 
+    def feeds(self) -> Iterator[Feed]:
+        """Yield the feeds of subscriptions that are open now, of whatever interface."""
+        return self._opener.feeds()
+
     def feed(self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
 
@@ -249,8 +306,23 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         return self._opener.open(self.subscription(subscription_id), start, snapshot=snapshot)
+
+    def feed_of_source(self, target: SourceTarget, filter_options: FilterOptions) -> OpenFeed:
+        """Give a feed of a source from now on without a subscription, for the length of a `with` block.
+
+        Raises:
+            UnknownSourceError: There is no such source.
+            InvalidRequestError: The filter asks for what the tables do not have.
+            LogClosedError: The service stops.
+            CaptureDisabledError: Nothing is captured.
+        """
+        self._require_capture()
+        accept_source(target, filter_options, self._logs, self._options.dialect)
+        return self._opener.open_source(target, filter_options)
 
     def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
@@ -260,6 +332,7 @@ class SubscriptionService:
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
         """
+        self._require_capture()
         return self._opener.open_query(target, start)
 
     def stop(self) -> None:
@@ -277,3 +350,7 @@ class SubscriptionService:
         subscription = await self._registry.pause(subscription_id, paused=paused)
         self._opener.pause(subscription_id, paused=paused)
         return subscription
+
+    def _require_capture(self) -> None:
+        if not self._options.capture_enabled:
+            raise CaptureDisabledError

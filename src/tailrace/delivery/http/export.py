@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from tailrace.delivery.name import sub_id_of
-from tailrace.model.errors import InvalidRequestError
+from tailrace.model.errors import InvalidRequestError, UnknownTableError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import (
@@ -19,6 +19,7 @@ from tailrace.model.subscription import (
     Format,
     Include,
     QueryTarget,
+    SourceTarget,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
@@ -34,7 +35,8 @@ FORMAT_VERSION = 8
 
 _NUMBER_MAX = 2**63 - 1
 _ID = re.compile(r"sub_([0-9a-f]{16}|[0-9]{1,15})", re.ASCII)
-_OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
+_OPS = {op.word: op for op in Op}
+_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 
 
 class ExportedOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,7 +77,7 @@ def export_of(subscriptions: Sequence[Subscription]) -> ExportDocument:
     """Return the document that holds these subscriptions."""
     return ExportDocument(
         next_id=max((subscription.id for subscription in subscriptions), default=0) + 1,
-        subs=[_exported(subscription) for subscription in subscriptions],
+        subs=[_exported(subscription) for subscription in subscriptions if not subscription.transient],
     )
 
 
@@ -88,11 +90,14 @@ def draft_of(entry: ExportedSubscription, service: SubscriptionService) -> tuple
     """
     options = entry.options
     target = _target(entry.target, service)
-    words = options.ops or list(_OPS)
+    source = target.tables[0].source
+    if source not in service.logs:
+        raise UnknownTableError(source, target.tables[0].wire)
+    words = options.ops or [op.word for op in _ROW_OPS]
     if not set(words) <= _OPS.keys():
         raise InvalidRequestError(f"subscription {entry.id[:64]!r} has unknown `ops`")
     draft = SubscriptionDraft(
-        source=target.tables[0].source,
+        source=source,
         target=target,
         filter=FilterOptions(
             tuple(sorted({_OPS[word] for word in words})),
@@ -104,7 +109,7 @@ def draft_of(entry: ExportedSubscription, service: SubscriptionService) -> tuple
         ),
         include=Include(before=options.include_before, after=options.include_after),
         format=options.format,
-        cursor=Offset(min(max(0, entry.acked_offset), service.logs[target.tables[0].source].head)),
+        cursor=Offset(min(max(0, entry.acked_offset), service.logs[source].head)),
         paused=entry.paused,
         auto_ack=options.auto_ack,
         snapshot=options.snapshot,
@@ -124,7 +129,7 @@ def _exported(subscription: Subscription) -> ExportedSubscription:
             include_after=subscription.include.after,
             pk=list(wanted.key) or None,
             pk_range=wanted.bounds,
-            ops=None if len(wanted.ops) == len(_OPS) else [op.word for op in wanted.ops],
+            ops=None if wanted.ops == _ROW_OPS else [op.word for op in wanted.ops],
             columns=list(wanted.columns) or None,
             where=wanted.where,
             cel=wanted.cel,
@@ -139,12 +144,17 @@ def _target_member(source: str, target: Target) -> dict[str, Any]:
     match target:
         case TableTarget(tables):
             return {"Table": {"db": source, "table": tables[0].wire}}
+        case SourceTarget(_, names):
+            return {"Source": {"db": source, "tables": list(names)}}
         case QueryTarget(query_id, args, tables=tables):
             dependencies = [f"{source}.{table.wire}" for table in tables]
             return {"Query": {"query_id": query_id, "args": list(args), "dep_tables": dependencies}}
 
 
-def _target(member: dict[str, Any], service: SubscriptionService) -> TableTarget:
+def _target(member: dict[str, Any], service: SubscriptionService) -> TableTarget | SourceTarget:
+    match member.get("Source"):
+        case {"db": str(db), "tables": list(names)} if all(isinstance(name, str) for name in names):
+            return SourceTarget(db, tuple(names))
     table = member.get("Table") if "Table" in member else member if member.get("kind") == "table" else None
     match table:
         case {"db": str(db), "table": str(name)}:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from tailrace.clock import Clock
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import (
+    CaptureDisabledError,
     InvalidRequestError,
     QueryTimeoutError,
     SourceUnavailableError,
@@ -71,6 +72,9 @@ class QueryOptions(Struct, frozen=True):
 
     inline_bytes_max: int = 64 << 10
     """Most bytes of rows that an event carries along."""
+
+    capture_enabled: bool = True
+    """Whether changes are captured; where they are not, nobody can tell whether a result is still the same."""
 
 
 class QueryShard(Struct, frozen=True):
@@ -178,7 +182,10 @@ class QueryService:
         Raises:
             UnknownQueryError: There is none of that id.
             InvalidRequestError: The arguments are not those of the query.
+            CaptureDisabledError: Nothing is captured.
         """
+        if not self.options.capture_enabled:
+            raise CaptureDisabledError
         prepared = self.get(query_id)
         statement = await self._statement(prepared)
         arguments = bind(args, statement.arguments)
