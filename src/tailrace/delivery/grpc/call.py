@@ -76,12 +76,15 @@ class Call(Protocol):
         """Return the first text value of a name in the client's metadata."""
 
     def begin(self, metadata: Metadata = ()) -> None:
-        """Send the initial metadata now. Once, before the first write; a call that does not is begun by its first write."""
+        """Send the initial metadata now, once and before the first write, which does it where nobody did."""
 
-    async def write(self, messages: bytes) -> None:
+    async def write(self, messages: bytes | memoryview) -> None:
         """Send messages, each with its length before it (`prefixed`), as many as are in the bytes.
 
-        Returns when the connection can take more; what waits to be sent is bounded.
+        Returns when the connection can take more; what waits to be sent is bounded. The bytes must not change after.
+
+        Raises:
+            StatusError: The call has ended already.
         """
 
 
