@@ -31,7 +31,7 @@ from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.query.query_filter import Mark
 
-__all__ = ["FORMS", "View", "Wire", "encode"]
+__all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode"]
 
 _ROWS_FEW = 24
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
@@ -57,6 +57,12 @@ class Wire(Enum):
     WS = "ws"
     ARRAY = "array"
     LINES = "lines"
+    SOCHDB = "sochdb"
+    SOCHDB_KEY = "sochdb_key"
+
+
+TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
+"""Wires whose events are JSON, which `encode` writes; `tailrace.delivery.sochdb_event` writes the others."""
 
 
 class View(Struct, frozen=True):

@@ -6,7 +6,8 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
-from tailrace.delivery.present import View, encode
+from tailrace.delivery.present import View, Wire, encode
+from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
@@ -21,6 +22,10 @@ _SHARE_MIN = 0.25
 
 _ENTRY_BYTES = 512
 """About what an entry takes besides its events."""
+
+
+_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events}
+"""What makes the events of wires other than those of text."""
 
 
 class Presenter:
@@ -79,7 +84,7 @@ class Presenter:
 
     def _encode(self, batch: FeedBatch, rows: Rows, view: View) -> Encoded:
         self._encoded_changes.inc(len(rows))
-        return encode(batch.chunk, rows, view)
+        return _ENCODERS.get(view.wire, encode)(batch.chunk, rows, view)
 
     def _keep(self, key: _Key, encoded: Encoded | None) -> None:
         """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""

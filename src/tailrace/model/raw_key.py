@@ -11,7 +11,7 @@ A value of another type than its text or bytes column has is `FF` and the JSON a
 
 from msgspec import json as msgspec_json
 
-from tailrace.model.image import encode_key
+from tailrace.model.image import NO_KEY, encode_key
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import from_natural
 
@@ -28,7 +28,9 @@ def raw_kind(schema: TableSchema) -> Kind | None:
 
 
 def raw_of_key(key: bytes, schema: TableSchema) -> bytes:
-    """Return the raw form of a key of the log."""
+    """Return the raw form of a key of the log; that of a schema change is empty."""
+    if key == NO_KEY:
+        return b""
     kind = raw_kind(schema)
     if kind is None:
         return key
