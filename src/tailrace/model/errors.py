@@ -13,6 +13,7 @@ TailraceError
 │   ├── UnknownSourceError
 │   ├── UnknownTableError
 │   ├── UnknownSubscriptionError
+│   ├── UnknownConsumerError
 │   └── UnknownQueryError
 ├── AccessError                   the caller may not do this, or not now
 │   ├── UnauthenticatedError      nobody knows who calls: send valid credentials
@@ -21,6 +22,10 @@ TailraceError
 │   └── QuotaError                the caller has as many of these as it may have: close some
 ├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
+├── CommitsLostError              commits of a change stream were removed by retention: take a new snapshot
+├── ConsumerExistsError           a consumer of that id lives: resume it, or cancel it first
+├── ConsumerEndedError            the consumer was ended, or is another incarnation now: register it anew
+├── ConsumersFullError            there are as many consumers as there may be: cancel some
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
 │   ├── FormatVersionError        a newer version wrote the log: use that version
@@ -43,7 +48,11 @@ __all__ = [
     "BehindHorizonError",
     "BeyondHeadError",
     "CaptureDisabledError",
+    "CommitsLostError",
     "ConfigError",
+    "ConsumerEndedError",
+    "ConsumerExistsError",
+    "ConsumersFullError",
     "CorruptSegmentError",
     "DataDirectoryInUseError",
     "FormatVersionError",
@@ -69,6 +78,7 @@ __all__ = [
     "SourceUnavailableError",
     "TailraceError",
     "UnauthenticatedError",
+    "UnknownConsumerError",
     "UnknownQueryError",
     "UnknownSourceError",
     "UnknownSubscriptionError",
@@ -159,6 +169,14 @@ class UnknownSubscriptionError(NotFoundError):
         self.name = name
 
 
+class UnknownConsumerError(NotFoundError):
+    """No consumer of a change stream has that id and incarnation."""
+
+    def __init__(self, consumer_id: str) -> None:
+        super().__init__(f"consumer {consumer_id} not found")
+        self.consumer_id = consumer_id
+
+
 class UnknownQueryError(NotFoundError):
     """The query was never prepared on this server. Prepare it; the same text gives the same id."""
 
@@ -210,6 +228,38 @@ class BehindHorizonError(TailraceError):
         super().__init__(f"change {requested} is no longer in the log; the oldest is {horizon}")
         self.requested = requested
         self.horizon = horizon
+
+
+class CommitsLostError(TailraceError):
+    """The wanted commits were removed by retention. Take a new snapshot and begin with commit `first` or later."""
+
+    def __init__(self, *, requested: int, first: int) -> None:
+        super().__init__(f"commit {requested} is no longer in the log; the oldest is {first}")
+        self.requested = requested
+        self.first = first
+
+
+class ConsumerExistsError(TailraceError):
+    """A consumer of that id lives. Resume it by its incarnation, or cancel it first."""
+
+    def __init__(self, consumer_id: str) -> None:
+        super().__init__(f"consumer {consumer_id} is registered and lives")
+        self.consumer_id = consumer_id
+
+
+class ConsumerEndedError(TailraceError):
+    """The consumer was ended, or lives in a later incarnation. Register it anew; `reason` tells why it ended."""
+
+    def __init__(self, consumer_id: str, *, incarnation: int, reason: str, checkpoint: int) -> None:
+        super().__init__(f"consumer {consumer_id}, incarnation {incarnation}, has ended: {reason}")
+        self.consumer_id = consumer_id
+        self.incarnation = incarnation
+        self.reason = reason
+        self.checkpoint = checkpoint
+
+
+class ConsumersFullError(TailraceError):
+    """There are as many consumers of change streams as there may be. Cancel some."""
 
 
 class LogError(TailraceError):
