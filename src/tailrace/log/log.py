@@ -9,7 +9,7 @@ from functools import partial
 from tailrace.clock import Clock
 from tailrace.log.batch import measure, pieces
 from tailrace.log.cache import BlockCache
-from tailrace.log.commits import commit_at, find_commit, size_after
+from tailrace.log.commits import Commits
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
@@ -68,6 +68,7 @@ class Log:
         self._position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
+        self.commits = Commits(self._segments, self._window)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
         self._cache = BlockCache(options.cache_bytes_max)
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
@@ -141,46 +142,6 @@ class Log:
     def hlc_complete(self) -> int:
         """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
         return self._group.hlc_complete()
-
-    async def first_index(self) -> Index:
-        """Return the index of the oldest commit of which all changes can be read; `last_index` + 1 when there is none.
-
-        Raises:
-            CorruptSegmentError: The segment that holds it is damaged.
-        """
-        while True:
-            horizon, last_index = self._horizon, self._last_index
-            if horizon > self._head:
-                return Index(last_index + 1)
-            with contextlib.suppress(FileNotFoundError):
-                index, first = await asyncio.to_thread(commit_at, self._segments, horizon)
-                return index if first == horizon else Index(index + 1)
-
-    async def offset_before(self, index: Index) -> Offset:
-        """Return the offset after which a commit begins, the one that comes next included.
-
-        Raises:
-            BehindHorizonError: Changes of it were removed by retention.
-            BeyondHeadError: Commits before it are not in the log yet.
-            CorruptSegmentError: The segment that holds it is damaged.
-        """
-        if index > self._last_index + 1:
-            raise BeyondHeadError(requested=index, head=self._last_index)
-        if index == self._last_index + 1:
-            return self._head
-        try:
-            first = await asyncio.to_thread(find_commit, self._segments, index)
-        except FileNotFoundError:
-            first = Offset(0)
-        if first < self._horizon:
-            raise BehindHorizonError(requested=first, horizon=self._horizon)
-        return Offset(first - 1)
-
-    async def size_after(self, offset: Offset) -> int:
-        """Return about how many bytes of the log follow a change."""
-        with contextlib.suppress(FileNotFoundError):
-            return await asyncio.to_thread(size_after, self._segments, offset, self._head)
-        return 0
 
     def hold(self, floor: Offset | None) -> None:
         """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules."""
@@ -310,6 +271,9 @@ class Log:
             except OSError as error:
                 logger.warning("unused space not given back", extra={"problem": str(error)})
             self._schemas.close()
+
+    def _window(self) -> tuple[Offset, Offset, Index]:
+        return self._horizon, self._head, self._last_index
 
     def _wanted(self, after: Offset) -> Offset | None:
         if self._closed:

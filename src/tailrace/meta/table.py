@@ -22,7 +22,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
-__all__ = ["METADATA", "MIGRATIONS", "api_key", "migration", "query", "server", "shard", "subscription"]
+__all__ = [
+    "METADATA",
+    "MIGRATIONS",
+    "api_key",
+    "consumer",
+    "migration",
+    "query",
+    "server",
+    "shard",
+    "subscription",
+    "term",
+]
 
 METADATA = MetaData()
 
@@ -95,6 +106,31 @@ api_key = Table(
 """API keys by their hashes. A row never changes; a revoked key has none."""
 
 
+term = Table(
+    "tailrace_term",
+    METADATA,
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("term", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_index", BigInteger, nullable=False),
+)
+"""When the log of a shard was opened for writing: the term that began then, and the first commit that it could hold."""
+
+consumer = Table(
+    "tailrace_consumer",
+    METADATA,
+    Column("id", String(255), primary_key=True),
+    Column("shard", Integer, nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("retention", Text, nullable=False),
+    Column("checkpoint", BigInteger, nullable=False),
+    Column("checkpoint_offset", BigInteger, nullable=False),
+    Column("owner", String(255), nullable=False),
+    Column("ended", String(64), nullable=True),
+    Column("changed_time_us", BigInteger, nullable=False),
+)
+"""Registered consumers of change streams. One that has ended keeps its row, so that no incarnation is used twice."""
+
+
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
 
@@ -120,6 +156,11 @@ def _transient(connection: Connection) -> None:
     _add_columns(connection, subscription, "transient")
 
 
+def _change_streams(connection: Connection) -> None:
+    term.create(connection, checkfirst=True)
+    consumer.create(connection, checkfirst=True)
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -136,4 +177,5 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _snapshots,
     _keys_and_owners,
     _transient,
+    _change_streams,
 )

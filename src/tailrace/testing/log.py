@@ -22,6 +22,7 @@ class MemoryLog:
     def __init__(self, hybrid: HybridClock | None = None) -> None:
         self.hybrid = hybrid or HybridClock()
         self.floor: Offset | None = None
+        self.commits = self
         self.head = Offset(0)
         self.horizon = Offset(1)
         self.last_index = Index(0)
@@ -79,6 +80,14 @@ class MemoryLog:
         if first < self.horizon:
             raise BehindHorizonError(requested=first, horizon=self.horizon)
         return Offset(first - 1)
+
+    async def index_after_hlc(self, hlc: int) -> Index | None:
+        """Return the index of the first commit with a larger timestamp; None where that one is gone."""
+        for chunk in self._chunks:
+            for index, stamp in zip(*(chunk.batch.column(n).to_pylist() for n in ("index", "hlc")), strict=True):
+                if stamp > hlc:
+                    return None if index < await self.first_index() else Index(index)
+        return Index(self.last_index + 1)
 
     async def size_after(self, offset: Offset) -> int:
         """Return a hundred bytes for each change that follows."""

@@ -30,14 +30,14 @@ async def fill(log):
 @pytest.mark.parametrize("segment_bytes_max", [1, 1 << 20], ids=["a segment each", "one segment"])
 async def test_each_commit_is_found_by_its_index(segment_bytes_max):
     log = await opened(MemoryFiles(), replace(SMALL, segment_bytes_max=segment_bytes_max))
-    assert (await log.first_index(), await log.offset_before(1)) == (1, 0)
+    assert (await log.commits.first_index(), await log.commits.offset_before(1)) == (1, 0)
     await fill(log)
-    assert [await log.offset_before(index) + 1 for index in range(1, 9)] == FIRSTS
-    assert await log.offset_before(9) == log.head
-    assert await log.first_index() == 1
+    assert [await log.commits.offset_before(index) + 1 for index in range(1, 9)] == FIRSTS
+    assert await log.commits.offset_before(9) == log.head
+    assert await log.commits.first_index() == 1
     assert log.segment_indexes == ([*range(1, 9)] if segment_bytes_max == 1 else [1])
     with pytest.raises(BeyondHeadError):
-        await log.offset_before(10)
+        await log.commits.offset_before(10)
     await log.close()
 
 
@@ -47,11 +47,11 @@ async def test_each_commit_is_found_by_its_index(segment_bytes_max):
 async def test_a_commit_that_retention_has_cut_into_is_gone(kept, first):
     log = await opened(MemoryFiles(), replace(SMALL, retention_changes=kept))
     await fill(log)
-    assert await log.first_index() == first
+    assert await log.commits.first_index() == first
     if first > 1:
         with pytest.raises(BehindHorizonError):
-            await log.offset_before(first - 1)
-    await log.offset_before(first)
+            await log.commits.offset_before(first - 1)
+    await log.commits.offset_before(first)
     await log.close()
 
 
@@ -63,7 +63,7 @@ async def test_a_floor_holds_retention_back_also_across_a_restart_until_it_moves
     await fill(log)
     clock.advance(60)
     await log.retain()
-    assert (log.horizon, await log.first_index()) == (5, 3)
+    assert (log.horizon, await log.commits.first_index()) == (5, 3)
     await log.close()
     log = await opened(files, options, clock, floor=7)
     assert log.horizon == 7
@@ -75,9 +75,9 @@ async def test_a_floor_holds_retention_back_also_across_a_restart_until_it_moves
 
 async def test_what_follows_a_change_takes_less_the_nearer_the_head_it_is():
     log = await opened(MemoryFiles(), replace(SMALL, segment_bytes_max=1))
-    assert await log.size_after(0) == 0
+    assert await log.commits.size_after(0) == 0
     await fill(log)
-    sizes = [await log.size_after(first - 1) for first in [*FIRSTS, 21]]
+    sizes = [await log.commits.size_after(first - 1) for first in [*FIRSTS, 21]]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == len(sizes)
     assert sizes[-1] == 0
@@ -106,3 +106,31 @@ async def test_commits_of_logs_that_share_a_clock_are_in_one_order_also_when_tim
     await reopened.append([draft(9, 1)])
     assert (await reopened.read(reopened.head - 1)).batch.column("hlc")[-1].as_py() == stamps[-1] + 1
     await reopened.close()
+
+
+async def test_a_commit_is_found_by_the_timestamp_before_it():
+    clock = FakeClock()
+    log = await opened(MemoryFiles(), replace(SMALL, segment_bytes_max=600, retention_age_s=None), clock)
+    assert await log.commits.index_after_hlc(0) == 1
+    await fill(log)
+    stamps = []
+    for first in FIRSTS:
+        chunk = await log.read(first - 1)
+        stamps.append(chunk.batch.column("hlc")[first - chunk.first].as_py())
+    assert [await log.commits.index_after_hlc(stamp) for stamp in stamps] == [*range(2, 10)]
+    assert [await log.commits.index_after_hlc(stamp - 1) for stamp in stamps] == [*range(1, 9)]
+    await log.close()
+
+
+async def test_a_timestamp_whose_successor_may_be_gone_is_none():
+    clock = FakeClock()
+    log = await opened(MemoryFiles(), replace(SMALL, segment_bytes_max=1, retention_changes=4), clock)
+    await fill(log)
+    await log.retain()
+    chunk = await log.read(log.head - 1)
+    newest = chunk.batch.column("hlc")[-1].as_py()
+    assert await log.commits.index_after_hlc(0) is None
+    assert await log.commits.index_after_hlc(newest) == 9
+    assert await log.commits.index_after_hlc(newest - 1) == 8
+    assert await log.commits.index_after_hlc(newest - 2) is None
+    await log.close()
