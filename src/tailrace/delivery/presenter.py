@@ -59,6 +59,10 @@ class Presenter:
             self._kept.move_to_end(key)
             return self._kept[key] or self._whole(batch, view)
         rows = batch.rows()
+        if batch.filter.is_restricted:
+            encoded = self._encode(batch, rows, view)  # what a whole chunk says is not for everybody
+            self._keep(key, encoded)
+            return encoded
         if len(rows) == len(chunk) and view.mark is None:
             self._keep(key, None)
             return self._whole(batch, view)

@@ -1,8 +1,9 @@
 """Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +28,9 @@ Rows = range | list[int]
 _ROWS_FEW = 16
 """Below so many rows, going through them in Python costs less than calling Arrow."""
 
+_IDENTITY_PARTS = 3
+"""Parts of the identity of a filter that is not restricted."""
+
 _VERSIONS_KEPT = 8
 """Compiled forms that a filter keeps; an older one is made anew when it is needed again."""
 
@@ -45,7 +49,7 @@ class Filter:
         self.ops = _shared(frozenset(options.ops))
         self.options = options
         self.dialect = dialect
-        self.identity = (self.tables, self.ops, _row_conditions(options))
+        self.identity: tuple[Any, ...] = (self.tables, self.ops, _row_conditions(options))
         self._compiled: tuple[tuple[SchemaId, RowFilter], ...] = ()  # the newest first; smaller than a dictionary
 
     def __eq__(self, other: object) -> bool:
@@ -63,6 +67,17 @@ class Filter:
     def looks_at_rows(self) -> bool:
         """Tell whether more than table and op decides."""
         return bool(self.identity[2])
+
+    @property
+    def is_restricted(self) -> bool:
+        """Tell whether the chunks that it is for hold only what somebody may see."""
+        return len(self.identity) > _IDENTITY_PARTS
+
+    def restricted(self, by: Hashable) -> Self:
+        """Return this filter for chunks that hold only what somebody may see. It equals only those for the same."""
+        made = copy.copy(self)
+        made.identity = (*self.identity[:_IDENTITY_PARTS], by)
+        return made
 
     def wants(self, table: TableName) -> bool:
         """Tell whether changes of a table may pass."""

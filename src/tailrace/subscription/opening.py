@@ -26,6 +26,7 @@ from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
 from tailrace.subscription.place import place_of
 from tailrace.subscription.query.feed import QueryFeed, in_passing
 from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
 
@@ -63,7 +64,9 @@ class Opener:
         """Yield the feeds that are open now and belong to a subscription."""
         return (feed for feed in self._feeds if feed.subscription.id)
 
-    def open(self, subscription: Subscription, start: Start, *, snapshot: bool) -> OpenFeed:
+    def open(
+        self, subscription: Subscription, start: Start, *, snapshot: bool, restriction: Restriction | None = None
+    ) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block; with `snapshot`, its rows come first.
 
         Raises:
@@ -76,15 +79,17 @@ class Opener:
         after = place_of(start, log)
         if isinstance(subscription.target, QueryTarget):
             assert self._queries is not None
-            feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self._queries, after)
+            wake = self._wakes[subscription.source]
+            feed: Feed = QueryFeed(subscription, log, wake, self._queries, after, restriction)
         else:
             wanted = self._filters.get(subscription.target, subscription.filter)
-            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, log.head if snapshot else after)
+            after = log.head if snapshot else after
+            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, after, restriction)
             if snapshot and self._queries is not None:
-                feed.snapshot = self._snapshot(subscription, self._queries.shard(subscription.source))
+                feed.snapshot = self._snapshot(subscription, self._queries.shard(subscription.source), restriction)
         return OpenFeed(self._feeds, feed)
 
-    def open_query(self, target: QueryTarget, start: Start) -> OpenFeed:
+    def open_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
 
         Raises:
@@ -97,10 +102,12 @@ class Opener:
         self._check()
         log = self._logs[source]
         passing = in_passing(target, source, log.head)
-        feed = QueryFeed(passing, log, self._wakes[source], self._queries, place_of(start, log))
+        feed = QueryFeed(passing, log, self._wakes[source], self._queries, place_of(start, log), restriction)
         return OpenFeed(self._feeds, feed)
 
-    def open_source(self, target: SourceTarget, options: FilterOptions) -> OpenFeed:
+    def open_source(
+        self, target: SourceTarget, options: FilterOptions, restriction: Restriction | None = None
+    ) -> OpenFeed:
         """Give a feed of a source from now on without a subscription, for the length of a `with` block.
 
         Raises:
@@ -118,7 +125,8 @@ class Opener:
             cursor=log.head,
             created_time_us=0,
         )
-        feed = Feed(passing, log, self._wakes[target.source], self._filters.get(target, options), log.head)
+        wanted = self._filters.get(target, options)
+        feed = Feed(passing, log, self._wakes[target.source], wanted, log.head, restriction)
         return OpenFeed(self._feeds, feed)
 
     def pause(self, subscription_id: SubscriptionId, *, paused: bool) -> None:
@@ -147,10 +155,11 @@ class Opener:
         if self._stopped:
             raise LogClosedError("the service stops")
 
-    def _snapshot(self, subscription: Subscription, shard: QueryShard) -> Snapshot:
+    def _snapshot(self, subscription: Subscription, shard: QueryShard, restriction: Restriction | None) -> Snapshot:
         as_inserted = msgspec.structs.replace(subscription.filter, ops=(Op.INSERT,))
         wanted = self._filters.get(subscription.target, as_inserted)
-        return Snapshot(shard.source, shard.log, subscription.target.tables[0], wanted, self._clock)
+        table = subscription.target.tables[0]
+        return Snapshot(shard.source, shard.log, table, wanted, self._clock, restriction)
 
 
 def log_of(logs: Mapping[str, LogView], subscription: Subscription) -> LogView:

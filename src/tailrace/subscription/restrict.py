@@ -15,7 +15,7 @@ offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,7 +27,7 @@ from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, 
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.principal import Principal, table_path
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.predicate.compile import SqlPredicate, compile_where
 from tailrace.subscription.predicate.sql import parse
 
@@ -77,6 +77,20 @@ class Restriction:
     def narrows(self, table: TableName) -> bool:
         """Tell whether only some rows of a table may be seen, so that changes may turn into others."""
         return table_path(table) in self._predicates
+
+    def narrows_any(self, tables: frozenset[TableName]) -> bool:
+        """Tell whether it narrows one of the tables that a filter names."""
+        return bool(self._predicates) and (ANY_TABLE in tables or any(map(self.narrows, tables)))
+
+    def require_whole(self, tables: Iterable[TableName]) -> None:
+        """Refuse to go on unless all of these tables may be seen whole, as a query must.
+
+        Raises:
+            PermissionDeniedError: One of them is hidden, or some of its rows may be.
+        """
+        for table in tables:
+            if not self.sees(table) or self.narrows(table):
+                raise PermissionDeniedError("Access denied: the query depends on a table that is not seen whole")
 
     def apply(self, chunk: Chunk) -> Chunk:
         """Return a chunk of the same offsets that holds nothing which is not seen.

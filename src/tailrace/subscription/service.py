@@ -36,6 +36,7 @@ from tailrace.subscription.options import ServiceOptions
 from tailrace.subscription.place import find_place
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.registry import Registry
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.status import SubscriptionStatus, status_of
 from tailrace.subscription.table import find_table
 
@@ -297,7 +298,14 @@ class SubscriptionService:
         """Yield the feeds of subscriptions that are open now, of whatever interface."""
         return self._opener.feeds()
 
-    def feed(self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False) -> OpenFeed:
+    def feed(
+        self,
+        subscription_id: SubscriptionId,
+        start: Start,
+        *,
+        snapshot: bool = False,
+        restriction: Restriction | None = None,
+    ) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
 
         With `snapshot`, which only subscriptions to tables have, the feed begins with that instead of at `start`.
@@ -309,9 +317,12 @@ class SubscriptionService:
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        return self._opener.open(self.subscription(subscription_id), start, snapshot=snapshot)
+        subscription = self.subscription(subscription_id)
+        return self._opener.open(subscription, start, snapshot=snapshot, restriction=restriction)
 
-    def feed_of_source(self, target: SourceTarget, filter_options: FilterOptions) -> OpenFeed:
+    def feed_of_source(
+        self, target: SourceTarget, filter_options: FilterOptions, restriction: Restriction | None = None
+    ) -> OpenFeed:
         """Give a feed of a source from now on without a subscription, for the length of a `with` block.
 
         Raises:
@@ -322,9 +333,9 @@ class SubscriptionService:
         """
         self._require_capture()
         accept_source(target, filter_options, self._logs, self._options.dialect)
-        return self._opener.open_source(target, filter_options)
+        return self._opener.open_source(target, filter_options, restriction)
 
-    def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
+    def feed_of_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
 
         Raises:
@@ -333,7 +344,7 @@ class SubscriptionService:
             LogClosedError: The service stops.
         """
         self._require_capture()
-        return self._opener.open_query(target, start)
+        return self._opener.open_query(target, start, restriction)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""

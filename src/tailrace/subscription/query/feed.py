@@ -20,6 +20,7 @@ from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.query_filter import Mark, QueryFilter
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import Standing, Tracker
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.window import window_of
 
@@ -36,7 +37,13 @@ class QueryFeed(Feed):
     __slots__ = ("_news", "_queries", "_target")
 
     def __init__(
-        self, subscription: Subscription, log: LogView, wake: Wake, queries: QueryService, after: Offset
+        self,
+        subscription: Subscription,
+        log: LogView,
+        wake: Wake,
+        queries: QueryService,
+        after: Offset,
+        restriction: Restriction | None = None,
     ) -> None:
         assert isinstance(subscription.target, QueryTarget)
         self.subscription = subscription
@@ -47,6 +54,7 @@ class QueryFeed(Feed):
         self._queries = queries
         self._log = log
         self._wake = wake
+        self._restriction = restriction
         self._news = asyncio.Event()
         self._interrupted = False
         self._ended: TailraceError | None = None
@@ -60,6 +68,8 @@ class QueryFeed(Feed):
             UnknownQueryError: The query is not known any more.
             LogClosedError: The log was closed, or the service stops.
             SourceUnavailableError: The schema changed, and the database cannot be reached.
+            PermissionDeniedError: The query depends on a table now that the reader may not see whole.
+            UnauthenticatedError: The reader's credentials are no longer good.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -122,6 +132,9 @@ class QueryFeed(Feed):
         tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
         standing = await tracker.follow(window.last)
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
+        if self._restriction is not None:
+            self._restriction.require_whole(chosen.tables)
+            window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
         if target.deliver is Deliver.RESULT and any(window.first + row > self.after for row in chosen.select(window)):
             chosen.mark = await self._with_result(tracker, standing, chosen.mark)
         return FeedBatch(self._source, window, chosen, self.after)
