@@ -1,20 +1,15 @@
 """`sochdb.v1.KvService`: keys and values of seed A."""
 
-from collections.abc import Callable
 from contextlib import aclosing
-from typing import TypeVar
 
-from google.protobuf.message import DecodeError, Message
-
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import Call, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
+from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.delivery.key_value import KeyValues
 from tailrace.model.principal import Capability
 from tailrace.source.key_value import Entry
 
 __all__ = ["kv_service"]
-
-_Request = TypeVar("_Request", bound=Message)
 
 
 def kv_service(values: KeyValues) -> Service:
@@ -30,7 +25,7 @@ def kv_service(values: KeyValues) -> Service:
             "BatchGet": Method(unary=handlers.batch_get, capability=Capability.READ),
             "BatchPut": Method(unary=handlers.batch_put, capability=Capability.WRITE),
         },
-        "sochdb.proto",
+        proto.DESCRIPTOR.name,
     )
 
 
@@ -42,58 +37,43 @@ class _Handlers:
 
     async def get(self, call: Call, message: bytes) -> bytes:
         """Answer one value, or that it is not there."""
-        request = _decoded(proto.KvGetRequest, message)
+        request = decoded(proto.KvGetRequest, message)
         (value,) = await self._values.get(call.principal, request.namespace, [request.key])
-        return _encoded(proto.KvGetResponse(value=value, found=value is not None))
+        return encoded(proto.KvGetResponse(value=value, found=value is not None))
 
     async def put(self, call: Call, message: bytes) -> bytes:
         """Keep one entry."""
-        request = _decoded(proto.KvPutRequest, message)
+        request = decoded(proto.KvPutRequest, message)
         entry = Entry(request.key, request.value, request.ttl_seconds)
         await self._values.put(call.principal, request.namespace, [entry])
-        return _encoded(proto.KvPutResponse(success=True))
+        return encoded(proto.KvPutResponse(success=True))
 
     async def delete(self, call: Call, message: bytes) -> bytes:
         """Remove one key; without success where it was not there."""
-        request = _decoded(proto.KvDeleteRequest, message)
+        request = decoded(proto.KvDeleteRequest, message)
         existed = await self._values.delete(call.principal, request.namespace, request.key)
-        return _encoded(proto.KvDeleteResponse(success=existed))
+        return encoded(proto.KvDeleteResponse(success=existed))
 
     async def scan(self, call: Call, message: bytes) -> None:
         """Write the entries of a prefix, many messages at a time."""
-        request = _decoded(proto.KvScanRequest, message)
+        request = decoded(proto.KvScanRequest, message)
         scan = self._values.scan(call.principal, request.namespace, request.prefix, request.limit)
         async with aclosing(scan) as pages:
             async for page in pages:
                 answers = [proto.KvScanResponse(key=entry.key, value=entry.value) for entry in page]
-                await call.write(b"".join([prefixed(_encoded(answer)) for answer in answers]))
+                await call.write(b"".join([prefixed(encoded(answer)) for answer in answers]))
 
     async def batch_get(self, call: Call, message: bytes) -> bytes:
         """Answer the values of many keys, in their order."""
-        request = _decoded(proto.KvBatchGetRequest, message)
+        request = decoded(proto.KvBatchGetRequest, message)
         values = await self._values.get(call.principal, request.namespace, request.keys)
         pairs = zip(request.keys, values, strict=True)
         entries = [proto.KvEntry(key=key, value=value, found=value is not None) for key, value in pairs]
-        return _encoded(proto.KvBatchGetResponse(entries=entries))
+        return encoded(proto.KvBatchGetResponse(entries=entries))
 
     async def batch_put(self, call: Call, message: bytes) -> bytes:
         """Keep many entries, all or none."""
-        request = _decoded(proto.KvBatchPutRequest, message)
+        request = decoded(proto.KvBatchPutRequest, message)
         entries = [Entry(entry.key, entry.value, entry.ttl_seconds) for entry in request.entries]
         await self._values.put(call.principal, request.namespace, entries)
-        return _encoded(proto.KvBatchPutResponse(success_count=len(entries)))
-
-
-def _decoded(kind: Callable[[], _Request], message: bytes) -> _Request:
-    request = kind()
-    try:
-        request.ParseFromString(message)
-    except DecodeError:
-        name = request.DESCRIPTOR.full_name
-        raise StatusError(Code.INVALID_ARGUMENT, f"the request is no {name}") from None
-    return request
-
-
-def _encoded(answer: Message) -> bytes:
-    data: bytes = answer.SerializeToString()
-    return data
+        return encoded(proto.KvBatchPutResponse(success_count=len(entries)))

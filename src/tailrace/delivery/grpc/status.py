@@ -5,6 +5,7 @@ from tailrace.model.errors import (
     AccessError,
     BehindHorizonError,
     BeyondHeadError,
+    CaptureDisabledError,
     InvalidRequestError,
     KeyValueError,
     LogClosedError,
@@ -20,11 +21,12 @@ from tailrace.model.errors import (
     UnauthenticatedError,
 )
 
-__all__ = ["CODES", "SHUT_DOWN", "status_of"]
+__all__ = ["CODES", "DISABLED", "SHUT_DOWN", "status_of"]
 
 CODES: dict[type[TailraceError], Code] = {
     TailraceError: Code.INTERNAL,
     InvalidRequestError: Code.INVALID_ARGUMENT,
+    CaptureDisabledError: Code.FAILED_PRECONDITION,
     BeyondHeadError: Code.OUT_OF_RANGE,
     ResultTooLargeError: Code.RESOURCE_EXHAUSTED,
     QueryTimeoutError: Code.DEADLINE_EXCEEDED,
@@ -45,6 +47,9 @@ CODES: dict[type[TailraceError], Code] = {
 SHUT_DOWN = "CDC engine shut down"
 """Seed A's text for a server that stops."""
 
+DISABLED = "CDC not enabled"
+"""Seed A's text for a server that captures nothing."""
+
 _INTERNAL = "internal error: see the log of the server"
 
 
@@ -59,11 +64,16 @@ def status_of(error: TailraceError) -> StatusError:
                 ("x-tailrace-requested", str(error.requested)),
                 ("x-tailrace-oldest", str(error.horizon)),
             )
+        case BeyondHeadError():
+            message = str(error)
+            trailing = (("x-tailrace-requested", str(error.requested)), ("x-tailrace-head", str(error.head)))
         case RateLimitError():
             message = str(error)
             trailing = (("retry-after-ms", str(error.retry_after_ms)),)
         case LogClosedError():
             message = SHUT_DOWN
+        case CaptureDisabledError():
+            message = DISABLED
         case _:
             message = _INTERNAL if code is Code.INTERNAL else str(error)
     return StatusError(code, message, trailing)
