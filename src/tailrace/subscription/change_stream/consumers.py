@@ -117,11 +117,15 @@ class Consumers:
             incarnation = 1 if known is None else known.incarnation + 1
             checkpoint = Index(following - 1)
             made = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, principal.id)
-            await self._store.put(made)
             self._consumers.pop(consumer_id, None)
             self._consumers[consumer_id] = made
             self._heard_s[consumer_id] = self._clock.monotonic_s()
-            self._hold(shard)
+            self._hold(shard)  # before anybody waits, so that retention cannot overtake it
+            try:
+                await self._store.put(made)
+            except BaseException:
+                self._forget(consumer_id, known, shard)
+                raise
             return made
 
     def find(self, consumer_id: str, incarnation: int, principal: Principal) -> Consumer:
@@ -241,6 +245,13 @@ class Consumers:
             oldest = next(consumer.id for consumer in self._consumers.values() if consumer.ended is not None)
             await self._store.remove(oldest)
             del self._consumers[oldest]
+
+    def _forget(self, consumer_id: str, known: Consumer | None, shard: StreamShard) -> None:
+        """Undo a registration that could not be kept."""
+        del self._consumers[consumer_id]
+        if known is not None:
+            self._consumers[consumer_id] = known
+        self._hold(shard)
 
     def _hold(self, shard: StreamShard) -> None:
         shard.log.hold(floor_of(self._consumers.values(), shard.number))

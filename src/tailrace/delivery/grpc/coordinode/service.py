@@ -32,6 +32,7 @@ from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.model.consumer import Consumer
 from tailrace.model.errors import (
+    BehindHorizonError,
     BeyondHeadError,
     CaptureDisabledError,
     CommitsLostError,
@@ -165,7 +166,11 @@ class _Handlers:
             retention = retention_of(request.retention)
             selection_of(request.filters, restricted=False)
             following, after = await find_place(shard, token)
-            consumer = await consumers.register(request.consumer_id, principal, shard, following, retention)
+            try:
+                consumer = await consumers.register(request.consumer_id, principal, shard, following, retention)
+            except BehindHorizonError as error:
+                first = await shard.log.commits.first_index()
+                raise CommitsLostError(requested=following, first=first) from error
         cursor = self._cursor(call, request, shard, following, after)
         headers = ((INCARNATION_HEADER, str(consumer.incarnation)), (SHARD_HEADER, str(shard.number)))
         await self._send_attached(call, cursor, consumer, headers)
