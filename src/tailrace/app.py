@@ -14,10 +14,13 @@ from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
 from tailrace.datadir import DataDirectory
+from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
+from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
 from tailrace.delivery.http.app import create_app
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
+from tailrace.delivery.presenter import Presenter
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
@@ -25,7 +28,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.source.base import QuerySource, Source
 from tailrace.sources import Reader, build_query_source, build_source, without_password
-from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.query.service import QueryOptions, QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
 __all__ = ["Addresses", "Application", "Shard", "log_options"]
@@ -101,7 +104,8 @@ class Application:
             SourceStateError: A source cannot be captured without somebody's help.
         """
         stopped = asyncio.create_task(stop.wait())
-        captures = [asyncio.create_task(shard.run()) for shard in self._shards]
+        captured = self._shards if self._config.capture.enabled else []
+        captures = [asyncio.create_task(shard.run()) for shard in captured]
         try:
             done, _ = await asyncio.wait([stopped, *captures], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -125,12 +129,10 @@ class Application:
             self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
             self._query_sources[name] = build_query_source(source.url, Reader(reader))
             stack.push_async_callback(self._query_sources[name].close)
-        http = await self._listen(store, shard_ids)
-        grpc = GrpcServer(config.host, config.grpc_port)
-        stack.push_async_callback(grpc.stop)
+        http, grpc = await self._listen(store, shard_ids)
         self.addresses = Addresses(
             http=http,
-            grpc=await grpc.start(),
+            grpc=grpc,
             data_dir=str(directory.path),
             sources={name: without_password(source.url) for name, source in sources.items()},
         )
@@ -141,19 +143,24 @@ class Application:
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
 
-    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> str:
-        """Open the subscription service and the HTTP interface on it; return the interface's URL."""
+    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> tuple[str, str]:
+        """Open the subscription service and the interfaces on it; return their addresses."""
+        metrics = Metrics()
         logs = {shard.source.name: shard.log for shard in self._shards}
         options = log_options(self._config)
-        service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
+        service_options = ServiceOptions(
+            options.retention_changes, shards=shard_ids, capture_enabled=self._config.capture.enabled
+        )
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
-        queries = await QueryService.open(shards, store, self._clock)
+        query_options = QueryOptions(capture_enabled=self._config.capture.enabled)
+        queries = await QueryService.open(shards, store, self._clock, query_options)
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()
         http_options = HttpOptions(auth_tokens=tokens)
-        app = create_app(service, self._waiting_for, Metrics(), self._clock, http_options)
+        grpc = await self._listen_grpc(service, metrics)
+        app = create_app(service, self._waiting_for, metrics, self._clock, http_options)
         server = serve(
             app,
             self._config.host,
@@ -161,15 +168,29 @@ class Application:
             on_stop=service.stop,
             stop_timeout_s=http_options.stop_timeout_s,
         )
-        return (await self._stack.enter_async_context(server)).url
+        return (await self._stack.enter_async_context(server)).url, grpc
+
+    async def _listen_grpc(self, service: SubscriptionService, metrics: Metrics) -> str:
+        """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
+        options = GrpcOptions()
+        presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
+        tools = SochdbTools(service, presenter, metrics, options)
+        server = GrpcServer(self._config.host, self._config.grpc_port, [sochdb_service(tools)])
+        self._stack.push_async_callback(server.stop)
+        return await server.start()
 
     def _waiting_for(self) -> Sequence[str]:
+        if not self._config.capture.enabled:
+            return []
         return [reason for shard in self._shards for reason in shard.waiting_for()]
 
 
 def log_options(config: Config) -> LogOptions:
     """Return the options of each log under a configuration."""
+    ring_changes = parse_size_bytes(config.log.ring_changes)
+    assert ring_changes is not None
     return LogOptions(
+        ring_changes_max=ring_changes,
         retention_changes=parse_size_bytes(config.retention.events),
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),

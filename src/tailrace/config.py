@@ -18,7 +18,9 @@ from tailrace.model.errors import ConfigError
 __all__ = [
     "SETTINGS",
     "AuthConfig",
+    "CaptureConfig",
     "Config",
+    "LogConfig",
     "LoggingConfig",
     "RetentionConfig",
     "Setting",
@@ -41,6 +43,18 @@ class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream database."""
 
     url: str
+
+
+class CaptureConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether changes are captured. Where they are not, every interface says so to whoever asks for changes."""
+
+    enabled: bool = True
+
+
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the log is kept in memory, besides on disk."""
+
+    ring_changes: str | int = 65536
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +88,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     grpc_port: int = 50051
     metadata_url: str = ""
     sources: dict[str, SourceConfig] = field(default_factory=dict)
+    capture: CaptureConfig = CaptureConfig()
+    log: LogConfig = LogConfig()
     retention: RetentionConfig = RetentionConfig()
     auth: AuthConfig = AuthConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -96,7 +112,7 @@ class Setting(Struct, frozen=True):
         return _VARIABLES.get(self.path, _PREFIX + self.path.replace(".", "_").upper())
 
 
-_FLAGS = {"sources": "--source", "auth.enabled": "--auth"}
+_FLAGS = {"sources": "--source", "auth.enabled": "--auth", "capture.enabled": "--capture"}
 _VARIABLES = {"sources": "TAILRACE_SOURCE", "auth.enabled": "TAILRACE_AUTH"}
 
 SETTINGS = (
@@ -106,6 +122,8 @@ SETTINGS = (
     Setting("grpc_port", "Port of the gRPC interface; 0 takes a free one."),
     Setting("metadata_url", "Metadata database; by default an SQLite file in the data directory."),
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
+    Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
+    Setting("log.ring_changes", "Keep this many of the newest changes in memory."),
     Setting("retention.events", "Keep at most this many changes, or 'none'."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
@@ -252,21 +270,31 @@ def _check(config: Config) -> None:
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
-    for path, text in (("retention.events", config.retention.events), ("retention.bytes", config.retention.bytes)):
-        try:
-            parse_size_bytes(text)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from error
-    try:
-        parse_duration_s(config.retention.age)
-    except ConfigError as error:
-        raise ConfigError(f"retention.age: {error}") from error
+    _check_size("retention.events", config.retention.events)
+    _check_size("retention.bytes", config.retention.bytes)
+    _check_duration("retention.age", config.retention.age)
+    if _check_size("log.ring_changes", config.log.ring_changes) is None:
+        raise ConfigError("log.ring_changes: memory is not without a limit: give a number")
     if config.logging.level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
     if config.auth.enabled and not config.auth.tokens:
         raise ConfigError("auth is enabled but there is no token: set auth.tokens or TAILRACE_AUTH_TOKENS")
+
+
+def _check_size(path: str, text: str | int) -> int | None:
+    try:
+        return parse_size_bytes(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_duration(path: str, text: str) -> float | None:
+    try:
+        return parse_duration_s(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def data_directory(config: Config) -> Path:

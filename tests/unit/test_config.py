@@ -39,6 +39,8 @@ def test_every_setting_can_be_set_by_its_variable():
         "sources": "a=sqlite:///a.db sqlite:///b.db",
         "http_port": "1",
         "grpc_port": "2",
+        "capture.enabled": "false",
+        "log.ring_changes": "64k",
         "retention.events": "5",
         "retention.bytes": "1GiB",
         "retention.age": "1h",
@@ -53,6 +55,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.auth.enabled
     assert config.auth.tokens == ("x", "y")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
+    assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert (config.logging.level, config.logging.format) == ("debug", "json")
 
@@ -67,6 +70,9 @@ WRONG = [
     ("[retention]\nsize = 1", "size"),
     ("http_port = 'x'", "http_port"),
     ("http_port = 70000", "http_port"),
+    ("[log]\nring_changes = 'none'", "log.ring_changes"),
+    ("[log]\nring_changes = 'many'", "log.ring_changes"),
+    ("[capture]\nenabled = 'maybe'", "capture.enabled"),
     ("[retention]\nage = 'soon'", "retention.age"),
     ("[retention]\nbytes = '-1'", "retention.bytes"),
     ("[retention]\nevents = 0", "retention.events"),

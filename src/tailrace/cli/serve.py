@@ -26,6 +26,8 @@ __all__ = ["serve"]
 @click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", "--port", type=int, help="gRPC port; 0 takes a free one.")
 @click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
+@click.option("--capture/--no-capture", "capture_enabled", default=None, help="Capture changes, or do not.")
+@click.option("--log-ring-changes", metavar="N", help="Keep the newest N changes in memory.")
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")
 @click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
 @click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
@@ -47,6 +49,8 @@ def serve(config: Path | None, sources: tuple[str, ...], *, as_json: bool, **fla
 def _by_path(sources: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the flags by their setting's path."""
     nested = {
+        "capture_enabled": "capture.enabled",
+        "log_ring_changes": "log.ring_changes",
         "retention_events": "retention.events",
         "retention_bytes": "retention.bytes",
         "retention_age": "retention.age",

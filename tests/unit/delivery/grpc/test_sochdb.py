@@ -121,7 +121,6 @@ def request_of(**fields):
 async def refused(world, request=None, **options):
     async with world.stream(request, **options) as stream:
         with pytest.raises(StatusError) as caught:
-            await stream.begun()
             await stream.event()
     return caught.value
 
