@@ -92,6 +92,13 @@ class Principal(Struct, frozen=True):
             raise PermissionDeniedError(f"Access denied to table '{table_path(table)}' for tenant '{self.tenant}'")
 
     @property
+    def owner(self) -> str | None:
+        """Return the name under which it owns subscriptions; None where nobody asked who calls."""
+        if self == ANONYMOUS:
+            return None
+        return self.id if self.tenant == "default" else f"{self.tenant}/{self.id}"
+
+    @property
     def sees_all(self) -> bool:
         """Tell whether nothing is hidden from it."""
         return self.namespaces is None and self.tables is None and not self.rows

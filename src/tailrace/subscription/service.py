@@ -122,6 +122,7 @@ class SubscriptionService:
         auto_ack: bool = False,
         snapshot: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes from now on, the rows of a `snapshot` first, or from a place in the log.
 
@@ -138,7 +139,7 @@ class SubscriptionService:
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot))
+        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot, owner=owner))
 
     async def subscribe_query(
         self,
@@ -149,6 +150,7 @@ class SubscriptionService:
         format_: Format,
         auto_ack: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
 
@@ -163,7 +165,7 @@ class SubscriptionService:
         cursor = await find_place(start, self._logs[source])
         target = await self.queries.resolve(target)
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(draft)
+        return await self._registry.add(msgspec.structs.replace(draft, owner=owner))
 
     async def subscribe_source(
         self,
