@@ -59,10 +59,11 @@ class Wire(Enum):
     LINES = "lines"
     SOCHDB = "sochdb"
     SOCHDB_KEY = "sochdb_key"
+    GATEWAY = "gateway"
 
 
 TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
-"""Wires whose events are JSON, which `encode` writes; `tailrace.delivery.sochdb_event` writes the others."""
+"""Wires whose events are seed B's, which `encode` writes; `sochdb_event` and `gateway_event` write seed A's."""
 
 
 class View(Struct, frozen=True):

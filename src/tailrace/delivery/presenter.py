@@ -6,6 +6,7 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.gateway_event import encode_gateway_events
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.number import Offset
@@ -24,7 +25,7 @@ _ENTRY_BYTES = 512
 """About what an entry takes besides its events."""
 
 
-_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events}
+_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events, Wire.GATEWAY: encode_gateway_events}
 """What makes the events of wires other than those of text."""
 
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tailrace.clock import Clock
 from tailrace.delivery.auth import TokenCheck
 from tailrace.delivery.http.answer import problem_answer
+from tailrace.delivery.http.gateway import GatewayEndpoint, GatewayStores
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.options import HttpOptions
@@ -37,9 +38,17 @@ _OPEN_PATHS = frozenset({"/health", "/ready"})
 
 
 def create_app(
-    service: SubscriptionService, readiness: Readiness, metrics: Metrics, clock: Clock, options: HttpOptions
+    service: SubscriptionService,
+    readiness: Readiness,
+    metrics: Metrics,
+    clock: Clock,
+    options: HttpOptions,
+    stores: GatewayStores | None = None,
 ) -> ASGIApp:
-    """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams."""
+    """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams.
+
+    `stores` are for the gateway of seed A, which is not there without them.
+    """
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(service, presenter, metrics, clock, options)
     tools = StreamTools(service, presenter, metrics, options)
@@ -57,6 +66,7 @@ def create_app(
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready_endpoint(readiness), methods=["GET"]),
             Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
+            *([] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]),
         ],
         middleware=[
             Middleware(

@@ -1,0 +1,81 @@
+"""Events of seed A's WebSocket gateway as bytes: one JSON object a line. Pure.
+
+Members, in this order: sequence, timestamp_us, txn_id, table, operation, key, before_value, after_value, ddl. `key` and
+the values are base64 of the bytes that seed A's gRPC events carry; null where there is none, and so is `ddl`.
+"""
+
+import base64
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.present import View
+from tailrace.delivery.raw_image import raw_of_image
+from tailrace.model.chunk import Chunk
+from tailrace.model.op import Op
+from tailrace.model.raw_key import raw_of_key
+from tailrace.model.table import TableSchema
+from tailrace.subscription.columns import project
+from tailrace.subscription.filter import Rows
+
+__all__ = ["OPERATIONS", "encode_gateway_events"]
+
+OPERATIONS = {Op.INSERT: "Insert", Op.UPDATE: "Update", Op.DELETE: "Delete", Op.SCHEMA: "SchemaChange"}
+"""Name of each op in an event."""
+
+_COLUMNS = ("index", "commit_time_us", "op", "schema", "key", "before", "after")
+_NULL = b"null"
+
+
+class _Ddl(msgspec.Struct):
+    ddl: str = ""
+
+
+_read_ddl = msgspec.json.Decoder(_Ddl).decode
+
+
+def encode_gateway_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
+    """Return the events of the given rows of a chunk, each with a line break behind it."""
+    if isinstance(rows, range):
+        batch = chunk.batch.slice(rows.start, len(rows))
+    else:
+        batch = chunk.batch.take(pa.array(rows, pa.int64()))
+    offsets: Sequence[int] = [chunk.first + row for row in rows]
+    columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+    events = [
+        b'{"sequence":%d,"timestamp_us":%d,"txn_id":%d,"table":%s,"operation":"%s",%s}\n'
+        % (
+            offset,
+            time_us,
+            index,
+            msgspec.json.encode(chunk.schemas[schema_id].table.wire),
+            OPERATIONS[op].encode(),
+            _row(op, key, before, after, chunk.schemas[schema_id], view),
+        )
+        for offset, index, time_us, op, schema_id, key, before, after in zip(offsets, *columns, strict=True)
+    ]
+    return Encoded.of_list(events, offsets, chunk.last)
+
+
+def _row(op: Op, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema, view: View) -> bytes:
+    """Return the members that tell of the row, or of the schema."""
+    if op == Op.SCHEMA:
+        ddl = msgspec.json.encode(_read_ddl(after or b"{}").ddl)
+        return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % ddl
+    return b'"key":%s,"before_value":%s,"after_value":%s,"ddl":null' % (
+        _base64(raw_of_key(key, schema)),
+        _base64(_image(before, schema, view.columns)),
+        _base64(_image(after, schema, view.columns)),
+    )
+
+
+def _image(image: bytes | None, schema: TableSchema, columns: tuple[str, ...]) -> bytes | None:
+    if image is None:
+        return None
+    return raw_of_image(project(image, columns) if columns else image, schema)
+
+
+def _base64(data: bytes | None) -> bytes:
+    return _NULL if data is None else b'"%s"' % base64.b64encode(data)
