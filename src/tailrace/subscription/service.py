@@ -109,7 +109,9 @@ class SubscriptionService:
 
         Raises:
             UnknownTableError: No such source or table.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         return find_table(self._logs, source, wire)
 
     async def subscribe_tables(
