@@ -13,6 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from tailrace.access.options import AuthConfig
+from tailrace.delivery.tls import TlsConfig
+from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "RetentionConfig",
     "Setting",
     "SourceConfig",
+    "TlsConfig",
     "data_directory",
     "load_config",
     "parse_duration_s",
@@ -40,9 +45,10 @@ _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 
 
 class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream database."""
+    """One upstream database, and which of its tables hold edges of a graph, for change streams."""
 
     url: str
+    edges: dict[str, EdgeTable] = {}
 
 
 class CaptureConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,13 +71,6 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     age: str = "7d"
 
 
-class AuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may call. With `enabled`, every interface but the health checks wants one of `tokens`."""
-
-    enabled: bool = False
-    tokens: tuple[str, ...] = ()
-
-
 class LoggingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Diagnostics on standard error. `auto` is text on a terminal and JSON lines otherwise."""
 
@@ -92,6 +91,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     log: LogConfig = LogConfig()
     retention: RetentionConfig = RetentionConfig()
     auth: AuthConfig = AuthConfig()
+    tls: TlsConfig = TlsConfig()
+    coordinode: ChangeStreamConfig = ChangeStreamConfig()
     logging: LoggingConfig = LoggingConfig()
 
 
@@ -127,8 +128,26 @@ SETTINGS = (
     Setting("retention.events", "Keep at most this many changes, or 'none'."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
-    Setting("auth.enabled", "Ask every caller for a token."),
-    Setting("auth.tokens", "Accepted tokens, separated by commas."),
+    Setting("auth.enabled", "Ask every caller for credentials."),
+    Setting("auth.tokens", "Keys that may do everything, separated by commas."),
+    Setting("auth.key_pepper", "Secret under which API keys are hashed."),
+    Setting("auth.jwt_secret", "Secret of web tokens that are signed with HS256."),
+    Setting("auth.jwt_secret_file", "File that holds the secret of web tokens that are signed with HS256."),
+    Setting("auth.jwks_file", "JWKS file with the public keys of web tokens that are signed with RS256."),
+    Setting("auth.jwt_issuer", "The iss that web tokens must have."),
+    Setting("auth.jwt_audience", "The aud that web tokens must have."),
+    Setting("auth.jwt_leeway", "How long a web token lives on after its exp, e.g. 60s, or 'none'."),
+    Setting("auth.requests_per_s", "Calls that each principal may make a second, in the long run."),
+    Setting("auth.burst", "Calls that each principal may make at once."),
+    Setting("auth.streams_max", "Streams that each principal may have open."),
+    Setting("auth.subscriptions_max", "Subscriptions that each principal may own."),
+    Setting("tls.cert", "Certificate chain of both ports, in PEM."),
+    Setting("tls.key", "Private key of the certificate, in PEM."),
+    Setting("tls.client_ca", "Certificates of those who sign certificates of clients; then clients must have one."),
+    Setting("coordinode.event_bytes", "Largest event of a change stream; a larger commit is sent as several."),
+    Setting("coordinode.heartbeat_interval", "How often a consumer with an open change stream is heard."),
+    Setting("coordinode.strict_bytes", "Log that is kept for a consumer with strict retention, or 'none'."),
+    Setting("coordinode.consumers_max", "Consumers of change streams that may live at one time."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
 )
@@ -264,9 +283,11 @@ def _put(tree: dict[str, Any], path: str, value: Any) -> None:
 
 def _check(config: Config) -> None:
     """Refuse what the types cannot: names, ports, sizes, words."""
-    for name in config.sources:
+    for name, source in config.sources.items():
+        _check_edges(name, source)
         if not _SOURCE_NAME.fullmatch(name):
             raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
+    _check_change_stream(config.coordinode)
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
@@ -279,8 +300,16 @@ def _check(config: Config) -> None:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
-    if config.auth.enabled and not config.auth.tokens:
-        raise ConfigError("auth is enabled but there is no token: set auth.tokens or TAILRACE_AUTH_TOKENS")
+    _check_auth(config.auth)
+    if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
+        raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")
+
+
+def _check_auth(auth: AuthConfig) -> None:
+    _check_duration("auth.jwt_leeway", auth.jwt_leeway)
+    for name in ("requests_per_s", "burst", "streams_max", "subscriptions_max"):
+        if not 0 < getattr(auth, name) < float("inf"):
+            raise ConfigError(f"auth.{name}: {getattr(auth, name)} is not a number above 0")
 
 
 def _check_size(path: str, text: str | int) -> int | None:
@@ -295,6 +324,30 @@ def _check_duration(path: str, text: str) -> float | None:
         return parse_duration_s(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_edges(name: str, source: SourceConfig) -> None:
+    for table, edges in source.edges.items():
+        if not edges.source_column or not edges.target_column:
+            raise ConfigError(f"sources.{name}.edges.{table}: name source_column and target_column")
+        if bool(edges.type) == bool(edges.type_column):
+            raise ConfigError(f"sources.{name}.edges.{table}: set either type or type_column")
+
+
+def _check_change_stream(settings: ChangeStreamConfig) -> None:
+    for path, value, parse in (
+        ("event_bytes", settings.event_bytes, parse_size_bytes),
+        ("strict_bytes", settings.strict_bytes, parse_size_bytes),
+        ("heartbeat_interval", settings.heartbeat_interval, parse_duration_s),
+    ):
+        try:
+            parsed = parse(value)  # type: ignore[operator]
+        except ConfigError as error:
+            raise ConfigError(f"coordinode.{path}: {error}") from error
+        if parsed is None and path != "strict_bytes":
+            raise ConfigError(f"coordinode.{path}: there must be one")
+    if settings.consumers_max < 1:
+        raise ConfigError("coordinode.consumers_max: let there be at least one")
 
 
 def data_directory(config: Config) -> Path:

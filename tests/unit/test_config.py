@@ -46,6 +46,11 @@ def test_every_setting_can_be_set_by_its_variable():
         "retention.age": "1h",
         "auth.enabled": "true",
         "auth.tokens": "x, y",
+        "auth.jwt_leeway": "5s",
+        "auth.requests_per_s": "7.5",
+        "auth.burst": "8",
+        "auth.streams_max": "9",
+        "auth.subscriptions_max": "10",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -54,6 +59,8 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.sources == {"a": SourceConfig("sqlite:///a.db"), "default": SourceConfig("sqlite:///b.db")}
     assert config.auth.enabled
     assert config.auth.tokens == ("x", "y")
+    assert (config.auth.jwks_file, config.auth.requests_per_s, config.auth.burst) == ("text", 7.5, 8)
+    assert (config.tls.cert, config.tls.key, config.tls.client_ca) == ("text", "text", "text")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
     assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
@@ -76,7 +83,14 @@ WRONG = [
     ("[retention]\nage = 'soon'", "retention.age"),
     ("[retention]\nbytes = '-1'", "retention.bytes"),
     ("[retention]\nevents = 0", "retention.events"),
-    ("[auth]\nenabled = true", "auth.tokens"),
+    ("[auth]\nburst = 0", "auth.burst"),
+    ("[auth]\nrequests_per_s = -1", "auth.requests_per_s"),
+    ("[auth]\nrequests_per_s = nan", "auth.requests_per_s"),
+    ("[auth]\njwt_leeway = 'long'", "auth.jwt_leeway"),
+    ("[auth.principals.x]\ntenant = 'a'", "tokens"),
+    ("[auth.principals.x]\ntokens = ['a']\ncolour = 1", "colour"),
+    ("[tls]\ncert = 'x'", "tls.cert"),
+    ("[tls]\nclient_ca = 'x'", "tls.client_ca"),
     ("[logging]\nlevel = 'loud'", "logging.level"),
     ("[logging]\nformat = 'xml'", "logging.format"),
     ("[sources.'a b']\nurl = 'x'", "a b"),
@@ -89,6 +103,20 @@ WRONG = [
 def test_a_mistake_in_the_file_is_named(file, text, named):
     with pytest.raises(ConfigError, match=named):
         load_config(file(text), {}, {})
+
+
+def test_principals_are_tables_of_the_file(file):
+    path = file("""
+        [auth.principals.reports]
+        tokens = ["${TOKEN}"]
+        tenant = "acme"
+        role = "viewer"
+        tables = ["shop.orders"]
+        rows = { "shop.orders" = "customer_id = 7" }
+    """)
+    reports = load_config(path, {"TOKEN": "secret"}, {}).auth.principals["reports"]
+    assert (reports.tokens, reports.tenant, reports.role) == (("secret",), "acme", "viewer")
+    assert (reports.tables, reports.rows) == (("shop.orders",), {"shop.orders": "customer_id = 7"})
 
 
 def test_an_unknown_variable_is_an_error():
