@@ -2,7 +2,23 @@
 
 from msgspec import Struct
 
-__all__ = ["StreamOptions"]
+__all__ = ["ChangeStreamConfig", "StreamOptions"]
+
+
+class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Seed C's interface: the table `[coordinode]` of the configuration."""
+
+    event_bytes: str | int = 4_000_000
+    """Operations in one event; a larger commit is sent as several."""
+
+    heartbeat_interval: str = "10s"
+    """How often a consumer with an open stream is heard at least; shorter liveness time-outs are refused."""
+
+    strict_bytes: str | int = "64GiB"
+    """Log that is kept for a consumer with strict retention; beyond it, the consumer is ended."""
+
+    consumers_max: int = 1000
+    """Most consumers that may live at one time."""
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
