@@ -109,10 +109,9 @@ class KvTable:
             entries.append(Entry(key, value))
         return entries
 
-    def sweep(self, now_us: int, entries_max: int) -> int:
-        """Remove entries whose time is over, those first that have been for longest. Return how many."""
+    def sweep(self, now_us: int, entries_max: int) -> None:
+        """Remove entries whose time is over, those first for which it has been for longest."""
         self._connection.execute(_SWEEP, (now_us, entries_max))
-        return self._connection.changes()
 
     def next_expiry_us(self) -> int | None:
         """Return when the next entry's time is over; None when no entry's is."""

@@ -64,10 +64,10 @@ class SqliteStatementRunner:
     can be written to a new table unseen.
     """
 
-    def __init__(self, path: Path, reader: Reader | None, *, create: bool = False) -> None:
+    def __init__(self, path: Path, reader: Reader | None) -> None:
         self._path = path
         self._reader = reader
-        self._thread = ConnectionThread(lambda: _connect(path, create=create), "sqlite-statement")
+        self._thread = ConnectionThread(lambda: _connect(path), "sqlite-statement")
         self._waiting = 0
 
     async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
@@ -137,8 +137,8 @@ class SqliteStatementRunner:
         return StatementResult(columns, rows, changes)
 
 
-def _connect(path: Path, *, create: bool) -> apsw.Connection:
-    connection = connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS, create=create)
+def _connect(path: Path) -> apsw.Connection:
+    connection = connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CELL_BYTES_MAX)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     return connection
