@@ -24,6 +24,7 @@ __all__ = [
     "AuthConfig",
     "CaptureConfig",
     "Config",
+    "GatewayConfig",
     "LogConfig",
     "LoggingConfig",
     "RetentionConfig",
@@ -71,6 +72,12 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     age: str = "7d"
 
 
+class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The WebSocket gateway. With `sql_write` its SQL may write to configured sources, not only to the embedded one."""
+
+    sql_write: bool = False
+
+
 class LoggingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Diagnostics on standard error. `auto` is text on a terminal and JSON lines otherwise."""
 
@@ -93,6 +100,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     coordinode: ChangeStreamConfig = ChangeStreamConfig()
+    gateway: GatewayConfig = GatewayConfig()
     logging: LoggingConfig = LoggingConfig()
 
 
@@ -148,6 +156,7 @@ SETTINGS = (
     Setting("coordinode.heartbeat_interval", "How often a consumer with an open change stream is heard."),
     Setting("coordinode.strict_bytes", "Log that is kept for a consumer with strict retention, or 'none'."),
     Setting("coordinode.consumers_max", "Consumers of change streams that may live at one time."),
+    Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
 )

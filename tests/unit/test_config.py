@@ -51,6 +51,7 @@ def test_every_setting_can_be_set_by_its_variable():
         "auth.burst": "8",
         "auth.streams_max": "9",
         "auth.subscriptions_max": "10",
+        "gateway.sql_write": "true",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -64,6 +65,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
     assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
+    assert config.gateway.sql_write
     assert (config.logging.level, config.logging.format) == ("debug", "json")
 
 
