@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from tailrace.access.access import open_access
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
@@ -24,10 +25,12 @@ from tailrace.delivery.presenter import Presenter
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.source.base import QuerySource, Source
 from tailrace.sources import Reader, build_query_source, build_source, without_password
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.query.service import QueryOptions, QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
@@ -159,7 +162,10 @@ class Application:
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()
         http_options = HttpOptions(auth_tokens=tokens)
-        grpc = await self._listen_grpc(service, metrics)
+        access = open_access(self._config.auth, KeyStore(store, self._clock), self._clock)
+        scopes = Scopes(service, access.keeper)
+        self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
+        grpc = await self._listen_grpc(scopes, metrics)
         app = create_app(service, self._waiting_for, metrics, self._clock, http_options)
         server = serve(
             app,
@@ -170,11 +176,11 @@ class Application:
         )
         return (await self._stack.enter_async_context(server)).url, grpc
 
-    async def _listen_grpc(self, service: SubscriptionService, metrics: Metrics) -> str:
+    async def _listen_grpc(self, scopes: Scopes, metrics: Metrics) -> str:
         """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
         options = GrpcOptions()
         presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
-        tools = SochdbTools(service, presenter, metrics, options)
+        tools = SochdbTools(scopes, presenter, metrics, options)
         server = GrpcServer(self._config.host, self._config.grpc_port, [sochdb_service(tools)])
         self._stack.push_async_callback(server.stop)
         return await server.start()
