@@ -6,7 +6,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct, field
 
 from tailrace.access.options import AuthConfig
-from tailrace.delivery.tls import TlsConfig
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.delivery.tls import TlsConfig
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 
@@ -344,17 +344,17 @@ def _check_edges(name: str, source: SourceConfig) -> None:
 
 
 def _check_change_stream(settings: ChangeStreamConfig) -> None:
-    for path, value, parse in (
-        ("event_bytes", settings.event_bytes, parse_size_bytes),
-        ("strict_bytes", settings.strict_bytes, parse_size_bytes),
-        ("heartbeat_interval", settings.heartbeat_interval, parse_duration_s),
-    ):
+    required: dict[str, Callable[[], float | None]] = {
+        "event_bytes": lambda: parse_size_bytes(settings.event_bytes),
+        "heartbeat_interval": lambda: parse_duration_s(settings.heartbeat_interval),
+        "strict_bytes": lambda: parse_size_bytes(settings.strict_bytes) or 1,
+    }
+    for path, parse in required.items():
         try:
-            parsed = parse(value)  # type: ignore[operator]
+            if parse() is None:
+                raise ConfigError("there must be one")
         except ConfigError as error:
             raise ConfigError(f"coordinode.{path}: {error}") from error
-        if parsed is None and path != "strict_bytes":
-            raise ConfigError(f"coordinode.{path}: there must be one")
     if settings.consumers_max < 1:
         raise ConfigError("coordinode.consumers_max: let there be at least one")
 
