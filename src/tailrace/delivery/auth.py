@@ -1,9 +1,39 @@
-"""Who may use the interfaces: bearer tokens."""
+"""Who calls over gRPC: the gate of its server. HTTP has its own in `tailrace.delivery.http.gate`."""
 
 from collections.abc import Sequence
 from hmac import compare_digest
 
-__all__ = ["TokenCheck"]
+from tailrace.access.access import Access
+from tailrace.access.credential import token_of
+from tailrace.access.keeper import End, Hold
+from tailrace.delivery.grpc.call import Metadata
+from tailrace.model.principal import Principal
+
+__all__ = ["GrpcGate", "TokenCheck"]
+
+
+class GrpcGate:
+    """Tells who calls by the metadata of the call, and has calls end with the credentials that they came with."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, path: str, metadata: Metadata) -> Principal:
+        """Return who calls.
+
+        Raises:
+            UnauthenticatedError: There are no credentials, or they are not good or not any more.
+            RateLimitError: The principal has called too often.
+        """
+        return await self._access.gate.admit(token_of(_first(metadata, "authorization"), _first(metadata, "x-api-key")))
+
+    def watch(self, principal: Principal, end: End) -> Hold:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block."""
+        return self._access.keeper.hold(principal, end, counted=False)
+
+
+def _first(metadata: Metadata, name: str) -> str | None:
+    return next((value for key, value in metadata if key == name and isinstance(value, str)), None)
 
 
 class TokenCheck:
