@@ -1,21 +1,19 @@
 """The published client of seed A against `tailrace serve`, as its documentation uses it."""
 
+import contextlib
+import itertools
 import json
 import sqlite3
 import time
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 
 from clients import published
-from serving import DEADLINE_S, wait_until
+from serving import DEADLINE_S, Server, wait_until
 
-EXAMPLE = {
-    "namespace": "default",
-    "tables": ["users", "orders"],
-    "operations": [1, 2],
-    "start_sequence": 0,
-    "batch_size": 64,
-}
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -23,12 +21,52 @@ def sochdb(pytestconfig):
     return published(pytestconfig, "sochdb==0.8.3", "sochdb_client.py")
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A server that most tests use, each with a table of its own, and the database that it captures."""
+    directory = tmp_path_factory.mktemp("shared")
+    server = Server(directory / "data", "--source", f"app=sqlite:///{directory / 'app.db'}")
+    with open_database(directory / "app.db") as connection:
+        try:
+            yield server.wait_ready(), connection
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def table(shared):
+    """A table (name TEXT PRIMARY KEY, age INTEGER) that nobody else uses."""
+    server, connection = shared
+    name = f"table_{next(NUMBERS)}"
+    connection.execute(f"CREATE TABLE {name} (name TEXT PRIMARY KEY, age INTEGER)")
+    wait_until(lambda: knows(server, name), "the table is captured")
+    return Table(server, connection, name)
+
+
+class Table(NamedTuple):
+    server: Server
+    connection: sqlite3.Connection
+    name: str
+
+    def insert(self, *rows):
+        self.connection.executemany(f"INSERT INTO {self.name} VALUES (?, ?)", rows)
+
+    def execute(self, statement):
+        self.connection.execute(statement.replace("TABLE_NAME", self.name))
+
+
 @pytest.fixture
 def database(tmp_path):
-    """A database with a table, which the server is to capture."""
-    connection = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
+    """A database with a table `users`, for a server of the test's own."""
+    with open_database(tmp_path / "app.db") as connection:
+        connection.execute("CREATE TABLE users (name TEXT PRIMARY KEY, age INTEGER)")
+        yield connection
+
+
+@contextmanager
+def open_database(path):
+    connection = sqlite3.connect(path, isolation_level=None, timeout=DEADLINE_S)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("CREATE TABLE users (name TEXT PRIMARY KEY, age INTEGER)")
     yield connection
     connection.close()
 
@@ -47,10 +85,19 @@ def source(tmp_path):
     return f"app=sqlite:///{tmp_path / 'app.db'}"
 
 
+def knows(server, table):
+    """Tell whether the server captures a table: a subscription to it is possible. It is closed at once."""
+    with contextlib.suppress(AssertionError):
+        made = server.call("cdc.subscribe_table", {"db": "app", "table": table})
+        server.call("cdc.close", {"sub_id": made["sub_id"]})
+        return True
+    return False
+
+
 def started(serve, source, *arguments):
     """Return a server that has captured the tables there are."""
     server = serve("--source", source, *arguments)
-    server.subscribe("users", db="app")
+    wait_until(lambda: knows(server, "users"), "the table is captured")
     return server
 
 
@@ -63,19 +110,23 @@ def subscribed(sochdb, streams, server, request, metadata=None):
     return script, first["begun"]["x-tailrace-subscription"]
 
 
-def test_the_example_of_the_documentation_prints_inserts_and_updates(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    script, _ = subscribed(sochdb, streams, server, EXAMPLE)
-    database.execute("INSERT INTO users VALUES ('Ada', 36)")
-    database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, price REAL)")
-    wait_until(lambda: server.subscribe("orders", db="app"), "the new table is captured")
-    database.execute("UPDATE users SET age = 37")
-    database.execute("DELETE FROM users")
-    database.execute("CREATE TABLE others (id INTEGER PRIMARY KEY)")
-    database.execute("INSERT INTO others VALUES (1)")
-    database.execute("INSERT INTO orders VALUES (7, 1.5)")
+def test_the_example_of_the_documentation_prints_inserts_and_updates(sochdb, streams, table):
+    request = {
+        "namespace": "default",
+        "tables": [table.name, "orders"],
+        "operations": [1, 2],
+        "start_sequence": 0,
+        "batch_size": 64,
+    }
+    script, _ = subscribed(sochdb, streams, table.server, request)
+    table.insert(("Ada", 36))
+    table.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, price REAL)")
+    wait_until(lambda: knows(table.server, "orders"), "the new table is captured")
+    table.execute("UPDATE TABLE_NAME SET age = 37")
+    table.execute("DELETE FROM TABLE_NAME")
+    table.execute("INSERT INTO orders VALUES (7, 1.5)")
     inserted, updated, ordered = script.lines(3)
-    assert (inserted["operation"], inserted["table"], inserted["key"]) == ("INSERT", "users", "Ada")
+    assert (inserted["operation"], inserted["table"], inserted["key"]) == ("INSERT", table.name, "Ada")
     assert json.loads(inserted["after_value"]) == {"name": "Ada", "age": 36}
     assert (updated["operation"], json.loads(updated["before_value"])["age"]) == ("UPDATE", 36)
     assert json.loads(updated["after_value"])["age"] == 37
@@ -83,37 +134,108 @@ def test_the_example_of_the_documentation_prints_inserts_and_updates(sochdb, str
     assert abs(inserted["timestamp_us"] / 1e6 - time.time()) < DEADLINE_S
 
 
-def test_all_operations_come_with_the_transaction_that_made_them(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    script, _ = subscribed(sochdb, streams, server, {})
-    database.execute("BEGIN")
-    database.execute("INSERT INTO users VALUES ('Ada', 36)")
-    database.execute("UPDATE users SET age = 37")
-    database.execute("COMMIT")
-    database.execute("DELETE FROM users")
-    database.execute("ALTER TABLE users ADD COLUMN mail TEXT")
-    inserted, updated, deleted, altered = script.lines(4)
-    assert [event["operation"] for event in (inserted, updated, deleted, altered)] == [
-        "INSERT",
-        "UPDATE",
-        "DELETE",
-        "SCHEMA_CHANGE",
-    ]
+def test_all_operations_come_with_the_transaction_that_made_them(sochdb, streams, table):
+    script, _ = subscribed(sochdb, streams, table.server, {})
+    table.execute("BEGIN")
+    table.insert(("Ada", 36))
+    table.execute("UPDATE TABLE_NAME SET age = 37")
+    table.execute("COMMIT")
+    table.execute("DELETE FROM TABLE_NAME")
+    table.execute("ALTER TABLE TABLE_NAME ADD COLUMN mail TEXT")
+    inserted, updated, deleted, altered = events = script.lines(4)
+    assert [event["operation"] for event in events] == ["INSERT", "UPDATE", "DELETE", "SCHEMA_CHANGE"]
     assert inserted["txn_id"] == updated["txn_id"] < deleted["txn_id"]
     assert (deleted["before_value"], "after_value" in deleted) == ('{"name":"Ada","age":37}', False)
-    assert ("mail" in altered["ddl"], altered["table"]) == (True, "users")
-    assert [event["sequence"] for event in (inserted, updated, deleted)] == list(
-        range(inserted["sequence"], inserted["sequence"] + 3)
-    )
+    assert ("mail" in altered["ddl"], altered["table"]) == (True, table.name)
+    first = inserted["sequence"]
+    assert [event["sequence"] for event in events] == [first, first + 1, first + 2, first + 3]
 
 
-def test_a_predicate_is_enforced(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    script, _ = subscribed(sochdb, streams, server, {"tables": ["users"], "where_predicate": "age > 21"})
-    database.executemany("INSERT INTO users VALUES (?, ?)", [("Ada", 36), ("Kid", 3), ("Nul", None), ("Bob", 22)])
+def test_a_predicate_is_enforced(sochdb, streams, table):
+    script, _ = subscribed(sochdb, streams, table.server, {"tables": [table.name], "where_predicate": "age > 21"})
+    table.insert(("Ada", 36), ("Kid", 3), ("Nul", None), ("Bob", 22))
     assert [event["key"] for event in script.lines(2)] == ["Ada", "Bob"]
-    ended = sochdb.run("subscribe", server.addresses["grpc"], {"where_predicate": "agee > 21"})[-1]
+    ended = sochdb.run("subscribe", table.server.addresses["grpc"], {"where_predicate": "agee > 21"})[-1]
     assert (ended["ended"], "agee" in ended["details"]) == ("INVALID_ARGUMENT", True)
+
+
+def test_subscriptions_are_listed_and_cancelled(sochdb, streams, table):
+    address = table.server.addresses["grpc"]
+    wait_until(lambda: sochdb.run("list", address, "default") == [], "other streams are over")
+    script, name = subscribed(sochdb, streams, table.server, {"tables": [table.name]})
+    table.insert(("Ada", 36))
+    event = script.line()
+    (info,) = wait_until(
+        lambda: [i for i in sochdb.run("list", address, "default") if i["current_sequence"] == event["sequence"]],
+        "the listing shows what was sent",
+    )
+    assert (info["subscription_id"], info["tables"]) == (name, [table.name])
+    assert sochdb.run("list", address, "nowhere") == []
+    assert sochdb.run("cancel", address, name) == [{"success": True, "error": ""}]
+    assert script.line() == {"ended": "OK", "details": "", "trailing": {}}
+    assert sochdb.run("cancel", address, name) == [{"success": False, "error": f"Subscription '{name}' not found"}]
+
+
+def test_a_client_that_vanishes_is_gone_from_the_listing(sochdb, streams, table):
+    script, name = subscribed(sochdb, streams, table.server, {})
+    sub_id = f"sub_{int(name.removeprefix('sub-')):016x}"
+
+    def is_listed():
+        return sub_id in [entry["sub_id"] for entry in table.server.call("cdc.list", {})["subscriptions"]]
+
+    assert is_listed()
+    script.kill()
+    wait_until(lambda: not is_listed(), "a client that vanished is not listed")
+
+
+def test_a_subscription_of_another_interface_is_streamed_with_one_cursor(sochdb, streams, table):
+    server = table.server
+    made = server.subscribe(table.name, db="app", include={"after": True})
+    table.insert(*[(f"k{number}", 1) for number in range(5)])
+    metadata = {"x-tailrace-subscription": made["sub_id"]}
+    script, name = subscribed(sochdb, streams, server, {}, metadata)
+    events = script.lines(5)
+    assert [event["key"] for event in events] == ["k0", "k1", "k2", "k3", "k4"]
+    assert int(name.removeprefix("sub-")) == int(made["sub_id"].removeprefix("sub_"), 16)
+    script.kill()
+    server.call("cdc.ack", {"sub_id": made["sub_id"], "offset": events[2]["sequence"]})
+    script, _ = subscribed(sochdb, streams, server, {}, metadata)
+    assert [event["key"] for event in script.lines(2)] == ["k3", "k4"]
+
+
+def test_a_kept_subscription_is_polled_and_streamed_with_one_cursor(sochdb, streams, table):
+    kept, name = subscribed(sochdb, streams, table.server, {"tables": [table.name]}, {"x-tailrace-keep": "true"})
+    kept.kill()
+    table.insert(("k5", 1))
+    sub_id = f"sub_{int(name.removeprefix('sub-')):016x}"
+    (event,) = table.server.call("cdc.poll", {"sub_id": sub_id, "from_offset": 0, "wait_ms": 5000})["events"]
+    assert event["after"]["name"] == {"t": "str", "v": "k5"}
+    table.server.call("cdc.ack", {"sub_id": sub_id, "offset": event["seq"]})
+    script, _ = subscribed(sochdb, streams, table.server, {}, {"x-tailrace-subscription": name})
+    table.insert(("k6", 1))
+    assert script.line()["key"] == "k6"
+
+
+def test_one_key_is_watched(sochdb, streams, table):
+    request = {"namespace": "app", "table": table.name, "key": "Ada"}
+    script = sochdb.start("watch", table.server.addresses["grpc"], request)
+    streams.append(script)
+    assert "begun" in script.line()
+    table.insert(("Bob", 1), ("Ada", 1), ("Adam", 1))
+    table.execute("DELETE FROM TABLE_NAME")
+    inserted, deleted = script.lines(2)
+    assert (inserted["operation"], inserted["after_value"]) == ("INSERT", '{"name":"Ada","age":1}')
+    assert (deleted["operation"], deleted["before_value"]) == ("DELETE", '{"name":"Ada","age":1}')
+
+
+def test_what_is_put_as_key_and_value_shows_up_in_a_stream(sochdb, streams, table):
+    script, _ = subscribed(sochdb, streams, table.server, {"tables": ["kv"], "operations": [1, 2, 3]})
+    steps = [["put", "color", "red"], ["put", "color", "blue"], ["get", "color"], ["delete", "color"]]
+    assert sochdb.run("kv", table.server.addresses["grpc"], *steps)[2] == "blue"
+    put, changed, deleted = script.lines(3)
+    assert (put["operation"], put["key"], put["after_value"]) == ("INSERT", "color", "red")
+    assert (changed["operation"], changed["before_value"], changed["after_value"]) == ("UPDATE", "red", "blue")
+    assert (deleted["operation"], deleted["key"], deleted["before_value"]) == ("DELETE", "color", "blue")
 
 
 def test_nothing_is_lost_when_server_and_client_are_killed(sochdb, streams, serve, source, database):
@@ -173,73 +295,6 @@ def test_what_left_the_ring_is_read_from_the_log(sochdb, streams, serve, source,
     database.executemany("INSERT INTO users VALUES (?, 1)", [(f"k{number}",) for number in range(500)])
     script, _ = subscribed(sochdb, streams, server, {"operations": [1], "start_sequence": 1})
     assert [event["key"] for event in script.lines(500)] == [f"k{number}" for number in range(500)]
-
-
-def test_subscriptions_are_listed_and_cancelled(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    address = server.addresses["grpc"]
-    script, name = subscribed(sochdb, streams, server, EXAMPLE)
-    database.execute("INSERT INTO users VALUES ('Ada', 36)")
-    event = script.line()
-
-    def listed():
-        (info,) = sochdb.run("list", address, "default")
-        return info if info["current_sequence"] == event["sequence"] else None
-
-    info = wait_until(listed, "the listing shows what was sent")
-    assert (info["subscription_id"], info["tables"]) == (name, ["users", "orders"])
-    assert sochdb.run("list", address, "nowhere") == []
-    assert sochdb.run("cancel", address, name) == [{"success": True, "error": ""}]
-    assert script.line() == {"ended": "OK", "details": "", "trailing": {}}
-    assert sochdb.run("list", address, "default") == []
-    assert sochdb.run("cancel", address, name) == [{"success": False, "error": f"Subscription '{name}' not found"}]
-
-
-def test_a_client_that_vanishes_is_gone_from_every_listing(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    before = server.call("cdc.list", {})["subscriptions"]
-    script, _ = subscribed(sochdb, streams, server, {})
-    assert len(server.call("cdc.list", {})["subscriptions"]) == len(before) + 1
-    script.kill()
-    wait_until(lambda: server.call("cdc.list", {})["subscriptions"] == before, "nobody subscribes any more")
-    assert sochdb.run("list", server.addresses["grpc"], "") == []
-
-
-def test_a_subscription_has_many_doors_and_one_cursor(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    made = server.subscribe("users", db="app", include={"after": True})
-    database.executemany("INSERT INTO users VALUES (?, 1)", [(f"k{number}",) for number in range(5)])
-    metadata = {"x-tailrace-subscription": made["sub_id"]}
-    script, name = subscribed(sochdb, streams, server, {}, metadata)
-    events = script.lines(5)
-    assert (name, [event["key"] for event in events]) == ("sub-2", ["k0", "k1", "k2", "k3", "k4"])
-    script.kill()
-    server.call("cdc.ack", {"sub_id": made["sub_id"], "offset": events[2]["sequence"]})
-    script, _ = subscribed(sochdb, streams, server, {}, metadata)
-    assert [event["key"] for event in script.lines(2)] == ["k3", "k4"]
-    kept, name = subscribed(sochdb, streams, server, {"tables": ["users"]}, {"x-tailrace-keep": "true"})
-    kept.kill()
-    database.execute("INSERT INTO users VALUES ('k5', 1)")
-    sub_id = f"sub_{int(name.removeprefix('sub-')):016x}"
-    poll = {"sub_id": sub_id, "from_offset": 0, "wait_ms": 5000}
-    (event,) = server.call("cdc.poll", poll)["events"]
-    assert event["after"]["name"] == {"t": "str", "v": "k5"}
-    server.call("cdc.ack", {"sub_id": sub_id, "offset": event["seq"]})
-    script, _ = subscribed(sochdb, streams, server, {}, {"x-tailrace-subscription": name})
-    database.execute("INSERT INTO users VALUES ('k6', 1)")
-    assert script.line()["key"] == "k6"
-
-
-def test_one_key_is_watched(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    script = sochdb.start("watch", server.addresses["grpc"], {"namespace": "app", "table": "users", "key": "Ada"})
-    streams.append(script)
-    assert "begun" in script.line()
-    database.executemany("INSERT INTO users VALUES (?, 1)", [("Bob",), ("Ada",), ("Adam",)])
-    database.execute("DELETE FROM users")
-    inserted, deleted = script.lines(2)
-    assert (inserted["operation"], inserted["after_value"]) == ("INSERT", '{"name":"Ada","age":1}')
-    assert (deleted["operation"], deleted["before_value"]) == ("DELETE", '{"name":"Ada","age":1}')
 
 
 def test_streams_end_when_the_server_stops(sochdb, streams, serve, source, database):
