@@ -15,26 +15,52 @@ from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
 from tailrace.datadir import DataDirectory
+from tailrace.delivery.grpc.call import Service
+from tailrace.delivery.grpc.coordinode.health import coordinode_health_service
+from tailrace.delivery.grpc.coordinode.meter import Meter
+from tailrace.delivery.grpc.coordinode.options import StreamOptions
+from tailrace.delivery.grpc.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
 from tailrace.delivery.http.app import create_app
+from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
+from tailrace.delivery.key_value import KeyValues
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.statement import Statements
 from tailrace.log.files import DiskFiles
+from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
+from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
+from tailrace.model.number import Index, Offset
 from tailrace.source.base import QuerySource, Source
-from tailrace.sources import Reader, build_query_source, build_source, without_password
+from tailrace.source.key_value import KeyValueStore
+from tailrace.source.statement import StatementRunner
+from tailrace.sources import (
+    Reader,
+    build_key_value_store,
+    build_query_source,
+    build_source,
+    build_statement_runner,
+    create_embedded,
+    without_password,
+)
 from tailrace.subscription.access import Scopes
+from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
+from tailrace.subscription.change_stream.shard import StreamShard
+from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.query.service import QueryOptions, QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "log_options"]
+__all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "stream_options"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +110,11 @@ class Application:
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
+        self._stream_shards: dict[int, StreamShard] = {}
+        self._hybrid = HybridClock()
         self._query_sources: dict[str, QuerySource] = {}
+        self._values: dict[str, KeyValueStore | None] = {}
+        self._runners: dict[str, StatementRunner] = {}
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -123,15 +153,23 @@ class Application:
         directory = stack.enter_context(DataDirectory(data_directory(config)))
         embedded = {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
         sources = config.sources or embedded
+        if not config.sources:
+            await asyncio.to_thread(create_embedded, embedded["default"].url)
         store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
         stack.push_async_callback(store.close)
         shard_ids = await store.shards(list(sources))
+        consumers = await ConsumerStore(store, self._clock).consumers()
         for name, source in sources.items():
-            reader = f"{await store.server_id()}-{shard_ids[name]}"
+            number = shard_ids[name]
+            reader = f"{await store.server_id()}-{number}"
             built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
-            self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
+            shard = await self._open_shard(built, directory.shard(number), floor_of(consumers, number))
+            terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
+            self._stream_shards[number] = StreamShard(number, name, shard.log, terms, source.edges)
+            self._shards.append(shard)
             self._query_sources[name] = build_query_source(source.url, Reader(reader))
             stack.push_async_callback(self._query_sources[name].close)
+            self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
         http, grpc = await self._listen(store, shard_ids)
         self.addresses = Addresses(
             http=http,
@@ -140,11 +178,23 @@ class Application:
             sources={name: without_password(source.url) for name, source in sources.items()},
         )
 
-    async def _open_shard(self, source: Source, directory: Path) -> Shard:
-        log = await Log.open(DiskFiles(directory), log_options(self._config), self._clock)
+    async def _open_shard(self, source: Source, directory: Path, floor: Offset | None) -> Shard:
+        options = log_options(self._config)
+        log = await Log.open(DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=floor)
         self._stack.push_async_callback(log.close)
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
+
+    def _open_stores(self, name: str, url: str, reader: Reader, *, writable: bool) -> None:
+        """Open what clients may write to: keys and values, and where that is allowed, all tables."""
+        captor = reader if self._config.capture.enabled else None
+        values = self._values[name] = build_key_value_store(url, captor, self._clock)
+        if values is not None:
+            self._stack.push_async_callback(values.close)
+            self._stack.push_async_callback(_end, asyncio.create_task(values.run()))
+        if writable or self._config.gateway.sql_write:
+            self._runners[name] = build_statement_runner(url, captor)
+            self._stack.push_async_callback(self._runners[name].close)
 
     async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> tuple[str, str]:
         """Open the subscription service and the interfaces on it; return their addresses."""
@@ -162,11 +212,14 @@ class Application:
         self._stack.push_async_callback(_end, running)
         tokens = self._config.auth.tokens if self._config.auth.enabled else ()
         http_options = HttpOptions(auth_tokens=tokens)
+        values = KeyValues(self._values)
         access = open_access(self._config.auth, KeyStore(store, self._clock), self._clock)
         scopes = Scopes(service, access.keeper)
         self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
-        grpc = await self._listen_grpc(scopes, metrics)
-        app = create_app(service, self._waiting_for, metrics, self._clock, http_options)
+        streams = await self._change_streams(store, scopes, metrics)
+        grpc = await self._listen_grpc([kv_service(values), *streams], scopes, metrics)
+        stores = GatewayStores(values, Statements(self._query_sources, self._runners))
+        app = create_app(service, self._waiting_for, metrics, self._clock, http_options, stores)
         server = serve(
             app,
             self._config.host,
@@ -176,12 +229,23 @@ class Application:
         )
         return (await self._stack.enter_async_context(server)).url, grpc
 
-    async def _listen_grpc(self, scopes: Scopes, metrics: Metrics) -> str:
+    async def _change_streams(self, store: MetaStore, scopes: Scopes, metrics: Metrics) -> Sequence[Service]:
+        """Return the services of seed C, and hold their consumers to their bounds."""
+        kept = ConsumerStore(store, self._clock)
+        known = await kept.consumers()
+        bounds = consumer_options(self._config)
+        consumers = Consumers(self._stream_shards, kept, known, bounds, self._clock, metrics)
+        self._stack.push_async_callback(_end, asyncio.create_task(consumers.run()))
+        options = stream_options(self._config)
+        tools = ChangeStreamTools(self._stream_shards, consumers, scopes.restrictions, Meter(metrics), options)
+        return [change_stream_service(tools), coordinode_health_service()]
+
+    async def _listen_grpc(self, others: Sequence[Service], scopes: Scopes, metrics: Metrics) -> str:
         """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
         options = GrpcOptions()
         presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
         tools = SochdbTools(scopes, presenter, metrics, options)
-        server = GrpcServer(self._config.host, self._config.grpc_port, [sochdb_service(tools)])
+        server = GrpcServer(self._config.host, self._config.grpc_port, [sochdb_service(tools), *others])
         self._stack.push_async_callback(server.stop)
         return await server.start()
 
@@ -201,6 +265,24 @@ def log_options(config: Config) -> LogOptions:
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),
     )
+
+
+def consumer_options(config: Config) -> ConsumerOptions:
+    """Return the options of the consumers of change streams under a configuration."""
+    heartbeat_s = parse_duration_s(config.coordinode.heartbeat_interval)
+    assert heartbeat_s is not None
+    return ConsumerOptions(
+        heartbeat_ms=int(heartbeat_s * 1000),
+        strict_bytes_max=parse_size_bytes(config.coordinode.strict_bytes),
+        consumers_max=config.coordinode.consumers_max,
+    )
+
+
+def stream_options(config: Config) -> StreamOptions:
+    """Return the options of change streams under a configuration."""
+    event_bytes = parse_size_bytes(config.coordinode.event_bytes)
+    assert event_bytes is not None
+    return StreamOptions(capture_enabled=config.capture.enabled, event_bytes_max=event_bytes)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
