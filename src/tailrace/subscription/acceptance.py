@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tailrace.model.errors import InvalidPredicateError, InvalidRequestError, UnknownSourceError, UnknownTableError
+from tailrace.model.errors import InvalidRequestError, UnknownSourceError, UnknownTableError
 from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.filter import compile_filter
@@ -10,10 +10,7 @@ from tailrace.subscription.log_view import LogView
 from tailrace.subscription.predicate.sql import parse
 from tailrace.subscription.source_filter import SourceFilter
 
-__all__ = ["WHERE_CHARACTERS_MAX", "accept_source", "accept_tables"]
-
-WHERE_CHARACTERS_MAX = 1 << 20
-"""Longest SQL predicate that is looked at."""
+__all__ = ["accept_source", "accept_tables"]
 
 
 def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> str:
@@ -50,9 +47,6 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
     if log is None:
         raise UnknownSourceError(target.source)
     if options.where is not None:
-        if len(options.where) > WHERE_CHARACTERS_MAX:
-            reason = f"a predicate has at most {WHERE_CHARACTERS_MAX} characters; this has {len(options.where)}"
-            raise InvalidPredicateError(reason, text="", place=0)
         parse(options.where, dialect)
     wanted = SourceFilter(target, options, dialect)
     newest: dict[TableName, TableSchema] = {}
