@@ -11,6 +11,8 @@ from tailrace.config import (
     parse_size_bytes,
     parse_source,
 )
+from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 
 
@@ -52,6 +54,10 @@ def test_every_setting_can_be_set_by_its_variable():
         "auth.streams_max": "9",
         "auth.subscriptions_max": "10",
         "gateway.sql_write": "true",
+        "coordinode.event_bytes": "1MiB",
+        "coordinode.heartbeat_interval": "2s",
+        "coordinode.strict_bytes": "none",
+        "coordinode.consumers_max": "7",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -66,7 +72,22 @@ def test_every_setting_can_be_set_by_its_variable():
     assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert config.gateway.sql_write
+    assert config.coordinode == ChangeStreamConfig("1MiB", "2s", "none", 7)
     assert (config.logging.level, config.logging.format) == ("debug", "json")
+
+
+def test_edge_tables_are_declared_in_the_file(file):
+    path = file(
+        """
+        [sources.app]
+        url = "sqlite:///app.db"
+        [sources.app.edges.follows]
+        type = "FOLLOWS"
+        source_column = "a"
+        target_column = "b"
+        """
+    )
+    assert load_config(path, {}, {}).sources["app"].edges == {"follows": EdgeTable("a", "b", type="FOLLOWS")}
 
 
 def test_variables_are_filled_into_the_file(file):
@@ -93,6 +114,18 @@ WRONG = [
     ("[auth.principals.x]\ntokens = ['a']\ncolour = 1", "colour"),
     ("[tls]\ncert = 'x'", "tls.cert"),
     ("[tls]\nclient_ca = 'x'", "tls.client_ca"),
+    (
+        "[sources.a]\nurl = 'x'\n[sources.a.edges.t]\nsource_column = 's'\ntarget_column = 't'",
+        "either type or type_column",
+    ),
+    (
+        "[sources.a.edges.t]\nsource_column = ''\ntarget_column = 't'\ntype = 'T'\n[sources.a]\nurl = 'x'",
+        "source_column",
+    ),
+    ("[coordinode]\nevent_bytes = 'none'", "coordinode.event_bytes"),
+    ("[coordinode]\nheartbeat_interval = 'none'", "coordinode.heartbeat_interval"),
+    ("[coordinode]\nstrict_bytes = 'much'", "coordinode.strict_bytes"),
+    ("[coordinode]\nconsumers_max = 0", "coordinode.consumers_max"),
     ("[logging]\nlevel = 'loud'", "logging.level"),
     ("[logging]\nformat = 'xml'", "logging.format"),
     ("[sources.'a b']\nurl = 'x'", "a b"),
