@@ -17,7 +17,6 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.op import Op
 from tailrace.model.raw_key import raw_of_key
 from tailrace.model.table import TableSchema
-from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 
 __all__ = ["OPERATIONS", "encode_gateway_events"]
@@ -36,8 +35,8 @@ class _Ddl(msgspec.Struct):
 _read_ddl = msgspec.json.Decoder(_Ddl).decode
 
 
-def encode_gateway_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
-    """Return the events of the given rows of a chunk, each with a line break behind it."""
+def encode_gateway_events(chunk: Chunk, rows: Rows, _view: View) -> Encoded:
+    """Return the events of the given rows of a chunk, each with a line break behind it. There is but one view."""
     if isinstance(rows, range):
         batch = chunk.batch.slice(rows.start, len(rows))
     else:
@@ -52,29 +51,23 @@ def encode_gateway_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
             index,
             msgspec.json.encode(chunk.schemas[schema_id].table.wire),
             OPERATIONS[op].encode(),
-            _row(op, key, before, after, chunk.schemas[schema_id], view),
+            _row(op, key, before, after, chunk.schemas[schema_id]),
         )
         for offset, index, time_us, op, schema_id, key, before, after in zip(offsets, *columns, strict=True)
     ]
     return Encoded.of_list(events, offsets, chunk.last)
 
 
-def _row(op: Op, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema, view: View) -> bytes:
+def _row(op: Op, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema) -> bytes:
     """Return the members that tell of the row, or of the schema."""
     if op == Op.SCHEMA:
         ddl = msgspec.json.encode(_read_ddl(after or b"{}").ddl)
         return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % ddl
     return b'"key":%s,"before_value":%s,"after_value":%s,"ddl":null' % (
         _base64(raw_of_key(key, schema)),
-        _base64(_image(before, schema, view.columns)),
-        _base64(_image(after, schema, view.columns)),
+        _base64(None if before is None else raw_of_image(before, schema)),
+        _base64(None if after is None else raw_of_image(after, schema)),
     )
-
-
-def _image(image: bytes | None, schema: TableSchema, columns: tuple[str, ...]) -> bytes | None:
-    if image is None:
-        return None
-    return raw_of_image(project(image, columns) if columns else image, schema)
 
 
 def _base64(data: bytes | None) -> bytes:
