@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Iterable
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.message import DecodeError
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import Call, Code, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import grpc_reflection_alpha_pb2, grpc_reflection_pb2
 from tailrace.delivery.grpc.proto.grpc_reflection_pb2 import (
     ErrorResponse,
@@ -17,6 +16,7 @@ from tailrace.delivery.grpc.proto.grpc_reflection_pb2 import (
     ServerReflectionResponse,
     ServiceResponse,
 )
+from tailrace.delivery.grpc.protobuf import decoded, encoded
 
 __all__ = ["reflection_services"]
 
@@ -47,14 +47,11 @@ class _Reflection:
     async def answer(self, call: Call, messages: AsyncIterator[bytes]) -> None:
         """Answer each question."""
         async for message in messages:
-            try:
-                request = ServerReflectionRequest.FromString(message)
-            except DecodeError:
-                raise StatusError(Code.INVALID_ARGUMENT, "the request is not a ServerReflectionRequest") from None
+            request = decoded(ServerReflectionRequest, message)
             response = self._respond(request)
             response.valid_host = request.host
             response.original_request.CopyFrom(request)
-            await call.write(prefixed(response.SerializeToString()))
+            await call.write(prefixed(encoded(response)))
 
     def _respond(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
         match request.WhichOneof("message_request"):
