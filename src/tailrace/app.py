@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from tailrace.access.access import open_access
+from tailrace.access.access import Access, open_access
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
 from tailrace.datadir import DataDirectory
+from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
 from tailrace.delivery.grpc.coordinode.health import coordinode_health_service
 from tailrace.delivery.grpc.coordinode.meter import Meter
@@ -31,6 +32,7 @@ from tailrace.delivery.http.server import serve
 from tailrace.delivery.key_value import KeyValues
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.statement import Statements
+from tailrace.delivery.tls import tls_context
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
@@ -40,6 +42,7 @@ from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
+from tailrace.model.errors import ConfigError, InvalidPredicateError
 from tailrace.model.number import Index, Offset
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
@@ -58,6 +61,7 @@ from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consu
 from tailrace.subscription.change_stream.shard import StreamShard
 from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.query.service import QueryOptions, QueryService, QueryShard
+from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
 __all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "stream_options"]
@@ -210,24 +214,36 @@ class Application:
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
-        tokens = self._config.auth.tokens if self._config.auth.enabled else ()
-        http_options = HttpOptions(auth_tokens=tokens)
+        http_options = HttpOptions()
         values = KeyValues(self._values)
-        access = open_access(self._config.auth, KeyStore(store, self._clock), self._clock)
-        scopes = Scopes(service, access.keeper)
-        self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
+        access = self._open_access(store)
+        scopes = Scopes(service, access.keeper, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
-        grpc = await self._listen_grpc([kv_service(values), *streams], scopes, metrics)
+        grpc = await self._listen_grpc([kv_service(values), *streams], scopes, access, metrics)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))
-        app = create_app(service, self._waiting_for, metrics, self._clock, http_options, stores)
+        app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate)
         server = serve(
             app,
             self._config.host,
             self._config.http_port,
             on_stop=service.stop,
             stop_timeout_s=http_options.stop_timeout_s,
+            tls=tls_context(self._config.tls, ["http/1.1"]),
         )
         return (await self._stack.enter_async_context(server)).url, grpc
+
+    def _open_access(self, store: MetaStore) -> Access:
+        """Open what tells who calls, and have it end what is open on credentials that are no longer good."""
+        auth = self._config.auth
+        for name, principal in auth.principals.items():
+            try:
+                check_rows(principal.rows, "sqlite")
+            except InvalidPredicateError as error:
+                raise ConfigError(f"auth.principals.{name}: {error}") from error
+        leeway_s = parse_duration_s(auth.jwt_leeway) or 0.0
+        access = open_access(auth, KeyStore(store, self._clock), self._clock, leeway_s)
+        self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
+        return access
 
     async def _change_streams(self, store: MetaStore, scopes: Scopes, metrics: Metrics) -> Sequence[Service]:
         """Return the services of seed C, and hold their consumers to their bounds."""
@@ -240,12 +256,15 @@ class Application:
         tools = ChangeStreamTools(self._stream_shards, consumers, scopes.restrictions, Meter(metrics), options)
         return [change_stream_service(tools), coordinode_health_service()]
 
-    async def _listen_grpc(self, others: Sequence[Service], scopes: Scopes, metrics: Metrics) -> str:
+    async def _listen_grpc(self, others: Sequence[Service], scopes: Scopes, access: Access, metrics: Metrics) -> str:
         """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
         options = GrpcOptions()
         presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
         tools = SochdbTools(scopes, presenter, metrics, options)
-        server = GrpcServer(self._config.host, self._config.grpc_port, [sochdb_service(tools), *others])
+        gate = GrpcGate(access) if self._config.auth.enabled else None
+        tls = tls_context(self._config.tls, ["h2"])
+        services = [sochdb_service(tools), *others]
+        server = GrpcServer(self._config.host, self._config.grpc_port, services, gate, tls)
         self._stack.push_async_callback(server.stop)
         return await server.start()
 

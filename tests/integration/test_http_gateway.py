@@ -20,6 +20,7 @@ from tailrace.model.op import Op
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
+from tailrace.subscription.access import Scopes
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore
 from web import WebSocket, until
@@ -71,7 +72,7 @@ async def gateway(tmp_path, *, writable=True, log=None, **options):
         Statements({"app": reader}, {"app": runner} if writable else {}),
     )
     async with feeding(log=log, **options) as world:
-        app = create_app(world.service, list, Metrics(), clock, HttpOptions(), stores)
+        app = create_app(Scopes(world.service), list, Metrics(), clock, HttpOptions(), stores)
         async with serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1) as address:
             yield Gateway(world, address, clock)
         await runner.close()

@@ -16,6 +16,7 @@ from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.tls import TlsConfig, tls_context
 from tailrace.metrics import Metrics
+from tailrace.subscription.access import Scopes
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def trusting(authority, files=None):
 
 async def http_over(config, run):
     async with feeding() as world:
-        app = create_app(world.service, list, Metrics(), SystemClock(), HttpOptions())
+        app = create_app(Scopes(world.service), list, Metrics(), SystemClock(), HttpOptions())
         tls = tls_context(config, ["http/1.1"])
         async with serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, tls=tls) as address:
             await run(address)

@@ -1,15 +1,12 @@
 """Who calls over gRPC: the gate of its server. HTTP has its own in `tailrace.delivery.http.gate`."""
 
-from collections.abc import Sequence
-from hmac import compare_digest
-
 from tailrace.access.access import Access
 from tailrace.access.credential import token_of
 from tailrace.access.keeper import End, Hold
 from tailrace.delivery.grpc.call import Metadata
 from tailrace.model.principal import Principal
 
-__all__ = ["GrpcGate", "TokenCheck"]
+__all__ = ["GrpcGate"]
 
 
 class GrpcGate:
@@ -34,27 +31,3 @@ class GrpcGate:
 
 def _first(metadata: Metadata, name: str) -> str | None:
     return next((value for key, value in metadata if key == name and isinstance(value, str)), None)
-
-
-class TokenCheck:
-    """Checks tokens against the configured ones. With none configured everybody may enter."""
-
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens = [token.encode() for token in tokens]
-
-    def admits(self, authorization: str | None, access_token: str | None) -> bool:
-        """Tell whether a request with this `Authorization` header and `access_token` parameter may enter.
-
-        The header counts where there is one; the parameter is for browsers, whose `EventSource` sends no headers.
-        """
-        if not self._tokens:
-            return True
-        if authorization is not None:
-            scheme, _, token = authorization.partition(" ")
-            return scheme.lower() == "bearer" and self._knows(token)
-        return access_token is not None and self._knows(access_token)
-
-    def _knows(self, token: str) -> bool:
-        given = token.encode("utf-8", "surrogateescape")
-        # All are compared, whichever fits, so that the time taken tells nothing.
-        return sum(compare_digest(known, given) for known in self._tokens) > 0

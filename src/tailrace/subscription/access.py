@@ -10,12 +10,12 @@ What a feed shows is decided by the principal that opens it, when it opens it, w
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from msgspec import structs
 
-from tailrace.access.keeper import End, Hold, Keeper
+from tailrace.access.keeper import End, Keeper
 from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
@@ -50,9 +50,14 @@ class Scopes:
     """Gives each principal its view of a service. For tasks of one event loop."""
 
     def __init__(
-        self, service: SubscriptionService, keeper: Keeper, *, dialect: str = "sqlite", subscriptions_max: int = 100_000
+        self,
+        service: SubscriptionService,
+        keeper: Keeper | None = None,
+        *,
+        dialect: str = "sqlite",
+        subscriptions_max: int = 100_000,
     ) -> None:
-        """Let each principal own at most `subscriptions_max` subscriptions."""
+        """Let each principal own at most `subscriptions_max` subscriptions. Without a keeper, all are anonymous."""
         self.service = service
         self.keeper = keeper
         self.restrictions = Restrictions(dialect)
@@ -91,9 +96,11 @@ class Scoped:
         self.principal.require_namespace(source)
         return self._service.shard(source)
 
-    def hold(self, end: End) -> Hold:
-        """Have something end with the principal's credentials, for the length of a `with` block."""
-        return self._scopes.keeper.hold(self.principal, end)
+    def hold(self, end: End, *, counted: bool = True) -> AbstractContextManager[None]:
+        """Have something end with the principal's credentials, for the length of a `with` block; see `Keeper.hold`."""
+        if self.principal is ANONYMOUS or self._scopes.keeper is None:
+            return nullcontext()
+        return self._scopes.keeper.hold(self.principal, end, counted=counted)
 
     def restriction(self, source: str) -> Restriction | None:
         """Return what it may see of a source; None where that is everything."""
@@ -332,7 +339,7 @@ class _HeldFeed:
     def __init__(self, opened: OpenFeed, scoped: Scoped) -> None:
         self._opened = opened
         self._scoped = scoped
-        self._hold: Hold | None = None
+        self._hold: AbstractContextManager[None] = nullcontext()
 
     def __enter__(self) -> Feed:
         feed = self._opened.__enter__()
@@ -347,6 +354,5 @@ class _HeldFeed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._hold is not None
         self._hold.__exit__(kind, error, traceback)
         self._opened.__exit__(kind, error, traceback)

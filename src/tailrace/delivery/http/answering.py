@@ -18,7 +18,14 @@ from tailrace.model.subscription import SubscriptionId
 
 __all__ = ["CLOSE_CODES", "Answering", "close", "writer_to"]
 
-CLOSE_CODES = {Ending.RESNAPSHOT: 1000, Ending.CLOSED: 1000, Ending.STOPPED: 1001, Ending.FAILED: 1011}
+CLOSE_CODES = {
+    Ending.RESNAPSHOT: 1000,
+    Ending.CLOSED: 1000,
+    Ending.STOPPED: 1001,
+    Ending.FAILED: 1011,
+    Ending.UNAUTHORIZED: 3000,
+    Ending.FORBIDDEN: 3003,
+}
 """Close code of a connection by why its stream ended; the reason tells the same in a word."""
 
 

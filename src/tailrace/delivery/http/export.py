@@ -26,7 +26,7 @@ from tailrace.model.subscription import (
     TableTarget,
     Target,
 )
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.access import Scoped
 
 __all__ = ["ExportDocument", "ExportedOptions", "ExportedSubscription", "draft_of", "export_of"]
 
@@ -81,7 +81,7 @@ def export_of(subscriptions: Sequence[Subscription]) -> ExportDocument:
     )
 
 
-def draft_of(entry: ExportedSubscription, service: SubscriptionService) -> tuple[SubscriptionId, SubscriptionDraft]:
+def draft_of(entry: ExportedSubscription, service: Scoped) -> tuple[SubscriptionId, SubscriptionDraft]:
     """Return the number of an exported subscription, and what to keep under it.
 
     Raises:
@@ -151,7 +151,7 @@ def _target_member(source: str, target: Target) -> dict[str, Any]:
             return {"Query": {"query_id": query_id, "args": list(args), "dep_tables": dependencies}}
 
 
-def _target(member: dict[str, Any], service: SubscriptionService) -> TableTarget | SourceTarget:
+def _target(member: dict[str, Any], service: Scoped) -> TableTarget | SourceTarget:
     match member.get("Source"):
         case {"db": str(db), "tables": list(names)} if all(isinstance(name, str) for name in names):
             return SourceTarget(db, tuple(names))

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.clock import Clock
 from tailrace.delivery.grpc.sochdb_request import start_of, target_of
 from tailrace.delivery.http.answering import close, writer_to
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.gateway_message import (
     KvGet,
     KvPut,
@@ -38,8 +39,15 @@ from tailrace.delivery.http.stream import Ending, StreamTools
 from tailrace.delivery.key_value import KeyValues
 from tailrace.delivery.namespace import source_for
 from tailrace.delivery.statement import Statements
-from tailrace.model.errors import LogClosedError, MetadataError, NotFoundError, TailraceError, UnknownSubscriptionError
-from tailrace.model.principal import ANONYMOUS, Capability, Principal
+from tailrace.model.errors import (
+    AccessError,
+    LogClosedError,
+    MetadataError,
+    NotFoundError,
+    TailraceError,
+    UnknownSubscriptionError,
+)
+from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscriptionId
 from tailrace.source.key_value import Entry
@@ -79,7 +87,7 @@ class GatewayEndpoint:
             return
         try:
             await send({"type": "websocket.accept"})
-            await _Connection(self, ANONYMOUS, send).run(receive)
+            await _Connection(self, principal_of(scope), send).run(receive)
         except OSError:
             return  # the client left
 
@@ -91,7 +99,8 @@ class _Connection:
         self._clock = endpoint.clock
         self._values = endpoint.stores.values
         self._statements = endpoint.stores.statements
-        self._service = endpoint.tools.service
+        self._service = endpoint.tools.scopes.of(principal)
+        self._everybodys = endpoint.tools.service
         self._principal = principal
         self._send = send
         self._session = GatewaySession(endpoint.tools, writer_to(send))
@@ -114,6 +123,8 @@ class _Connection:
             async with self._group:
                 self._listening = self._group.create_task(self._listen(receive))
                 self._listening.add_done_callback(lambda _: [live.task.cancel() for live in self._feeds.values()])
+                with self._service.hold(self._expire, counted=False):
+                    await asyncio.wait([self._listening])
         finally:
             for live in self._feeds.values():
                 await self._forget(live.subscription_id)
@@ -183,7 +194,6 @@ class _Connection:
             auto_ack=True,
             transient=True,
             start=start_of(asked.start_sequence),
-            owner=self._principal.id,
         )
         stack = ExitStack()
         try:
@@ -214,17 +224,28 @@ class _Connection:
             if not isinstance(error, LogClosedError):
                 await self._session.say(error_of(request_id, message_of(error)))
                 await self._forget(feed.subscription.id)
-            elif not self._stopping:
-                self._stopping = True
-                await close(self._send, Ending.STOPPED)
-                self._listening.cancel()
+            else:
+                await self._close(Ending.STOPPED)
         except OSError:
             return  # the client left
+
+    def _expire(self, _reason: AccessError) -> None:
+        self._group.create_task(self._close(Ending.UNAUTHORIZED))
+
+    async def _close(self, ending: Ending) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        try:
+            await close(self._send, ending)
+        except OSError:
+            return  # the client left
+        self._listening.cancel()
 
     async def _forget(self, subscription_id: SubscriptionId) -> None:
         """Close the subscription of a feed. One that is left over is removed at the next start of the server."""
         try:
-            await self._service.close(subscription_id)
+            await self._everybodys.close(subscription_id)
         except (UnknownSubscriptionError, MetadataError) as error:
             logger.debug("subscription is not closed", extra={"reason": type(error).__name__})
 

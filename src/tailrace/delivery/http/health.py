@@ -11,7 +11,12 @@ from starlette.responses import Response
 
 from tailrace import __version__
 from tailrace.delivery.http.answer import json_answer
+from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.problem import problem_of
 from tailrace.metrics import Metrics
+from tailrace.model.errors import PermissionDeniedError
+from tailrace.model.principal import Capability
 
 __all__ = ["Readiness", "health", "metrics_endpoint", "ready_endpoint"]
 
@@ -48,9 +53,13 @@ def ready_endpoint(readiness: Readiness) -> _Endpoint:
 
 
 def metrics_endpoint(metrics: Metrics) -> _Endpoint:
-    """Return an endpoint that shows the metrics in Prometheus' text form."""
+    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them."""
 
-    async def show(_request: Request) -> Response:
+    async def show(request: Request) -> Response:
+        try:
+            principal_of(request.scope).require(Capability.VIEW_METRICS)
+        except PermissionDeniedError as error:
+            return json_answer(HTTPStatus.FORBIDDEN, encode_error(None, problem_of(error)))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return show

@@ -46,9 +46,10 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
+from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 from tailrace.subscription.stats import alerts_of, stats_of
+from tailrace.subscription.status import SubscriptionStatus
 
 __all__ = ["Method", "Methods"]
 
@@ -67,7 +68,7 @@ class Methods:
 
     def __init__(
         self,
-        service: SubscriptionService,
+        service: Scoped,
         presenter: Presenter,
         metrics: Metrics,
         clock: Clock,
@@ -103,6 +104,12 @@ class Methods:
                 "query.prepare": Method(PrepareParams, queries.prepare),
                 "query.subscribe": Method(WatchParams, queries.watch),
             }
+
+    def of(self, service: Scoped) -> "Methods":
+        """Return the methods as the principal of another service may use them."""
+        if service is self._service:
+            return self
+        return Methods(service, self._presenter, self._metrics, self._clock, self._options)
 
     async def _ping(self, _params: NoParams) -> PingResult:
         return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
@@ -229,11 +236,11 @@ class Methods:
         )
 
     async def _stats(self, _params: NoParams) -> StatsResult:
-        stats = stats_of(self._service)
+        stats = stats_of(self._service.measured())
         return StatsResult(stats, alerts_of(stats))
 
     async def _export(self, _params: NoParams) -> ExportDocument:
-        return export_of(self._service.subscriptions())
+        return export_of(self._service.exported())
 
     async def _import(self, params: ExportDocument) -> ImportResult:
         drafts = dict(draft_of(entry, self._service) for entry in params.subs)

@@ -25,10 +25,10 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.model.subscription import FilterOptions, Format, QueryTarget
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.model.value import from_literal
+from tailrace.subscription.access import Scoped
+from tailrace.subscription.access_query import ScopedQueries
 from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.key_filter import KeyBounds
-from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.service import SubscriptionService
 
 __all__ = ["QueryMethods"]
 
@@ -36,7 +36,7 @@ __all__ = ["QueryMethods"]
 class QueryMethods:
     """The methods `query.*` and `cdc.subscribe_query`."""
 
-    def __init__(self, service: SubscriptionService, queries: QueryService) -> None:
+    def __init__(self, service: Scoped, queries: ScopedQueries) -> None:
         self._service = service
         self._queries = queries
 
@@ -50,7 +50,7 @@ class QueryMethods:
         return QueryListResult(
             [
                 QueryEntry(entry.query_id, entry.text, entry.name, entry.source, entry.created_time_us // 1000)
-                for entry in self._queries.queries()
+                for entry in await self._queries.queries()
             ]
         )
 
