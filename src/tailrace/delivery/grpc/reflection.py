@@ -1,6 +1,7 @@
 """What the server serves, as tools ask for it: `grpc.reflection.v1.ServerReflection` and its older name."""
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
@@ -78,11 +79,11 @@ class _Reflection:
         return ServerReflectionResponse(file_descriptor_response=described)
 
     def _declaring(self, symbol: str) -> FileDescriptor | None:
-        try:
-            file = self._pool.FindFileContainingSymbol(symbol)
-        except KeyError:
-            return None
-        return self._files.get(file.name)
+        with suppress(KeyError):
+            return self._files.get(self._pool.FindFileContainingSymbol(symbol).name)
+        with suppress(KeyError):
+            return self._files.get(self._pool.FindMethodByName(symbol).containing_service.file.name)
+        return None
 
     def _add(self, file: FileDescriptor) -> None:
         if file.name not in self._files:

@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close after what waits to be sent, and when the client has closed too, lest it lose that; cut after a time."""
+        """Close after what waits to be sent, and when the client has closed too, lest it lose that; cut in time."""
         if self._closing:
             return
         self._closing = True
