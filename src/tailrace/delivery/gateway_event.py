@@ -4,7 +4,7 @@ Members, in this order: sequence, timestamp_us, txn_id, table, operation, key, b
 the values are base64 of the bytes that seed A's gRPC events carry; null where there is none, and so is `ddl`.
 """
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Sequence
 
 import msgspec
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.present import View
-from tailrace.delivery.raw_image import raw_of_image
+from tailrace.delivery.raw_image import is_key_value, raw_of_image
 from tailrace.model.chunk import Chunk
 from tailrace.model.op import Op
-from tailrace.model.raw_key import raw_of_key
+from tailrace.model.raw_key import raw_kind, raw_of_key
 from tailrace.model.table import TableSchema
 from tailrace.subscription.filter import Rows
 
@@ -24,7 +24,7 @@ __all__ = ["OPERATIONS", "encode_gateway_events"]
 OPERATIONS = {Op.INSERT: "Insert", Op.UPDATE: "Update", Op.DELETE: "Delete", Op.SCHEMA: "SchemaChange"}
 """Name of each op in an event."""
 
-_COLUMNS = ("index", "commit_time_us", "op", "schema", "key", "before", "after")
+_COLUMNS = ("index", "commit_time_us", "schema", "op", "key", "before", "after")
 _NULL = b"null"
 
 
@@ -43,32 +43,44 @@ def encode_gateway_events(chunk: Chunk, rows: Rows, _view: View) -> Encoded:
         batch = chunk.batch.take(pa.array(rows, pa.int64()))
     offsets: Sequence[int] = [chunk.first + row for row in rows]
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+    middles = {(number, op): _middle(chunk.schemas[number], op) for number, op in set(zip(*columns[2:4], strict=True))}
+    as_they_are = {number for number, _ in middles if _is_as_kept(chunk.schemas[number])}
     events = [
-        b'{"sequence":%d,"timestamp_us":%d,"txn_id":%d,"table":%s,"operation":"%s",%s}\n'
+        b'{"sequence":%d,"timestamp_us":%d,"txn_id":%d%s%s}\n'
         % (
             offset,
             time_us,
             index,
-            msgspec.json.encode(chunk.schemas[schema_id].table.wire),
-            OPERATIONS[op].encode(),
-            _row(op, key, before, after, chunk.schemas[schema_id]),
+            middles[number, op],
+            _row(op, key, before, after, None if number in as_they_are else chunk.schemas[number]),
         )
-        for offset, index, time_us, op, schema_id, key, before, after in zip(offsets, *columns, strict=True)
+        for offset, index, time_us, number, op, key, before, after in zip(offsets, *columns, strict=True)
     ]
     return Encoded.of_list(events, offsets, chunk.last)
 
 
-def _row(op: Op, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema) -> bytes:
-    """Return the members that tell of the row, or of the schema."""
+def _middle(schema: TableSchema, op: int) -> bytes:
+    """Return what all events of a table and an op have in common."""
+    table = msgspec.json.encode(schema.table.wire)
+    return b',"table":%s,"operation":"%s",' % (table, OPERATIONS[Op(op)].encode())
+
+
+def _is_as_kept(schema: TableSchema) -> bool:
+    """Tell whether keys and images of a table are sent as the log keeps them."""
+    return raw_kind(schema) is None and not is_key_value(schema)
+
+
+def _row(op: int, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema | None) -> bytes:
+    """Return the members that tell of the row, or of the schema. Without a schema nothing is converted."""
     if op == Op.SCHEMA:
         ddl = msgspec.json.encode(_read_ddl(after or b"{}").ddl)
         return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % ddl
-    return b'"key":%s,"before_value":%s,"after_value":%s,"ddl":null' % (
-        _base64(raw_of_key(key, schema)),
-        _base64(None if before is None else raw_of_image(before, schema)),
-        _base64(None if after is None else raw_of_image(after, schema)),
-    )
+    if schema is not None:
+        key = raw_of_key(key, schema)
+        before = None if before is None else raw_of_image(before, schema)
+        after = None if after is None else raw_of_image(after, schema)
+    return b'"key":%s,"before_value":%s,"after_value":%s,"ddl":null' % (_base64(key), _base64(before), _base64(after))
 
 
 def _base64(data: bytes | None) -> bytes:
-    return _NULL if data is None else b'"%s"' % base64.b64encode(data)
+    return _NULL if data is None else b'"%s"' % b2a_base64(data, newline=False)
