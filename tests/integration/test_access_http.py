@@ -194,11 +194,11 @@ async def test_somebody_elses_subscription_is_not_there(world):
             pass
     assert refused.value.response.status_code == 404
     async with vic.socket() as socket:
-        assert (await socket.ask(cmd="subscribe", sub_id=sub_id))["data"]["code"] == "not_found"
-        assert (await socket.ask(cmd="ack", sub_id=sub_id, offset=1))["data"]["code"] == "not_found"
-    assert (await vic.call("cdc.list"))["subs"] == []
+        assert (await socket.ask(type="subscribe", sub_id=sub_id))["data"]["code"] == "not_found"
+        assert (await socket.ask(type="ack", sub_id=sub_id, offset=1))["data"]["code"] == "not_found"
+    assert (await vic.call("cdc.list"))["subscriptions"] == []
     assert (
-        len((await mia.call("cdc.list"))["subs"]) == len((await Caller(world, "master").call("cdc.list"))["subs"]) == 1
+        len((await mia.call("cdc.list"))["subscriptions"]) == len((await Caller(world, "master").call("cdc.list"))["subscriptions"]) == 1
     )
 
 
@@ -295,7 +295,7 @@ async def test_a_socket_of_many_ends_whether_or_not_anything_streams_on_it(world
     caller = short_lived(world)
     async with caller.socket() as socket:
         for _ in range(streams):
-            await socket.ask(cmd="subscribe", sub_id=await caller.subscribe())
+            await socket.ask(type="subscribe", sub_id=await caller.subscribe())
         await ended(world)
         while (record := await socket.record()) is not None:
             assert record["event"] in {"error", "end"}
