@@ -11,6 +11,8 @@ import websockets.asyncio.client
 from websockets.frames import Frame, Opcode
 
 from feeding import feeding, schema_of
+from signing import NOW_S, SECRET, hs256
+from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.key_value import KeyValues
@@ -23,21 +25,34 @@ from tailrace.source.sqlite.statement import SqliteStatementRunner
 from tailrace.subscription.access import Scopes
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore
-from web import WebSocket, until
+from web import WebSocket, access_of, until
 
 DEADLINE_S = 20
 READER = Reader("log")
+AUTH = AuthConfig(
+    enabled=True,
+    tokens=("master",),
+    principals={
+        "mia": PrincipalConfig(tokens=("mia-key",), rows={"app.users": "name = 'mine'"}),
+        "eve": PrincipalConfig(tokens=("eve-key",), tenant="acme", role="editor", namespaces=("acme",)),
+        "vic": PrincipalConfig(tokens=("vic-key",), role="viewer"),
+    },
+    jwt_secret=SECRET.decode(),
+)
 MEMBERS = "sequence timestamp_us txn_id table operation key before_value after_value ddl".split()  # noqa: SIM905
 
 
 class Gateway:
-    def __init__(self, world, address, clock):
+    def __init__(self, world, address, clock, access):
         self.world = world
         self.address = address
         self.clock = clock
+        self.access = access
 
     @asynccontextmanager
-    async def socket(self, path="/", **options):
+    async def socket(self, path="/", token=None, **options):
+        if token is not None:
+            options["additional_headers"] = {"Authorization": f"Bearer {token}"}
         url = f"ws://{self.address.host}:{self.address.port}{path}"
         options = {"proxy": None, "max_size": 1 << 24, "open_timeout": DEADLINE_S, "close_timeout": 5, **options}
         async with websockets.asyncio.client.connect(url, **options) as connection:
@@ -61,8 +76,8 @@ class Client(WebSocket):
 
 
 @asynccontextmanager
-async def gateway(tmp_path, *, writable=True, log=None, **options):
-    clock = FakeClock()
+async def gateway(tmp_path, *, writable=True, auth=None, **options):
+    clock = FakeClock(now_us=NOW_S * 1_000_000)
     path = tmp_path / "app.db"
     apsw.Connection(str(path)).execute("PRAGMA journal_mode = wal")
     runner = SqliteStatementRunner(path, None)
@@ -71,17 +86,18 @@ async def gateway(tmp_path, *, writable=True, log=None, **options):
         KeyValues({"app": MemoryKeyValueStore(clock)}),
         Statements({"app": reader}, {"app": runner} if writable else {}),
     )
-    async with feeding(log=log, **options) as world:
-        app = create_app(Scopes(world.service), list, Metrics(), clock, HttpOptions(), stores)
+    async with feeding(**options) as world, access_of(auth or AuthConfig(), clock) as access:
+        scopes = Scopes(world.service, access.keeper)
+        app = create_app(scopes, list, Metrics(), clock, HttpOptions(), stores, access.gate)
         async with serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1) as address:
-            yield Gateway(world, address, clock)
+            yield Gateway(world, address, clock, access)
         await runner.close()
         await reader.close()
 
 
 async def test_any_path_that_is_not_ours_is_the_gateway(tmp_path):
     async with gateway(tmp_path) as served:
-        for path in ("/", "/anything", "/a/b?c=d", "/ws"):
+        for path in ("/", "/anything", "/a/b?c=d", "/ws", "/health"):
             async with served.socket(path) as client:
                 assert await client.request("ping") == ("pong", {"ts": served.clock.now_us() // 1000})
 
@@ -395,3 +411,74 @@ async def test_subscribes_of_one_connection_share_it_fairly(tmp_path):
         assert all(sequences == list(range(10_001, 14_001)) for sequences in seen.values())
         half = [name for name, _ in events[:8000]]
         assert min(half.count(name) for name in seen) >= 900
+
+
+async def test_an_upgrade_needs_credentials_on_every_path(tmp_path):
+    async with gateway(tmp_path, auth=AUTH) as served:
+        for path, token in (("/", None), ("/", "no"), ("/health", None), ("/ready", "no"), ("/?access_token=no", None)):
+            with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
+                async with served.socket(path, token):
+                    pass
+            assert refused.value.response.status_code == 401
+        for path, token in (("/", "master"), ("/?access_token=master", None)):
+            async with served.socket(path, token) as client:
+                assert (await client.request("ping"))[0] == "pong"
+
+
+async def test_each_may_do_what_its_capabilities_say(tmp_path):
+    create = {"query": "CREATE TABLE t(id INTEGER PRIMARY KEY)"}
+    async with gateway(tmp_path, auth=AUTH) as served:
+        async with served.socket(token="master") as owner:
+            assert (await owner.request("sql", create))[0] == "result"
+            assert (await owner.request("kv_put", {"key": "k", "value": "v"}))[0] == "result"
+        async with served.socket(token="vic-key") as viewer:
+            assert (await viewer.request("kv_get", {"key": "k"}))[1]["found"]
+            assert (await viewer.request("sql", {"query": "SELECT count(*) FROM t"}))[1]["rows"] == [[0]]
+            message = "Insufficient permissions. Required: Write, principal: vic"
+            assert await viewer.request("kv_put", {"key": "k", "value": "w"}) == ("error", {"message": message})
+            assert await viewer.request("kv_delete", {"key": "k"}) == ("error", {"message": message})
+            assert (await viewer.request("sql", {"query": "INSERT INTO t VALUES(1)"}))[0] == "error"
+            assert (await viewer.request("sql", {"query": "SELECT count(*) FROM t"}))[1]["rows"] == [[0]]
+
+
+async def test_a_foreign_namespace_is_denied(tmp_path):
+    message = "Access denied to namespace 'app' for tenant 'acme'"
+    requests = {
+        "kv_get": {"key": "k"},
+        "kv_put": {"key": "k", "value": "v"},
+        "kv_delete": {"key": "k"},
+        "sql": {"query": "SELECT 1"},
+        "subscribe": {},
+    }
+    async with gateway(tmp_path, auth=AUTH) as served, served.socket(token="eve-key") as client:
+        for kind, payload in requests.items():
+            answer = await client.request(kind, {**payload, "namespace": "app"})
+            assert answer == ("error", {"message": message}), kind
+
+
+async def test_who_sees_some_rows_gets_their_changes_alone_and_no_sql(tmp_path):
+    async with gateway(tmp_path, auth=AUTH) as served, served.socket(token="mia-key") as client:
+        assert (await client.request("sql", {"query": "SELECT 1"}))[0] == "error"
+        assert (await client.request("subscribe", {}, "s"))[0] == "result"
+        await served.world.write((Op.INSERT, 1, None, "yours"), (Op.INSERT, 2, None, "mine"))
+        await served.world.write((Op.UPDATE, 1, "yours", "mine"), (Op.UPDATE, 2, "mine", "yours"))
+        payloads = [event["payload"] for event in await client.records(3)]
+        assert [(payload["sequence"], payload["operation"]) for payload in payloads] == [
+            (2, "Insert"),
+            (3, "Insert"),
+            (4, "Delete"),
+        ]
+        images = [payload[name] for payload in payloads for name in ("before_value", "after_value")]
+        assert not any(b"yours" in base64.b64decode(image) for image in images if image is not None)
+
+
+async def test_a_connection_ends_with_its_credentials(tmp_path):
+    token = hs256(exp=NOW_S + 60, namespaces=["app"])
+    async with gateway(tmp_path, auth=AUTH) as served, served.socket(token=token) as client:
+        assert (await client.request("subscribe", {}, "s"))[0] == "result"
+        served.clock.advance(61)
+        await served.access.keeper.look()
+        while (record := await client.record()) is not None:
+            assert record["type"] == "error"
+        assert client.closed == (3000, "unauthorized")
+        await until(lambda: not served.world.service.subscriptions(), "the subscription stays")

@@ -34,7 +34,7 @@ class HttpGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes, or refuse it."""
         app = self._app
-        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN_PATHS:
+        if scope["type"] == "websocket" or (scope["type"] == "http" and scope["path"] not in _OPEN_PATHS):
             try:
                 scope[_PRINCIPAL] = await self._gate.admit(_token(HTTPConnection(scope)))
             except (UnauthenticatedError, RateLimitError, MetadataError) as error:
