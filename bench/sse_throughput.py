@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.name import sub_id_of
@@ -292,6 +293,7 @@ if __name__ == "__main__":
 
     match sys.argv[1:]:
         case ["--serve", directory]:
+            prepare_process()
             uvloop.run(run_server(Path(directory)))
         case ["--bare", sample]:
             uvloop.run(run_bare(Path(sample)))

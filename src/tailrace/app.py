@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 
 from tailrace.access.access import Access, open_access
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
-from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
+from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
 from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
@@ -44,6 +44,7 @@ from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, InvalidPredicateError
 from tailrace.model.number import Index, Offset
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
 from tailrace.source.statement import StatementRunner
@@ -60,11 +61,14 @@ from tailrace.subscription.access import Scopes
 from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
 from tailrace.subscription.change_stream.shard import StreamShard
 from tailrace.subscription.change_stream.terms import Terms
-from tailrace.subscription.query.service import QueryOptions, QueryService, QueryShard
+from tailrace.subscription.query.options import QueryOptions
+from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "stream_options"]
+__all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "query_options", "stream_options"]
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +175,7 @@ class Application:
             terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
             self._stream_shards[number] = StreamShard(number, name, shard.log, terms, source.edges)
             self._shards.append(shard)
-            self._query_sources[name] = build_query_source(source.url, Reader(reader))
+            self._query_sources[name] = build_query_source(source.url, Reader(reader), config.query.runs_max)
             stack.push_async_callback(self._query_sources[name].close)
             self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
         http, grpc = await self._listen(store, shard_ids)
@@ -209,8 +213,7 @@ class Application:
             options.retention_changes, shards=shard_ids, capture_enabled=self._config.capture.enabled
         )
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
-        query_options = QueryOptions(capture_enabled=self._config.capture.enabled)
-        queries = await QueryService.open(shards, store, self._clock, query_options)
+        queries = await QueryService.open(shards, store, self._clock, query_options(self._config), metrics)
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
@@ -302,6 +305,27 @@ def stream_options(config: Config) -> StreamOptions:
     event_bytes = parse_size_bytes(config.coordinode.event_bytes)
     assert event_bytes is not None
     return StreamOptions(capture_enabled=config.capture.enabled, event_bytes_max=event_bytes)
+
+
+def query_options(config: Config) -> QueryOptions:
+    """Return the options of the query service under a configuration that was checked."""
+    return QueryOptions(
+        rows_max=config.query.rows_max,
+        bytes_max=_limit(parse_size_bytes(config.query.bytes_max)),
+        run_timeout_s=_limit(parse_duration_s(config.query.timeout)),
+        barrier_timeout_s=_limit(parse_duration_s(config.query.log_timeout)),
+        prepared_max=config.query.prepared_max,
+        trackers_max=config.query.trackers_max,
+        inline_rows_max=config.query.inline_rows_max,
+        inline_bytes_max=_limit(parse_size_bytes(config.query.inline_bytes_max)),
+        delta_rows_max=config.query.delta_rows_max,
+        capture_enabled=config.capture.enabled,
+    )
+
+
+def _limit(value: _T | None) -> _T:
+    assert value is not None
+    return value
 
 
 async def _end(task: asyncio.Task[None]) -> None:

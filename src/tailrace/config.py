@@ -18,6 +18,7 @@ from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.tls import TlsConfig
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
 __all__ = [
     "SETTINGS",
@@ -27,14 +28,13 @@ __all__ = [
     "GatewayConfig",
     "LogConfig",
     "LoggingConfig",
+    "QueryConfig",
     "RetentionConfig",
     "Setting",
     "SourceConfig",
     "TlsConfig",
     "data_directory",
     "load_config",
-    "parse_duration_s",
-    "parse_size_bytes",
     "parse_source",
 ]
 
@@ -72,6 +72,21 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     age: str = "7d"
 
 
+class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What prepared queries may cost, each and all together."""
+
+    rows_max: int = 10_000
+    bytes_max: str | int = "8MiB"
+    timeout: str = "5s"
+    log_timeout: str = "2s"
+    prepared_max: int = 10_000
+    trackers_max: int = 1024
+    runs_max: int = 4
+    inline_rows_max: int = 100
+    inline_bytes_max: str | int = "64KiB"
+    delta_rows_max: int = 2000
+
+
 class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The WebSocket gateway. With `sql_write` its SQL may write to configured sources, not only to the embedded one."""
 
@@ -97,6 +112,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     capture: CaptureConfig = CaptureConfig()
     log: LogConfig = LogConfig()
     retention: RetentionConfig = RetentionConfig()
+    query: QueryConfig = QueryConfig()
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     coordinode: ChangeStreamConfig = ChangeStreamConfig()
@@ -136,6 +152,16 @@ SETTINGS = (
     Setting("retention.events", "Keep at most this many changes, or 'none'."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
+    Setting("query.rows_max", "Most rows in the result of a query."),
+    Setting("query.bytes_max", "Most bytes in the result of a query, e.g. 8MiB."),
+    Setting("query.timeout", "Longest run of a query, waiting for its turn included, e.g. 5s."),
+    Setting("query.log_timeout", "Longest wait for the log before a query is run instead of answered with 304."),
+    Setting("query.prepared_max", "Most prepared queries."),
+    Setting("query.trackers_max", "Most queries with arguments that are followed at one time."),
+    Setting("query.runs_max", "Most queries of one source that run at one time."),
+    Setting("query.inline_rows_max", "Most rows that an event carries along."),
+    Setting("query.inline_bytes_max", "Most bytes of rows that an event carries along."),
+    Setting("query.delta_rows_max", "Most rows of a result that is kept to tell how the next one differs."),
     Setting("auth.enabled", "Ask every caller for credentials."),
     Setting("auth.tokens", "Keys that may do everything, separated by commas."),
     Setting("auth.key_pepper", "Secret under which API keys are hashed."),
@@ -200,43 +226,6 @@ def parse_source(text: str) -> tuple[str, SourceConfig]:
     if not _SOURCE_NAME.fullmatch(head):
         raise ConfigError(f"source name {head!r}: use letters, digits, '-' and '_', at most 64 of them")
     return head, SourceConfig(tail)
-
-
-_SIZE_UNITS = {"": 1, "b": 1} | {
-    unit: base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for unit, base in ((letter, 1024), (f"{letter}b", 1000), (f"{letter}ib", 1024))
-}
-_DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_size_bytes(text: str | int) -> int | None:
-    """Return the bytes of a size such as `500MB`, `4GiB` or `65536`; None for `none`.
-
-    Raises:
-        ConfigError: It is not a size, or not more than nothing.
-    """
-    if isinstance(text, str) and text.strip().lower() == "none":
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
-    unit = _SIZE_UNITS.get(match[2].lower()) if match else None
-    if not match or unit is None or float(match[1]) <= 0:
-        raise ConfigError(f"{text!r} is not a size: write e.g. 500MB, 4GiB or none")
-    return int(float(match[1]) * unit)
-
-
-def parse_duration_s(text: str) -> float | None:
-    """Return the seconds of a duration such as `45s`, `12h` or `7d`; None for `none`.
-
-    Raises:
-        ConfigError: It is not a duration, or not more than nothing.
-    """
-    if text.strip().lower() == "none":
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
-    if not match or float(match[1]) <= 0:
-        raise ConfigError(f"{text!r} is not a duration: write e.g. 45s, 90m, 12h, 7d or none")
-    return float(match[1]) * _DURATION_UNITS[match[2]]
 
 
 def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -305,6 +294,7 @@ def _check(config: Config) -> None:
     _check_duration("retention.age", config.retention.age)
     if _check_size("log.ring_changes", config.log.ring_changes) is None:
         raise ConfigError("log.ring_changes: memory is not without a limit: give a number")
+    _check_query(config.query)
     if config.logging.level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
@@ -357,6 +347,19 @@ def _check_change_stream(settings: ChangeStreamConfig) -> None:
             raise ConfigError(f"coordinode.{path}: {error}") from error
     if settings.consumers_max < 1:
         raise ConfigError("coordinode.consumers_max: let there be at least one")
+
+
+def _check_query(query: QueryConfig) -> None:
+    for name in QueryConfig.__struct_fields__:
+        path, value = f"query.{name}", getattr(query, name)
+        if name.endswith("timeout"):
+            limit: float | None = _check_duration(path, value)
+        elif name.endswith("bytes_max"):
+            limit = _check_size(path, value)
+        else:
+            limit = value
+        if limit is None or limit <= 0:
+            raise ConfigError(f"{path}: a query has to have a limit of at least 1")
 
 
 def data_directory(config: Config) -> Path:

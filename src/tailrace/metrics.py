@@ -100,3 +100,31 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
+        self.queries_prepared = Gauge("tailrace_queries_prepared", "Prepared queries.", registry=self.registry)
+        self.queries_followed = Gauge(
+            "tailrace_queries_followed", "Queries with arguments that are followed now.", registry=self.registry
+        )
+        self.query_answers = Counter(
+            "tailrace_query_answers_total",
+            "Requests for the result of a query that were answered, by what the client was given.",
+            ["answer"],
+            registry=self.registry,
+        )
+        self.query_runs = Histogram(
+            "tailrace_query_run_seconds",
+            "Time that the database took for a query, waiting for its turn included.",
+            ["outcome"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.query_changes = Counter(
+            "tailrace_query_changes_total",
+            "Changes of tables that a followed query reads, by whether they can touch its result.",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self.query_invalidations = Counter(
+            "tailrace_query_invalidations_total",
+            "Changes told to subscribers of queries as invalidations.",
+            registry=self.registry,
+        )

@@ -38,13 +38,15 @@ def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: b
     return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
 
 
-def build_query_source(url: str, reader: Reader) -> QuerySource:
+def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
     """Return the reading side of the source at a URL; `reader` is who captures it.
+
+    At most `runs_max` queries run at one time.
 
     Raises:
         ConfigError: No kind of source has such a URL.
     """
-    return SqliteQuerySource(sqlite_path(url), reader)
+    return SqliteQuerySource(sqlite_path(url), reader, runs_max)
 
 
 def create_embedded(url: str) -> None:

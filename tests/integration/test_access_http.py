@@ -198,7 +198,9 @@ async def test_somebody_elses_subscription_is_not_there(world):
         assert (await socket.ask(type="ack", sub_id=sub_id, offset=1))["data"]["code"] == "not_found"
     assert (await vic.call("cdc.list"))["subscriptions"] == []
     assert (
-        len((await mia.call("cdc.list"))["subscriptions"]) == len((await Caller(world, "master").call("cdc.list"))["subscriptions"]) == 1
+        len((await mia.call("cdc.list"))["subscriptions"])
+        == len((await Caller(world, "master").call("cdc.list"))["subscriptions"])
+        == 1
     )
 
 

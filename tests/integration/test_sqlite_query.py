@@ -169,3 +169,11 @@ async def test_a_database_that_is_not_there_is_unavailable(tmp_path):
     with pytest.raises(SourceUnavailableError):
         await queries.run("SELECT 1", (), LIMITS)
     await queries.close()
+
+
+async def test_a_blob_that_is_no_text_may_stand_in_a_query(world):
+    world.write("INSERT INTO t VALUES(1, x'ff00'), (2, 'a')")
+    text = "SELECT id FROM t WHERE v = x'ff00' OR id IN (SELECT 3 WHERE x'fe' <> x'fd')"
+    footprint, _ = await world.queries.consult(lambda catalog: catalog.footprint(text, 0))
+    assert footprint.tables == {"t"}
+    assert (await world.queries.run(text, (), LIMITS)).rows == [(1,)]

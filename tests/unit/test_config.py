@@ -5,15 +5,15 @@ import pytest
 from tailrace.config import (
     SETTINGS,
     Config,
+    QueryConfig,
     SourceConfig,
     load_config,
-    parse_duration_s,
-    parse_size_bytes,
     parse_source,
 )
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
 
 @pytest.fixture
@@ -37,7 +37,19 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file):
 
 
 def test_every_setting_can_be_set_by_its_variable():
-    values = {
+    queries = {
+        "rows_max": 1,
+        "bytes_max": "2MiB",
+        "timeout": "3s",
+        "log_timeout": "0.5s",
+        "prepared_max": 4,
+        "trackers_max": 5,
+        "runs_max": 6,
+        "inline_rows_max": 7,
+        "inline_bytes_max": "8KiB",
+        "delta_rows_max": 9,
+    }
+    values = {f"query.{name}": str(value) for name, value in queries.items()} | {
         "sources": "a=sqlite:///a.db sqlite:///b.db",
         "http_port": "1",
         "grpc_port": "2",
@@ -73,6 +85,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert config.gateway.sql_write
     assert config.coordinode == ChangeStreamConfig("1MiB", "2s", "none", 7)
+    assert config.query == QueryConfig(**queries)
     assert (config.logging.level, config.logging.format) == ("debug", "json")
 
 
@@ -106,6 +119,12 @@ WRONG = [
     ("[retention]\nage = 'soon'", "retention.age"),
     ("[retention]\nbytes = '-1'", "retention.bytes"),
     ("[retention]\nevents = 0", "retention.events"),
+    ("[query]\nrows_max = 0", "query.rows_max"),
+    ("[query]\nruns_max = -1", "query.runs_max"),
+    ("[query]\nbytes_max = 'none'", "query.bytes_max"),
+    ("[query]\ntimeout = 'none'", "query.timeout"),
+    ("[query]\nlog_timeout = 'soon'", "query.log_timeout"),
+    ("[query]\nrow_max = 1", "row_max"),
     ("[auth]\nburst = 0", "auth.burst"),
     ("[auth]\nrequests_per_s = -1", "auth.requests_per_s"),
     ("[auth]\nrequests_per_s = nan", "auth.requests_per_s"),

@@ -17,6 +17,7 @@ _COMMANDS = {
     "query": "Prepare queries on a server, run them, watch their results change.",
     "token": "Make, list and revoke API keys.",
     "log": "List, print and verify the log of a data directory.",
+    "openapi": "Print the OpenAPI document of the HTTP interface.",
     "capture": "Set capture up in a database, look at it, remove it.",
     "demo": "Show what Tailrace does, on an SQLite shop of its own.",
 }

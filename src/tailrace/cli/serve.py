@@ -13,6 +13,7 @@ from msgspec import json as msgspec_json
 
 from tailrace import __version__
 from tailrace.app import Addresses, Application
+from tailrace.cli.process import prepare_process
 from tailrace.config import SETTINGS, Config, load_config, parse_source
 from tailrace.diagnostics import set_up_logging
 
@@ -32,6 +33,14 @@ def _access_flags(command: _F) -> _F:
     return command
 
 
+def _query_flags(command: _F) -> _F:
+    """Give a command a flag for each limit of queries."""
+    for setting in reversed(SETTINGS):
+        if setting.path.startswith("query."):
+            command = click.option(setting.flag, metavar="LIMIT", help=setting.describe)(command)
+    return command
+
+
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--source", "sources", multiple=True, metavar="NAME=URL", help="A source; may be repeated.")
@@ -45,6 +54,7 @@ def _access_flags(command: _F) -> _F:
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")
 @click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
 @click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
+@_query_flags
 @click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
 @_access_flags
 @click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")
@@ -59,6 +69,7 @@ def serve(config: Path | None, sources: tuple[str, ...], *, as_json: bool, **fla
     """
     loaded = load_config(config, os.environ, _by_path(sources, flags))
     set_up_logging(loaded.logging.level, loaded.logging.format)
+    prepare_process()
     uvloop.run(_serve(loaded, as_json=as_json))
 
 

@@ -21,11 +21,12 @@ from tailrace.access.key import key_hash, make_key
 from tailrace.access.keys import credential_of
 from tailrace.cli.access import table_lines
 from tailrace.clock import SystemClock
-from tailrace.config import Config, data_directory, load_config, parse_duration_s
+from tailrace.config import Config, data_directory, load_config
 from tailrace.datadir import DataDirectory
 from tailrace.meta.key_store import KeyStore, StoredKey
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
+from tailrace.model.quantity import parse_duration_s
 from tailrace.subscription.restrict import check_rows
 
 __all__ = ["token"]

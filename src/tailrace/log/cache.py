@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Offset
 
-__all__ = ["MEMO_FACTOR", "BlockCache"]
-
-MEMO_FACTOR = 3
-"""A chunk is counted this many times, for what readers make of it and keep in its memo."""
+__all__ = ["BlockCache"]
 
 
 class BlockCache:
-    """The blocks used last, found by any offset in them, bounded in bytes, memos included.
+    """The blocks used last, found by any offset in them, bounded in bytes.
 
     The block put last always stays, however large: a huge frame is read once and not once per piece.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max // MEMO_FACTOR
+        self._bytes_max = bytes_max
         self._blocks: OrderedDict[Offset, tuple[Sequence[Chunk], int]] = OrderedDict()
         self._firsts: list[Offset] = []
         self._bytes = 0

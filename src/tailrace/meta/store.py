@@ -1,10 +1,12 @@
 """The metadata database as the rest of Tailrace sees it."""
 
 import asyncio
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +31,7 @@ from tailrace.clock import Clock
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
+from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     FilterOptions,
@@ -52,11 +55,25 @@ class _Move(Struct, frozen=True):
     forced: bool = False
 
 
+class _Call(Struct, frozen=True, eq=False):
+    """Statements that wait for their transaction, and where their result goes."""
+
+    statements: Callable[[Connection], Any]
+    result: Future[Any]
+
+
+_SHARED_CHARACTERS_MAX = 512
+"""Longest target whose decoded form is kept for others."""
+
+_CALLS_TOGETHER_MAX = 256
+"""Most calls in one transaction."""
+
+
 class MetaStore:
     """Keeps subscriptions in one SQL database. What a method wrote is durable when it returns.
 
-    All statements run on one thread of the store's own, in the order of the calls; callers may be many tasks of one
-    event loop. Cursors that are advanced while that thread is busy share the next transaction.
+    All statements run on one thread of the store's own; callers may be many tasks of one event loop. What they ask for
+    while that thread is busy shares the next transaction, in the order of the calls; of a cursor only the last place.
     """
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor, clock: Clock) -> None:
@@ -66,6 +83,7 @@ class MetaStore:
         self._lock = threading.Lock()
         self._moves: dict[SubscriptionId, _Move] = {}
         self._flush: Future[None] | None = None
+        self._waiting: list[_Call] = []
         self._closed = False
 
     @classmethod
@@ -96,22 +114,31 @@ class MetaStore:
         values = _values(draft) | {"created_time_us": self._clock.now_us()}
 
         def run(connection: Connection) -> Subscription:
-            key = connection.execute(insert(subscription).values(values)).inserted_primary_key
+            key = connection.execute(insert(subscription), values).inserted_primary_key  # quicker than `values` in it
             assert key is not None
             return _from_row(values | {"id": key[0]})
 
         return await self._run(run)
 
-    async def put(self, subscription_id: SubscriptionId, draft: SubscriptionDraft) -> Subscription:
-        """Keep a subscription under a number of the caller's choice, in place of one that has it."""
-        values = _values(draft) | {"id": subscription_id, "created_time_us": self._clock.now_us()}
+    async def put_all(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], queries: Sequence[PreparedQuery] = ()
+    ) -> Sequence[Subscription]:
+        """Keep subscriptions under numbers of the caller's choice, and queries, in place of those that have the ids.
 
-        def run(connection: Connection) -> Subscription:
-            connection.execute(delete(subscription).where(subscription.c.id == subscription_id))
-            connection.execute(insert(subscription).values(values))
+        All of them or, when that fails, none.
+        """
+        values = [_values(draft) | {"id": number} for number, draft in drafts.items()]
+        values = [row | {"created_time_us": self._clock.now_us()} for row in values]
+
+        def run(connection: Connection) -> Sequence[Subscription]:
+            for prepared in queries:
+                _put_query(connection, prepared)
+            for row in values:
+                connection.execute(delete(subscription).where(subscription.c.id == row["id"]))
+                connection.execute(insert(subscription), row)
             if connection.dialect.name == "postgresql":
                 connection.execute(_PASS_NUMBERS)
-            return _from_row(values)
+            return [_from_row(row) for row in values]
 
         return await self._run(run)
 
@@ -154,12 +181,7 @@ class MetaStore:
 
     async def put_query(self, prepared: PreparedQuery) -> None:
         """Keep a prepared query, in place of one of the same id."""
-
-        def run(connection: Connection) -> None:
-            connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
-            connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
-
-        await self._run(run)
+        await self._run(lambda connection: _put_query(connection, prepared))
 
     async def server_id(self) -> str:
         """Return the name of whoever keeps this metadata: made up once, the same for ever."""
@@ -225,8 +247,35 @@ class MetaStore:
         self._transact(run)
 
     async def _run(self, statements: Callable[[Connection], _T]) -> _T:
-        future = self._thread.submit(self._transact, statements)
-        return await asyncio.shield(asyncio.wrap_future(future))
+        call: _Call = _Call(statements, Future())
+        with self._lock:
+            self._waiting.append(call)
+            if len(self._waiting) == 1:
+                self._thread.submit(self._run_waiting)
+        # A caller that is cancelled must not take it from the others of the same transaction.
+        return await asyncio.shield(asyncio.wrap_future(call.result))
+
+    def _run_waiting(self) -> None:
+        with self._lock:
+            calls, self._waiting = self._waiting[:_CALLS_TOGETHER_MAX], self._waiting[_CALLS_TOGETHER_MAX:]
+            if self._waiting:
+                self._thread.submit(self._run_waiting)
+        if not self._run_together(calls):
+            for call in calls:  # one of them failed, and none is done: each by itself
+                self._run_together([call])
+
+    def _run_together(self, calls: Sequence[_Call]) -> bool:
+        """Run calls in one transaction; False when one failed, which undoes all."""
+        try:
+            results = self._transact(lambda connection: [call.statements(connection) for call in calls])
+        except Exception as error:  # whoever fails by itself gets it
+            if len(calls) > 1:
+                return False
+            calls[0].result.set_exception(error)
+            return True
+        for call, result in zip(calls, results, strict=True):
+            call.result.set_result(result)
+        return True
 
     def _transact(self, statements: Callable[[Connection], _T]) -> _T:
         try:
@@ -295,14 +344,19 @@ def _values(draft: SubscriptionDraft) -> dict[str, Any]:
     }
 
 
+def _put_query(connection: Connection, prepared: PreparedQuery) -> None:
+    connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
+    connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
+
+
 def _from_row(row: Mapping[Any, Any]) -> Subscription:
     try:
         return Subscription(
             id=SubscriptionId(row["id"]),
             source=row["source"],
-            target=msgspec.json.decode(row["target"], type=Target),
-            filter=msgspec.json.decode(row["filter"], type=FilterOptions),
-            include=Include(before=row["include_before"], after=row["include_after"]),
+            target=_target(row["target"]),
+            filter=_filter(row["filter"]),
+            include=_include(before=row["include_before"], after=row["include_after"]),
             format=Format(row["format"]),
             cursor=Offset(row["cursor"]),
             created_time_us=row["created_time_us"],
@@ -315,3 +369,36 @@ def _from_row(row: Mapping[Any, Any]) -> Subscription:
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
+
+
+# A hundred thousand subscriptions have few different targets, ops and types of keys: they share them.
+
+
+def _target(text: str) -> Target:
+    return _short_target(text) if len(text) <= _SHARED_CHARACTERS_MAX else _any_target(text)
+
+
+def _filter(text: str) -> FilterOptions:
+    options = msgspec.json.decode(text, type=FilterOptions)
+    for literal in options.key:
+        if isinstance(literal, dict) and isinstance(kind := literal.get("t"), str):
+            literal["t"] = sys.intern(kind)
+    return msgspec.structs.replace(options, ops=_ops(options.ops))
+
+
+def _any_target(text: str) -> Target:
+    target: Target = msgspec.json.decode(text, type=Target)
+    return target
+
+
+_short_target = lru_cache(1024)(_any_target)
+
+
+@lru_cache(64)
+def _ops(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return ops
+
+
+@lru_cache(4)
+def _include(*, before: bool, after: bool) -> Include:
+    return Include(before=before, after=after)

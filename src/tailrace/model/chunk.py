@@ -37,6 +37,9 @@ _CHANGE_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
 
 _T = TypeVar("_T")
 
+_MEMO_MAX = 64
+"""Most results that a chunk keeps for others."""
+
 
 class Change(Struct, frozen=True):
     """One change, numbered. Key and images are in their natural JSON form."""
@@ -77,10 +80,13 @@ class Chunk:
         return self.batch.nbytes  # type: ignore[no-any-return]
 
     def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
-        """Return `compute(self)`, computed at most once for equal keys."""
-        if key not in self._memo:
-            self._memo.setdefault(key, compute(self))
-        return self._memo[key]  # type: ignore[no-any-return]
+        """Return `compute(self)`, computed once for equal keys, as long as there are not very many different ones."""
+        memo = self._memo
+        if key in memo:
+            return memo[key]  # type: ignore[no-any-return]
+        if len(memo) >= _MEMO_MAX:
+            self._memo = memo = {}  # another thread may still look into the old one
+        return memo.setdefault(key, compute(self))  # type: ignore[no-any-return]
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes one by one. For people and small batches; fast paths work on `batch`."""

@@ -9,7 +9,7 @@ Whose a subscription is:
 What a feed shows is decided by the principal that opens it, when it opens it, whoever made the subscription.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
@@ -19,6 +19,7 @@ from tailrace.access.keeper import End, Keeper
 from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
+from tailrace.model.query import PreparedQuery
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
@@ -236,7 +237,9 @@ class Scoped:
         """Remove a subscription and end its feeds."""
         await self._service.close(self.subscription(subscription_id).id)
 
-    async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
+    async def restore(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
+    ) -> None:
         """Keep subscriptions under the numbers that they had elsewhere; the principal then owns them."""
         self.principal.require(Capability.MANAGE_BACKUPS)
         known = {subscription.id: subscription for subscription in self._service.subscriptions()}
@@ -248,7 +251,8 @@ class Scoped:
             if subscription_id in known and not self._uses(known[subscription_id]):
                 raise PermissionDeniedError("a subscription of that number belongs to somebody else")
         owner = self.principal.owner
-        await self._service.restore({number: structs.replace(d, owner=owner) for number, d in drafts.items()})
+        owned = {number: structs.replace(draft, owner=owner) for number, draft in drafts.items()}
+        await self._service.restore(owned, prepared)
 
     def exported(self) -> list[Subscription]:
         """Return the subscriptions that it may use, for somebody who keeps copies."""

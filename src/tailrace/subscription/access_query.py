@@ -1,7 +1,8 @@
 """The query service as one principal may use it. A query is for those who see all tables that it depends on whole."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, TailraceError, UnknownQueryError
@@ -34,14 +35,33 @@ class ScopedQueries:
         self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None
     ) -> PreparedQuery:
         """Keep a query and return it."""
-        self._principal.require(Capability.READ)
         source = self._source(source)
+        return await self._admitted(query, source, partial(self._queries.prepare, query, name=name, source=source))
+
+    async def draft(
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        name: str = "",
+        source: str | None = None,
+        pending: Mapping[str, PreparedQuery] | None = None,
+    ) -> PreparedQuery:
+        """Return what `prepare` would keep."""
+        source = self._source(source)
+        draft = partial(self._queries.draft, query, name=name, source=source, pending=pending)
+        return await self._admitted(query, source, draft)
+
+    async def _admitted(
+        self, query: str | Mapping[str, Any], source: str, make: Callable[..., Awaitable[PreparedQuery]]
+    ) -> PreparedQuery:
+        """Return a query that is made only if the principal sees all of its tables whole."""
+        self._principal.require(Capability.READ)
         restriction = self._restriction(source)
         if restriction is None:
-            return await self._queries.prepare(query, name=name, source=source)
+            return await make()
         await asyncio.to_thread(parse, query if isinstance(query, str) else to_sql(query, source))
         try:
-            return await self._queries.prepare(query, name=name, source=source, admit=restriction.require_whole)
+            return await make(admit=restriction.require_whole)
         except InvalidRequestError as error:
             # The words of the database would tell which tables and columns there are.
             raise PermissionDeniedError("Access denied: the query names what is not seen or not there") from error

@@ -103,7 +103,7 @@ async def test_nothing_is_kept_of_a_feed_that_is_gone():
                 await feed.next(0.001)
                 assert len(watches(world)._index) == 1
         wake = watches(world)
-        assert (len(wake._index), wake._watches, wake._by_table, wake._versions) == (0, set(), {}, {})
+        assert (len(wake._index), wake._compiled, wake._versions) == (0, {}, {})
 
 
 FILTERS = [

@@ -20,6 +20,7 @@ from tailrace.delivery.http.gate import HttpGate
 from tailrace.delivery.http.gateway import GatewayEndpoint, GatewayStores
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
+from tailrace.delivery.http.openapi import OPENAPI_PATH, OpenApiEndpoint
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
@@ -55,21 +56,23 @@ def create_app(
     methods = Methods(scopes.of(ANONYMOUS), presenter, metrics, clock, options)
     tools = StreamTools(scopes, presenter, metrics, options)
     _observe(service, metrics, StatsView(service, clock))
-    return Starlette(
-        routes=[
-            Route("/api/v1/rpc", RpcEndpoint(methods, scopes, metrics, clock, options).answer, methods=["POST"]),
-            Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
-            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
-            WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
-            WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
-            Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
-            Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
-            *_query_routes(scopes, options),
-            Route("/health", health, methods=["GET"]),
-            Route("/ready", ready_endpoint(readiness), methods=["GET"]),
-            Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
-            *([] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]),
-        ],
+    routes: list[Route | WebSocketRoute] = [
+        Route("/api/v1/rpc", RpcEndpoint(methods, scopes, metrics, clock, options).answer, methods=["POST"]),
+        Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
+        Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
+        WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
+        WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
+        Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
+        Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
+        *_query_routes(scopes, options),
+        Route("/health", health, methods=["GET"]),
+        Route("/ready", ready_endpoint(readiness), methods=["GET"]),
+        Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
+    ]
+    gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]
+    document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])
+    app = Starlette(
+        routes=[*routes, Route(OPENAPI_PATH, document.answer, methods=["GET"]), *gateway],
         middleware=[
             Middleware(
                 CORSMiddleware,
@@ -82,6 +85,8 @@ def create_app(
         ],
         exception_handlers={HTTPException: _refuse},
     )
+    app.router.redirect_slashes = False  # a path that is not there is a 404
+    return app
 
 
 def _query_routes(scopes: Scopes, options: HttpOptions) -> list[Route]:

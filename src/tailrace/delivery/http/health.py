@@ -18,7 +18,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import PermissionDeniedError
 from tailrace.model.principal import Capability
 
-__all__ = ["Readiness", "health", "metrics_endpoint", "ready_endpoint"]
+__all__ = ["HealthResult", "Readiness", "ReadyResult", "health", "metrics_endpoint", "ready_endpoint"]
 
 Readiness = Callable[[], Sequence[str]]
 """Returns what the server still waits for, in words; nothing when it is ready."""
@@ -26,19 +26,23 @@ Readiness = Callable[[], Sequence[str]]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class _Health(Struct, frozen=True):
+class HealthResult(Struct, frozen=True):
+    """Body of `/health`."""
+
     status: str
     version: str
 
 
-class _Ready(Struct, frozen=True):
+class ReadyResult(Struct, frozen=True):
+    """Body of `/ready`."""
+
     ready: bool
     waiting_for: Sequence[str]
 
 
 async def health(_request: Request) -> Response:
     """Answer that the process lives."""
-    return json_answer(HTTPStatus.OK, msgspec.json.encode(_Health("ok", __version__)))
+    return json_answer(HTTPStatus.OK, msgspec.json.encode(HealthResult("ok", __version__)))
 
 
 def ready_endpoint(readiness: Readiness) -> _Endpoint:
@@ -47,7 +51,7 @@ def ready_endpoint(readiness: Readiness) -> _Endpoint:
     async def ready(_request: Request) -> Response:
         waiting_for = readiness()
         status = HTTPStatus.SERVICE_UNAVAILABLE if waiting_for else HTTPStatus.OK
-        return json_answer(status, msgspec.json.encode(_Ready(not waiting_for, waiting_for)))
+        return json_answer(status, msgspec.json.encode(ReadyResult(not waiting_for, waiting_for)))
 
     return ready
 

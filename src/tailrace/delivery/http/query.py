@@ -135,6 +135,8 @@ class QueryEventsEndpoint:
                 records = _COMMENT if batch is None else _records(batch, target.query_id)
                 if batch is not None:
                     feed.advance(batch.chunk.last)
+                    if records:
+                        feed.delivered(batch)
             if records:
                 await send({"type": "http.response.body", "body": records, "more_body": True})
             await asyncio.sleep(0)

@@ -27,11 +27,17 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.subscription.access import Scopes
 
-__all__ = ["RpcEndpoint"]
+__all__ = ["NOT_SUPPORTED", "UNSUPPORTED_VERSION", "RpcEndpoint"]
 
 logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "application/json"
+
+NOT_SUPPORTED = "not_supported"
+"""Code of an answer to a call of a method that is not there."""
+
+UNSUPPORTED_VERSION = "unsupported_version"
+"""Code of an answer to an envelope of another version."""
 
 
 class RpcEndpoint:
@@ -94,11 +100,11 @@ class RpcEndpoint:
     async def _dispatch(self, call: Call, methods: Mapping[str, Method]) -> bytes:
         if call.skeinql != VERSION:
             message = f"skeinql version {call.skeinql!r} is not supported: use {VERSION!r}"
-            raise _Refused(Problem("unsupported_version", message))
+            raise _Refused(Problem(UNSUPPORTED_VERSION, message))
         method = methods.get(call.method)
         if method is None:
             message = f"method {call.method!r} is not supported: see system.capabilities"
-            raise _Refused(Problem("not_supported", message))
+            raise _Refused(Problem(NOT_SUPPORTED, message))
         try:
             return encode_result(call.id, await method.call(decode_params(call, method.params)))
         except TailraceError as error:

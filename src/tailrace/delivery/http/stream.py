@@ -52,6 +52,9 @@ _SCANNED_FAR = 1 << 16
 """So many changes without a match are worth a heartbeat, and an acknowledgement where that is automatic."""
 
 
+_WRITE_BYTES_ENOUGH = 32 << 10
+"""A write of so many bytes costs little more than the sending of its bytes."""
+
 _ROWS_WAIT_S = 1.0
 """How often a stream that waits for the rows of its snapshot looks whether it has ended."""
 
@@ -128,7 +131,7 @@ class Stream:
         self._heartbeat = heartbeat
         self._view = View(framing.wire, feed.subscription.format, feed.subscription.include)
         options = tools.options
-        self._limits = CollectLimits(changes_max=options.stream_changes_max, bytes_max=options.stream_bytes_max)
+        self._limits = CollectLimits(options.stream_changes_max, options.stream_bytes_max, _WRITE_BYTES_ENOUGH)
         wire, metrics = framing.wire.value, tools.metrics
         self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._state = PressureState.HEALTHY

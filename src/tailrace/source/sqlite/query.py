@@ -34,9 +34,6 @@ __all__ = ["SqliteQuerySource"]
 
 _T = TypeVar("_T")
 
-_RUNS_MAX = 4
-"""Queries that run at one time."""
-
 _SNAPSHOTS_MAX = 2
 """Tables that are copied at one time."""
 
@@ -60,15 +57,16 @@ class SqliteQuerySource:
 
     All connections are read-only. Barriers, the catalog and queries have separate threads, so that a slow query keeps
     nobody from learning that his result is still valid.
+    At most `runs_max` queries run at one time.
     """
 
-    def __init__(self, path: Path, reader: Reader) -> None:
+    def __init__(self, path: Path, reader: Reader, runs_max: int = 4) -> None:
         self._path = path
         self._reader = reader
         self._barriers = _Lane(path, 1, "sqlite-barrier")
         self._catalogs = _Lane(path, 1, "sqlite-catalog")
-        self._runs = _Lane(path, _RUNS_MAX, "sqlite-query")
-        self._turns = asyncio.Semaphore(_RUNS_MAX)
+        self._runs = _Lane(path, runs_max, "sqlite-query")
+        self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
         self._cancels: set[threading.Event] = set()

@@ -6,8 +6,8 @@ from tailrace.source.sqlite.change_table import (
     Code,
     format_position,
     header,
-    insert_statements,
     in_migration,
+    insert_statements,
     parse_position,
     quote,
 )
