@@ -188,7 +188,11 @@ async def test_a_cancelled_consumer_ends_with_its_stream_and_comes_back_as_the_n
             assert (await stream.begun())["x-coordinode-consumer-incarnation"] == "2"
         async with world.stream(resume(1)) as stream:
             reason, metadata = error_info(await stream.end())
-        assert (reason, metadata["incarnation"], metadata["reason"]) == ("CONSUMER_TERMINATED", "2", "STALE_INCARNATION")
+        assert (reason, metadata["incarnation"], metadata["reason"]) == (
+            "CONSUMER_TERMINATED",
+            "2",
+            "STALE_INCARNATION",
+        )
 
 
 async def test_a_consumer_that_does_not_read_is_cancelled_nevertheless(tmp_path):

@@ -135,7 +135,9 @@ def adjacent(op):
     return (*adjacency(op.key), {1: "add", 2: "remove"}[op.value[0]], int.from_bytes(op.value[1:], "big"))
 
 
-types = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(["A:out", "A:in:x", ":", "adj:"])
+types = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(
+    ["A:out", "A:in:x", ":", "adj:"]
+)
 ids = st.integers(0, 2**63 - 1)
 
 
