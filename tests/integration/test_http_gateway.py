@@ -12,11 +12,11 @@ from websockets.frames import Frame, Opcode
 
 from feeding import feeding, schema_of
 from signing import NOW_S, SECRET, hs256
+from tailrace.access.key_value import KeyValues
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.access.statement import Statements
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.http.gateway import GatewayStores
-from tailrace.delivery.key_value import KeyValues
-from tailrace.delivery.statement import Statements
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.source.sqlite.options import Reader

@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from msgspec import Raw, Struct
 from starlette.types import Receive, Scope, Send
 
+from tailrace.access.key_value import KeyValues
+from tailrace.access.namespace import source_for
+from tailrace.access.statement import Statements
 from tailrace.clock import Clock
 from tailrace.delivery.grpc.sochdb_request import start_of, target_of
 from tailrace.delivery.http.answering import close, writer_to
@@ -36,9 +39,6 @@ from tailrace.delivery.http.gateway_stream import GatewaySession, message_of
 from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.sse import refusal_of
 from tailrace.delivery.http.stream import Ending, StreamTools
-from tailrace.delivery.key_value import KeyValues
-from tailrace.delivery.namespace import source_for
-from tailrace.delivery.statement import Statements
 from tailrace.model.errors import (
     AccessError,
     LogClosedError,
@@ -47,10 +47,10 @@ from tailrace.model.errors import (
     TailraceError,
     UnknownSubscriptionError,
 )
+from tailrace.model.key_value import Entry
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscriptionId
-from tailrace.source.key_value import Entry
 from tailrace.subscription.feed import Feed
 
 __all__ = ["GatewayEndpoint", "GatewayStores"]
