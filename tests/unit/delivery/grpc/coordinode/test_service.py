@@ -147,14 +147,13 @@ async def test_a_filtered_stream_resumes_behind_what_it_left_out(tmp_path):
 
 
 async def test_an_unfiltered_stream_tells_no_progress(tmp_path):
-    async with streams(tmp_path) as world:
-        async with world.stream() as stream:
-            await stream.begun()
-            await world.commit("users")
-            assert (await stream.event()).log_index == 1
-            for _ in range(20):
-                await world.logs["app"].wait(Offset(1), QUICK.progress_s)
-            assert len(stream.call.writes) == 1
+    async with streams(tmp_path) as world, world.stream() as stream:
+        await stream.begun()
+        await world.commit("users")
+        assert (await stream.event()).log_index == 1
+        for _ in range(20):
+            await world.logs["app"].wait(Offset(1), QUICK.progress_s)
+        assert len(stream.call.writes) == 1
 
 
 @pytest.mark.parametrize("place", [0, 700, 1499], ids=["first", "middle", "last"])
