@@ -106,6 +106,7 @@ class _Connection:
         self._session = GatewaySession(endpoint.tools, writer_to(send))
         self._group = asyncio.TaskGroup()
         self._feeds: dict[str, _Live] = {}
+        self._made: set[SubscriptionId] = set()
         self._stopping = False
         self._types: dict[str, Callable[[Request], Awaitable[tuple[str, object]]]] = {
             "ping": self._ping,
@@ -126,8 +127,8 @@ class _Connection:
                 with self._service.hold(self._expire, counted=False):
                     await asyncio.wait([self._listening])
         finally:
-            for live in self._feeds.values():
-                await self._forget(live.subscription_id)
+            for subscription_id in list(self._made):
+                await self._forget(subscription_id)
 
     async def _listen(self, receive: Receive) -> None:
         try:
@@ -178,7 +179,7 @@ class _Connection:
         return "result", {"deleted": await self._values.delete(self._principal, asked.namespace, key)}
 
     async def _subscribe(self, request: Request) -> tuple[str, object]:
-        """Begin to send events. Nothing is awaited from here to the answer, so that comes before the first of them."""
+        """Begin to send events. Nothing is awaited between the task's start and the answer, so that comes first."""
         asked = Subscribe() if request.payload == _NOTHING else decode_payload(request.payload, Subscribe)
         if request.id in self._feeds:
             raise RequestError(f"this connection has a subscribe with the id {request.id!r} already: unsubscribe it")
@@ -195,6 +196,7 @@ class _Connection:
             transient=True,
             start=start_of(asked.start_sequence),
         )
+        self._made.add(subscription.id)
         stack = ExitStack()
         try:
             feed = stack.enter_context(self._service.feed(subscription.id, After(subscription.cursor)))
@@ -222,8 +224,8 @@ class _Connection:
             error = await self._session.serve(request_id, feed)
             self._feeds.pop(request_id, None)
             if not isinstance(error, LogClosedError):
-                await self._session.say(error_of(request_id, message_of(error)))
                 await self._forget(feed.subscription.id)
+                await self._session.say(error_of(request_id, message_of(error)))
             else:
                 await self._close(Ending.STOPPED)
         except OSError:
@@ -248,6 +250,7 @@ class _Connection:
             await self._everybodys.close(subscription_id)
         except (UnknownSubscriptionError, MetadataError) as error:
             logger.debug("subscription is not closed", extra={"reason": type(error).__name__})
+        self._made.discard(subscription_id)
 
 
 class _Live(Struct, frozen=True):
