@@ -217,7 +217,7 @@ class Application:
         http_options = HttpOptions()
         values = KeyValues(self._values)
         access = self._open_access(store)
-        scopes = Scopes(service, access.keeper, subscriptions_max=self._config.auth.subscriptions_max)
+        scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
         grpc = await self._listen_grpc([kv_service(values), *streams], scopes, access, metrics)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))

@@ -144,6 +144,7 @@ class _Connection:
         try:
             request = decode_request(text)
             request_id = request.id
+            self._service.count()
             carry_out = self._types.get(request.type)
             if carry_out is None:
                 raise RequestError(f"Unknown message type: {request.type}")

@@ -105,6 +105,10 @@ class Methods:
                 "query.subscribe": Method(WatchParams, queries.watch),
             }
 
+    def count(self) -> None:
+        """Count a command that comes over a connection; see `Scoped.count`."""
+        self._service.count()
+
     def of(self, service: Scoped) -> "Methods":
         """Return the methods as the principal of another service may use them."""
         if service is self._service:
