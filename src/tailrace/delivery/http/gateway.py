@@ -223,12 +223,12 @@ class _Connection:
         """Send the events of a feed, and at last why there are no more."""
         try:
             error = await self._session.serve(request_id, feed)
-            self._feeds.pop(request_id, None)
-            if not isinstance(error, LogClosedError):
-                await self._forget(feed.subscription.id)
-                await self._session.say(error_of(request_id, message_of(error)))
-            else:
+            if isinstance(error, LogClosedError):
                 await self._close(Ending.STOPPED)
+                return
+            await self._forget(feed.subscription.id)
+            self._feeds.pop(request_id, None)  # only now: should this task be cancelled, `run` forgets it
+            await self._session.say(error_of(request_id, message_of(error)))
         except OSError:
             return  # the client left
 
