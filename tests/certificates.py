@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+import ssl
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -39,6 +40,10 @@ class Authority:
             )
         )
         return self._write(name, certificate), str(private)
+
+    def context(self):
+        """Return a client's context that trusts this authority alone."""
+        return ssl.create_default_context(cafile=self.file)
 
     def _write(self, name, certificate):
         path = self.directory / f"{name}.pem"

@@ -30,6 +30,7 @@ from tailrace.testing.log import MemoryLog
 WAIT_S = 20
 QUICK = StreamOptions(progress_s=0.01, consumer_progress_s=0.01)
 COLUMNS = (Column("id", Kind.I64), Column("a", Kind.I64), Column("b", Kind.I64), Column("text", Kind.STR))
+FIRST_TERM = ((Index(1), 1),)
 EDGES = {"follows": EdgeTable("a", "b", type="FOLLOWS"), "likes": EdgeTable("a", "b", type="LIKES")}
 
 
@@ -144,7 +145,7 @@ async def streams(
     options=QUICK,
     consumer_options=ConsumerOptions(),  # noqa: B008
     clock=None,
-    terms=((Index(1), 1),),
+    terms=FIRST_TERM,
 ):
     """Give the service over empty logs."""
     clock = clock or SystemClock()

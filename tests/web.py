@@ -172,7 +172,7 @@ async def web(log=None, service=None, server=None, url="sqlite://", auth=None, c
     """Serve a service over a log in memory, to everybody or as `auth` says."""
     metrics, waiting_for, clock = Metrics(), [], clock or SystemClock()
     async with feeding(url, log=log, **(service or {})) as world, access_of(auth or AuthConfig(), clock) as access:
-        scopes = Scopes(world.service, access.keeper)
+        scopes = Scopes(world.service, access.keeper, access.limits)
         app = create_app(scopes, lambda: waiting_for, metrics, clock, HttpOptions(**options), gate=access.gate)
         async with (
             serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, **(server or {})) as address,

@@ -11,6 +11,8 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 
 from tailrace.access.access import Access, open_access
+from tailrace.access.key_value import KeyValues
+from tailrace.access.statement import Statements
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory
@@ -29,9 +31,7 @@ from tailrace.delivery.http.app import create_app
 from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
-from tailrace.delivery.key_value import KeyValues
 from tailrace.delivery.presenter import Presenter
-from tailrace.delivery.statement import Statements
 from tailrace.delivery.tls import tls_context
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
@@ -220,7 +220,7 @@ class Application:
         http_options = HttpOptions()
         values = KeyValues(self._values)
         access = self._open_access(store)
-        scopes = Scopes(service, access.keeper, subscriptions_max=self._config.auth.subscriptions_max)
+        scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
         grpc = await self._listen_grpc([kv_service(values), *streams], scopes, access, metrics)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))

@@ -131,6 +131,13 @@ async def test_who_calls_too_often_is_told_when_to_come_again():
         assert (await world.post(PING, x_api_key="b")).status_code == 200
 
 
+async def test_what_is_said_on_a_connection_counts_too():
+    auth = AuthConfig(enabled=True, tokens=("a",), requests_per_s=0.5, burst=2)
+    async with web(auth=auth, clock=FakeClock()) as world, Caller(world, "a").socket() as socket:
+        assert (await socket.ask(type="pause", sub_id="sub_1"))["data"]["code"] == "not_found"
+        assert (await socket.ask(type="pause", sub_id="sub_1"))["data"]["code"] == "rate_limited"
+
+
 # ---- rights
 
 

@@ -12,11 +12,11 @@ from websockets.frames import Frame, Opcode
 
 from feeding import feeding, schema_of
 from signing import NOW_S, SECRET, hs256
+from tailrace.access.key_value import KeyValues
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.access.statement import Statements
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.http.gateway import GatewayStores
-from tailrace.delivery.key_value import KeyValues
-from tailrace.delivery.statement import Statements
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.source.sqlite.options import Reader
@@ -213,6 +213,7 @@ async def test_a_subscribe_begins_with_the_sequence_it_names_and_follows(tmp_pat
         assert await client.sequences(3) == [("s", 3), ("s", 4), ("s", 5)]
         await served.world.append(Op.INSERT)
         assert await client.sequences(1) == [("s", 6)]
+        await until(lambda: served.world.service.subscriptions()[0].cursor == 6, "the cursor follows")
 
 
 async def test_filters_pick_tables_operations_and_rows(tmp_path):

@@ -16,6 +16,7 @@ from types import TracebackType
 from msgspec import structs
 
 from tailrace.access.keeper import End, Keeper
+from tailrace.access.limit import RateLimits
 from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
@@ -54,6 +55,7 @@ class Scopes:
         self,
         service: SubscriptionService,
         keeper: Keeper | None = None,
+        limits: RateLimits | None = None,
         *,
         dialect: str = "sqlite",
         subscriptions_max: int = 100_000,
@@ -61,6 +63,7 @@ class Scopes:
         """Let each principal own at most `subscriptions_max` subscriptions. Without a keeper, all are anonymous."""
         self.service = service
         self.keeper = keeper
+        self.limits = limits
         self.restrictions = Restrictions(dialect)
         self.subscriptions_max = subscriptions_max
         self._anonymous = Scoped(self, ANONYMOUS)
@@ -102,6 +105,15 @@ class Scoped:
         if self.principal is ANONYMOUS or self._scopes.keeper is None:
             return nullcontext()
         return self._scopes.keeper.hold(self.principal, end, counted=counted)
+
+    def count(self) -> None:
+        """Count one more thing that it asks for on a connection that it has.
+
+        Raises:
+            RateLimitError: It asks too often.
+        """
+        if self._scopes.limits is not None:
+            self._scopes.limits.take(self.principal.id)
 
     def restriction(self, source: str) -> Restriction | None:
         """Return what it may see of a source; None where that is everything."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from tailrace.access.namespace import source_for
 from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
@@ -23,7 +24,6 @@ from tailrace.delivery.grpc.sochdb_request import (
     watched_of,
 )
 from tailrace.delivery.grpc.sochdb_stream import Sending, send
-from tailrace.delivery.namespace import source_for
 from tailrace.delivery.present import Wire
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics

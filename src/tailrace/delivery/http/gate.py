@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.access.credential import token_of
-from tailrace.access.gate import Gate
+from tailrace.access.gate import Gate, OpenGate
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem, problem_of
@@ -36,7 +36,8 @@ class HttpGate:
         app = self._app
         if scope["type"] == "websocket" or (scope["type"] == "http" and scope["path"] not in _OPEN_PATHS):
             try:
-                scope[_PRINCIPAL] = await self._gate.admit(_token(HTTPConnection(scope)))
+                token = None if isinstance(self._gate, OpenGate) else _token(HTTPConnection(scope))
+                scope[_PRINCIPAL] = await self._gate.admit(token)
             except (UnauthenticatedError, RateLimitError, MetadataError) as error:
                 app = _refusal(error)
         await app(scope, receive, send)

@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from msgspec import Raw, Struct
 from starlette.types import Receive, Scope, Send
 
+from tailrace.access.key_value import KeyValues
+from tailrace.access.namespace import source_for
+from tailrace.access.statement import Statements
 from tailrace.clock import Clock
 from tailrace.delivery.grpc.sochdb_request import start_of, target_of
 from tailrace.delivery.http.answering import close, writer_to
@@ -36,9 +39,6 @@ from tailrace.delivery.http.gateway_stream import GatewaySession, message_of
 from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.sse import refusal_of
 from tailrace.delivery.http.stream import Ending, StreamTools
-from tailrace.delivery.key_value import KeyValues
-from tailrace.delivery.namespace import source_for
-from tailrace.delivery.statement import Statements
 from tailrace.model.errors import (
     AccessError,
     LogClosedError,
@@ -47,10 +47,10 @@ from tailrace.model.errors import (
     TailraceError,
     UnknownSubscriptionError,
 )
+from tailrace.model.key_value import Entry
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscriptionId
-from tailrace.source.key_value import Entry
 from tailrace.subscription.feed import Feed
 
 __all__ = ["GatewayEndpoint", "GatewayStores"]
@@ -106,6 +106,7 @@ class _Connection:
         self._session = GatewaySession(endpoint.tools, writer_to(send))
         self._group = asyncio.TaskGroup()
         self._feeds: dict[str, _Live] = {}
+        self._made: set[SubscriptionId] = set()
         self._stopping = False
         self._types: dict[str, Callable[[Request], Awaitable[tuple[str, object]]]] = {
             "ping": self._ping,
@@ -126,8 +127,8 @@ class _Connection:
                 with self._service.hold(self._expire, counted=False):
                     await asyncio.wait([self._listening])
         finally:
-            for live in self._feeds.values():
-                await self._forget(live.subscription_id)
+            for subscription_id in list(self._made):
+                await self._forget(subscription_id)
 
     async def _listen(self, receive: Receive) -> None:
         try:
@@ -143,6 +144,7 @@ class _Connection:
         try:
             request = decode_request(text)
             request_id = request.id
+            self._service.count()
             carry_out = self._types.get(request.type)
             if carry_out is None:
                 raise RequestError(f"Unknown message type: {request.type}")
@@ -178,7 +180,7 @@ class _Connection:
         return "result", {"deleted": await self._values.delete(self._principal, asked.namespace, key)}
 
     async def _subscribe(self, request: Request) -> tuple[str, object]:
-        """Begin to send events. Nothing is awaited from here to the answer, so that comes before the first of them."""
+        """Begin to send events. Nothing is awaited between the task's start and the answer, so that comes first."""
         asked = Subscribe() if request.payload == _NOTHING else decode_payload(request.payload, Subscribe)
         if request.id in self._feeds:
             raise RequestError(f"this connection has a subscribe with the id {request.id!r} already: unsubscribe it")
@@ -195,6 +197,7 @@ class _Connection:
             transient=True,
             start=start_of(asked.start_sequence),
         )
+        self._made.add(subscription.id)
         stack = ExitStack()
         try:
             feed = stack.enter_context(self._service.feed(subscription.id, After(subscription.cursor)))
@@ -220,12 +223,12 @@ class _Connection:
         """Send the events of a feed, and at last why there are no more."""
         try:
             error = await self._session.serve(request_id, feed)
-            self._feeds.pop(request_id, None)
-            if not isinstance(error, LogClosedError):
-                await self._session.say(error_of(request_id, message_of(error)))
-                await self._forget(feed.subscription.id)
-            else:
+            if isinstance(error, LogClosedError):
                 await self._close(Ending.STOPPED)
+                return
+            await self._forget(feed.subscription.id)
+            self._feeds.pop(request_id, None)  # only now: should this task be cancelled, `run` forgets it
+            await self._session.say(error_of(request_id, message_of(error)))
         except OSError:
             return  # the client left
 
@@ -248,6 +251,7 @@ class _Connection:
             await self._everybodys.close(subscription_id)
         except (UnknownSubscriptionError, MetadataError) as error:
             logger.debug("subscription is not closed", extra={"reason": type(error).__name__})
+        self._made.discard(subscription_id)
 
 
 class _Live(Struct, frozen=True):

@@ -17,8 +17,7 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.model.op import Op
 from tailrace.model.table import Kind
 from tailrace.model.value import Json, from_natural, to_natural
-from tailrace.source.base import Stored
-from tailrace.subscription.query.argument import bind
+from tailrace.subscription.query.argument import Stored, bind
 
 __all__ = [
     "Encoding",

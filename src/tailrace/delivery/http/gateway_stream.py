@@ -1,6 +1,7 @@
 """The events of a WebSocket gateway's connection: the feeds of its subscribe requests, which take turns at writing."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from tailrace.delivery.collect import CollectLimits, collect
@@ -10,11 +11,13 @@ from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.http.gateway_message import event_front
 from tailrace.delivery.http.stream import StreamTools
 from tailrace.delivery.present import View, Wire
-from tailrace.model.errors import BehindHorizonError, TailraceError, UnknownSubscriptionError
+from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError, UnknownSubscriptionError
 from tailrace.model.subscription import Format, Include
 from tailrace.subscription.feed import Feed
 
 __all__ = ["GatewaySession", "message_of"]
+
+logger = logging.getLogger(__name__)
 
 _VIEW = View(Wire.GATEWAY, Format.PLAIN_JSON, Include(before=True, after=True))
 _LOOK_S = 60.0
@@ -57,11 +60,21 @@ class GatewaySession:
                             await self._write(frames)
                             changes.inc(piece.count)
                             size.inc(len(frames))
+                    await self._acknowledge(feed)
                     await asyncio.sleep(0)  # a write that did not wait must not keep others from their turn
             except TailraceError as error:
                 if isinstance(error, BehindHorizonError):
                     metrics.resnapshots.labels(wire).inc()
                 return error
+
+    async def _acknowledge(self, feed: Feed) -> None:
+        """Move the cursor of the subscription to the feed's place, for whoever looks how far it is."""
+        subscription_id = feed.subscription.id
+        try:
+            if feed.after > self._tools.service.subscription(subscription_id).cursor:
+                await self._tools.service.acknowledge(subscription_id, feed.after)
+        except (UnknownSubscriptionError, MetadataError) as error:
+            logger.debug("automatic acknowledgement failed", extra={"reason": type(error).__name__})
 
 
 def message_of(error: TailraceError) -> str:

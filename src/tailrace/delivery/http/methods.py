@@ -90,6 +90,10 @@ class Methods:
         if service.queries is not None:
             self.table |= _bound(QueryMethods.CALLS, QueryMethods(service, service.queries))
 
+    def count(self) -> None:
+        """Count a command that comes over a connection; see `Scoped.count`."""
+        self._service.count()
+
     def of(self, service: Scoped) -> "Methods":
         """Return the methods as the principal of another service may use them."""
         if service is self._service:

@@ -11,8 +11,9 @@ import apsw
 
 from tailrace.clock import Clock
 from tailrace.model.errors import KeyValueError, SourceError
+from tailrace.model.key_value import Entry
 from tailrace.retry import Backoff
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.source.key_value import PageLimits
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.connection import connect, writing
 from tailrace.source.sqlite.connection_thread import ConnectionThread, for_clients

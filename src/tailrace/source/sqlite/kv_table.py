@@ -10,7 +10,8 @@ An index over `expires_time_us` finds the next entry whose time is over. An expi
 import apsw
 
 from tailrace.model.errors import KeyValueError, ResultTooLargeError
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.model.key_value import Entry
+from tailrace.source.key_value import PageLimits
 
 __all__ = ["KV", "KvTable"]
 

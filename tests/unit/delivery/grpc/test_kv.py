@@ -2,11 +2,11 @@
 
 import pytest
 
+from tailrace.access.key_value import KeyValues
 from tailrace.delivery.grpc.call import Code, StatusError
 from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
-from tailrace.delivery.key_value import KeyValues
 from tailrace.model.errors import TailraceError
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
 from tailrace.testing.call import MemoryCall, messages_of

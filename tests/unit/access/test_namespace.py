@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.delivery.namespace import source_for, source_of
+from tailrace.access.namespace import source_for, source_of
 from tailrace.model.errors import PermissionDeniedError, UnknownSourceError
 from tailrace.model.principal import Principal
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tailrace.delivery.namespace import source_for
+from tailrace.access.namespace import source_for
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, ResultTooLargeError
 from tailrace.model.principal import Capability, Principal
 from tailrace.source.base import QuerySource, RunLimits, Stored
