@@ -66,7 +66,7 @@ TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
 """Wires whose events are seed B's, which `encode` writes; `sochdb_event` and `gateway_event` write seed A's."""
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, cache_hash=True):
     """All that decides an event's bytes besides the change. Feeds with equal views share them."""
 
     wire: Wire

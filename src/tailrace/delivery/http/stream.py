@@ -135,6 +135,8 @@ class Stream:
         wire, metrics = framing.wire.value, tools.metrics
         self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._state = PressureState.HEALTHY
+        self._subscription = feed.subscription
+        self._standing = (0, Offset(0), Offset(0))
         self._told = self._acknowledged = feed.after
         self._taken = 0
         self._fresh = True
@@ -250,7 +252,14 @@ class Stream:
 
     def _transition(self) -> bytes:
         """Return a record when the subscription has come into another state that is not healthy."""
-        status = self._tools.service.status(self.feed.subscription.id)
+        service = self._tools.service
+        subscription = service.subscription(self.feed.subscription.id)
+        log = service.logs[subscription.source]
+        standing = (id(subscription), log.head, log.horizon)  # a subscription that changes is another object
+        if standing == self._standing:
+            return b""
+        self._subscription, self._standing = subscription, standing  # held, so that its id stays its own
+        status = service.status(subscription.id)
         state = status.pressure.state
         if state is self._state:
             return b""
