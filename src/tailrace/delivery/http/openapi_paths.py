@@ -53,7 +53,10 @@ _TOKEN_ROUTE = {
     ),
     "403": _answer("The caller may not do this, or not see this.", _ERROR, _WORDS),
     "429": _answer(
-        "The caller calls too often, or has too many streams.", _ERROR, _WORDS, headers={"Retry-After": {"schema": _STRING}}
+        "The caller calls too often, or has too many streams.",
+        _ERROR,
+        _WORDS,
+        headers={"Retry-After": {"schema": _STRING}},
     ),
 }
 _STREAM_REFUSALS = {

@@ -26,6 +26,7 @@ from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
+from web import access_of
 
 DOCUMENT = describe()
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -100,7 +101,13 @@ async def test_each_route_is_described_with_its_verbs():
 
 async def test_each_method_is_described_with_the_types_that_it_takes_and_gives():
     async with whole_service() as service:
-        methods = Methods(Scopes(service).of(ANONYMOUS), Presenter(0, Metrics().encoded_changes), Metrics(), SystemClock(), HttpOptions())
+        methods = Methods(
+            Scopes(service).of(ANONYMOUS),
+            Presenter(0, Metrics().encoded_changes),
+            Metrics(),
+            SystemClock(),
+            HttpOptions(),
+        )
         table = methods.table
     assert table.keys() == signatures().keys()
     mapping = SCHEMAS["RpcRequest"]["discriminator"]["mapping"]
@@ -140,7 +147,10 @@ async def test_a_server_without_queries_does_not_describe_them():
 
 @pytest.mark.parametrize(("path", "verb", "operation"), OPERATIONS, ids=[path for path, _, _ in OPERATIONS])
 async def test_without_a_token_a_route_is_refused_as_described(path, verb, operation):
-    async with whole_service() as service, client_of(service, AuthConfig(enabled=True, tokens=("secret",))) as (_, client):
+    async with (
+        whole_service() as service,
+        client_of(service, AuthConfig(enabled=True, tokens=("secret",))) as (_, client),
+    ):
         answer = await client.request(verb, url_of(path))
     if operation.get("security") == []:
         assert answer.status_code == 200
