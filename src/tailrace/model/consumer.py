@@ -28,7 +28,7 @@ Retention = Strict | Bounded
 
 
 class Consumer(Struct, frozen=True):
-    """One consumer. `checkpoint` is the last commit that it acknowledged, `checkpoint_offset` that commit's last change.
+    """One consumer. `checkpoint` is the last commit that it acknowledged, `checkpoint_offset` its last change.
 
     `ended` tells why it ended; None while it lives. Each registration of an id is another incarnation, from 1 upwards.
     """
