@@ -143,6 +143,17 @@ class Consumers:
             raise _ended(known, incarnation)
         return known
 
+    def shard_of(self, consumer: Consumer) -> StreamShard:
+        """Return the shard that a consumer reads.
+
+        Raises:
+            UnknownConsumerError: Its source is no longer configured.
+        """
+        shard = self._shards.get(consumer.shard)
+        if shard is None:
+            raise UnknownConsumerError(consumer.id)
+        return shard
+
     async def acknowledge(self, consumer_id: str, incarnation: int, principal: Principal, following: Index) -> None:
         """Move a checkpoint to the commit before `following`; one that is already further stays.
 
@@ -156,7 +167,7 @@ class Consumers:
             self._heard_s[consumer_id] = self._clock.monotonic_s()
             if following - 1 <= known.checkpoint:
                 return
-            shard = self._shards[known.shard]
+            shard = self.shard_of(known)
             offset = await shard.log.commits.offset_before(following)
             checkpoint = Index(following - 1)
             await self._store.acknowledge(consumer_id, checkpoint, offset)
@@ -231,7 +242,8 @@ class Consumers:
         await self._store.put(ended)
         self._consumers.pop(consumer.id)
         self._consumers[consumer.id] = ended
-        self._hold(self._shards[consumer.shard])
+        if consumer.shard in self._shards:
+            self._hold(self._shards[consumer.shard])
         self._metrics.consumers_ended.labels(str(reason)).inc()
         logger.info("consumer ended", extra={"consumer": consumer.id, "reason": str(reason)})
         for attachment in tuple(self._attached.get(consumer.id, ())):

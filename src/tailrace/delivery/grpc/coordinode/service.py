@@ -156,7 +156,7 @@ class _Handlers:
         consumers, principal = self._tools.consumers, call.principal
         if request.incarnation:
             consumer = consumers.find(request.consumer_id, request.incarnation, principal)
-            shard = self._tools.shards[consumer.shard]
+            shard = consumers.shard_of(consumer)
             principal.require_namespace(shard.source)
             if token is None:
                 token = Token(shard.number, consumer.checkpoint + 1, 0)

@@ -358,3 +358,24 @@ async def test_a_consumer_belongs_to_the_principal_that_registered_it(tmp_path):
 async def test_a_merged_stream_takes_no_consumer(tmp_path):
     async with streams(tmp_path) as world, world.stream(register(), {"x-tailrace-merge": "all"}) as stream:
         assert (await stream.end()).code is Code.INVALID_ARGUMENT
+
+
+async def test_a_consumer_of_a_source_that_is_gone_is_not_found_and_can_be_cancelled(tmp_path):
+    async with streams(tmp_path, sources=("app", "two")) as world:
+        request = register(position=token(0, shard=1))
+        async with world.stream(request) as stream:
+            assert (await stream.begun())["x-tailrace-shard"] == "1"
+        await world.commit("users", source="two")
+        gone = world.shards.pop(1)
+        await world.start()
+        await world.consumers.check()
+        async with world.stream(resume(1)) as stream:
+            assert (await stream.end()).code is Code.NOT_FOUND
+        with pytest.raises(StatusError) as error:
+            await acknowledge(world, token(2, shard=1))
+        assert error.value.code is Code.NOT_FOUND
+        await cancel(world)
+        world.shards[1] = gone
+        await world.start()
+        async with world.stream(request) as stream:
+            assert (await stream.begun())["x-coordinode-consumer-incarnation"] == "2"
