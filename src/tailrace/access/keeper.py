@@ -68,10 +68,10 @@ class Keeper:
         """
         principal = hold.principal
         if hold.counted:
-            count = self._counts.get(principal.id, 0)
+            count = self._counts.get(principal.name, 0)
             if count >= self._held_max:
                 raise QuotaError(f"principal {principal.id} has {count} streams open, as many as it may: close some")
-            self._counts[principal.id] = count + 1
+            self._counts[principal.name] = count + 1
         group = _group_of(principal)
         holds = self._groups.get(group)
         if holds is None:
@@ -84,9 +84,9 @@ class Keeper:
         """Watch no longer over something that was added."""
         principal = hold.principal
         if hold.counted:
-            self._counts[principal.id] -= 1
-            if not self._counts[principal.id]:
-                del self._counts[principal.id]
+            self._counts[principal.name] -= 1
+            if not self._counts[principal.name]:
+                del self._counts[principal.name]
         group = _group_of(principal)
         holds = self._groups.get(group, set())
         holds.discard(hold)

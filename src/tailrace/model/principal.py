@@ -94,9 +94,15 @@ class Principal(Struct, frozen=True):
     @property
     def owner(self) -> str | None:
         """Return the name under which it owns subscriptions; None where nobody asked who calls."""
-        if self == ANONYMOUS:
-            return None
-        return self.id if self.tenant == "default" else f"{self.tenant}/{self.id}"
+        return None if self == ANONYMOUS else self.name
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from all others: its id, with the tenant where that is another than `default`."""
+        if self.tenant == "default" and "/" not in self.id:
+            return self.id
+        tenant = self.tenant.replace("%", "%25").replace("/", "%2F")
+        return f"{tenant}/{self.id}"
 
     @property
     def sees_all(self) -> bool:

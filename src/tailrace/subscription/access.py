@@ -113,7 +113,7 @@ class Scoped:
             RateLimitError: It asks too often.
         """
         if self._scopes.limits is not None:
-            self._scopes.limits.take(self.principal.id)
+            self._scopes.limits.take(self.principal.name)
 
     def restriction(self, source: str) -> Restriction | None:
         """Return what it may see of a source; None where that is everything."""

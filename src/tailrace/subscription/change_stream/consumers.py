@@ -116,7 +116,7 @@ class Consumers:
             before = await shard.log.commits.offset_before(following)
             incarnation = 1 if known is None else known.incarnation + 1
             checkpoint = Index(following - 1)
-            made = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, _owner(principal))
+            made = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, principal.name)
             self._consumers.pop(consumer_id, None)
             self._consumers[consumer_id] = made
             self._heard_s[consumer_id] = self._clock.monotonic_s()
@@ -136,7 +136,7 @@ class Consumers:
             ConsumerEndedError: It has ended, or lives in a later incarnation.
         """
         known = self._consumers.get(consumer_id)
-        mine = known is not None and (known.owner == _owner(principal) or principal.may(Capability.ADMIN))
+        mine = known is not None and (known.owner == principal.name or principal.may(Capability.ADMIN))
         if known is None or not mine or incarnation > known.incarnation:
             raise UnknownConsumerError(consumer_id)
         if known.ended is not None or incarnation < known.incarnation:
@@ -315,7 +315,3 @@ def _ended(consumer: Consumer, incarnation: int) -> ConsumerEndedError:
     return ConsumerEndedError(
         consumer.id, incarnation=consumer.incarnation, reason=reason, checkpoint=consumer.checkpoint
     )
-
-
-def _owner(principal: Principal) -> str:
-    return principal.owner or principal.id
