@@ -30,6 +30,7 @@ AUTH = AuthConfig(
     principals={
         "seven": PrincipalConfig(tokens=("seven-key",), capabilities=("read", "write"), rows=ROWS),
         "items": PrincipalConfig(tokens=("items-key",), tables=("shop.items",)),
+        "copy": PrincipalConfig(tokens=("copy-key",), capabilities=("read", "manage_backups"), tables=("shop.items",)),
         "acme": PrincipalConfig(tokens=("acme-key",), tenant="acme", namespaces=("acme",)),
     },
     jwt_secret=SECRET.decode(),
@@ -100,6 +101,19 @@ def test_a_hidden_table_and_one_that_is_not_there_are_refused_alike(server):
     ]
     assert {answer["code"] for answer in answers} == {"forbidden"}
     assert refusal(server, "items-key", "query.prepare", query="SELECT 1; SELECT 2") == "invalid_request"
+
+
+def test_a_copy_takes_up_no_query_that_may_not_be_run(server):
+    query_id = rpc(server, "master", "query.prepare", query=WHOLE)["result"]["query_id"]
+    for target in (
+        {"query_id": query_id, "args": []},
+        {"query_id": query_id, "query": WHOLE, "db": "shop", "args": []},
+    ):
+        sub = {"id": "sub_00000000000000aa", "acked_offset": 0, "target": {"Query": target}}
+        assert refusal(server, "copy-key", "cdc.import", subs=[sub]) == "forbidden"
+    items = rpc(server, "copy-key", "query.prepare", query="SELECT name FROM items")["result"]["query_id"]
+    sub["target"] = {"Query": {"query_id": items, "args": []}}
+    assert rpc(server, "copy-key", "cdc.import", subs=[sub])["result"] == {"imported": 1}
 
 
 def test_a_query_of_another_source_is_not_there(server):

@@ -260,6 +260,8 @@ class Scoped:
                 self._require_source(draft.target)
             for table in draft.target.tables if isinstance(draft.target, TableTarget) else ():
                 self.principal.require_table(table)
+            if isinstance(draft.target, QueryTarget):
+                await self._require_query(draft.target.query_id, prepared)
             if subscription_id in known and not self._uses(known[subscription_id]):
                 raise PermissionDeniedError("a subscription of that number belongs to somebody else")
         owner = self.principal.owner
@@ -331,6 +333,12 @@ class Scoped:
         if target.names:
             for table in target.tables:
                 self.principal.require_table(table)
+
+    async def _require_query(self, query_id: str, prepared: Sequence[PreparedQuery]) -> None:
+        """Refuse a query that it may not run; those that are not kept yet were looked at when they were drafted."""
+        assert self.queries is not None
+        if all(query.query_id != query_id for query in prepared):
+            await self.queries.require(query_id)
 
     def _require_room(self) -> None:
         """Refuse one more subscription where the principal has as many as it may."""

@@ -94,18 +94,18 @@ class ScopedQueries:
 
     async def tracker(self, query_id: str, args: Sequence[Value]) -> Tracker:
         """Return what follows a query with these arguments."""
-        await self._require(query_id)
+        await self.require(query_id)
         return await self._queries.tracker(query_id, args)
 
     async def execute(self, query_id: str, args: Sequence[Value], if_none_match: str | None = None) -> Executed:
         """Run a query, unless its result is the one that the client has by an ETag."""
-        restricted = await self._require(query_id)
+        restricted = await self.require(query_id)
         executed = await self._queries.execute(query_id, args, if_none_match)
         if restricted:
-            await self._require(query_id)  # a view may have become another meanwhile
+            await self.require(query_id)  # a view may have become another meanwhile
         return executed
 
-    async def _require(self, query_id: str) -> bool:
+    async def require(self, query_id: str) -> bool:
         """Refuse a query that it may not run; tell whether that had to be found out."""
         prepared = self.get(query_id)
         restriction = self._restriction(prepared.source)
@@ -116,7 +116,7 @@ class ScopedQueries:
 
     async def _may_run(self, query: PreparedQuery) -> bool:
         try:
-            await self._require(query.query_id)
+            await self.require(query.query_id)
         except TailraceError:
             return False
         return True

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, get_type_hints
 
 from msgspec import UNSET, Raw, Struct
@@ -275,6 +275,7 @@ def _bound(calls: Mapping[str, Call], owner: object) -> dict[str, Method]:
     return {name: Method(types[name].params, types[name].result, partial(call, owner)) for name, call in calls.items()}
 
 
+@cache  # each principal has methods of its own, made for each of its calls
 def _signature(call: Call) -> Signature:
     hints = get_type_hints(call)
     result = hints.pop("return")
