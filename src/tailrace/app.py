@@ -43,6 +43,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, InvalidPredicateError
+from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.base import QuerySource, Source
@@ -119,7 +120,7 @@ class Application:
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
         self._stream_shards: dict[int, StreamShard] = {}
-        self._hybrid = HybridClock()
+        self._hybrid = HybridClock(hlc_at(self._clock.now_us()))  # above all that was given before
         self._query_sources: dict[str, QuerySource] = {}
         self._values: dict[str, KeyValueStore | None] = {}
         self._runners: dict[str, StatementRunner] = {}

@@ -49,14 +49,17 @@ async def test_consumers_come_back_as_they_were_kept(store):
     assert await consumers.consumers() == [one, two]
     await consumers.put(Consumer("one", 0, 2, Bounded(4, 5), 6, 10, "me"))
     assert (await consumers.consumers())[1] == Consumer("one", 0, 2, Bounded(4, 5), 6, 10, "me")
-    await consumers.remove("two")
+    await consumers.remove(("you", "two"))
     assert [consumer.id for consumer in await consumers.consumers()] == ["one"]
 
 
 async def test_a_checkpoint_moves_forward_alone(store):
     consumers = ConsumerStore(store, SystemClock())
+    other = Consumer("one", 0, 1, Strict(), 5, 9, "you")
+    await consumers.put(other)
     await consumers.put(Consumer("one", 0, 1, Strict(), 5, 9, "me"))
     for checkpoint, offset in ((7, 20), (6, 15)):
-        await consumers.acknowledge("one", checkpoint, offset)
-    (found,) = await consumers.consumers()
+        await consumers.acknowledge(("me", "one"), checkpoint, offset)
+    untouched, found = await consumers.consumers()
     assert (found.checkpoint, found.checkpoint_offset) == (7, 20)
+    assert untouched == other

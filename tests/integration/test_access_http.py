@@ -23,6 +23,7 @@ AUTH = AuthConfig(
         "yan": PrincipalConfig(tokens=("yan-key",), rows={"app.users": YOURS}),
         "eve": PrincipalConfig(tokens=("eve-key",), tenant="acme", namespaces=("acme",)),
         "vic": PrincipalConfig(tokens=("vic-key",), role="viewer"),
+        "far": PrincipalConfig(tokens=("far-key",), role="viewer", namespaces=("acme",)),
         "nil": PrincipalConfig(tokens=("nil-key",), capabilities=("nothing",)),
     },
     jwt_secret=SECRET.decode(),
@@ -163,6 +164,19 @@ async def test_metrics_are_for_those_who_may_see_them(world):
         answer = await world.client.get("/metrics", headers={"x-api-key": token})
         assert answer.status_code == status
     assert (await world.client.get("/metrics", headers={"x-api-key": "nil-key"})).json()["error"]["code"] == "forbidden"
+
+
+async def test_figures_of_all_sources_are_not_for_who_reaches_only_some(world):
+    answer = await world.client.get("/metrics", headers={"x-api-key": "far-key"})
+    assert (answer.status_code, "app" in answer.text) == (403, False)
+    code, message = await Caller(world, "far-key").refusal("stats.snapshot")
+    assert (code, "app" in message) == ("forbidden", False)
+
+
+async def test_who_has_no_credentials_learns_whether_the_server_is_ready_and_not_why_it_is_not(world):
+    world.waiting_for.append("source app: /srv/app.db cannot be opened")
+    answer = await world.client.get("/ready")
+    assert (answer.status_code, answer.json()["ready"], "app" in answer.text) == (503, False, False)
 
 
 async def test_who_may_nothing_may_ask_for_the_version_and_no_more(world):

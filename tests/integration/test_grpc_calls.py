@@ -320,7 +320,7 @@ class FakeGate:
         return Principal(token, capabilities=frozenset({token}))
 
     @contextmanager
-    def watch(self, principal, end):
+    def watch(self, principal, end, *, counted):
         self.ends.append(end)
         try:
             yield

@@ -24,9 +24,12 @@ class GrpcGate:
         """
         return await self._access.gate.admit(token_of(_first(metadata, "authorization"), _first(metadata, "x-api-key")))
 
-    def watch(self, principal: Principal, end: End) -> Hold:
-        """Have `end` called when the credentials of a principal are no longer good, within a `with` block."""
-        return self._access.keeper.hold(principal, end, counted=False)
+    def watch(self, principal: Principal, end: End, *, counted: bool) -> Hold:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
+
+        What is `counted` is one of its streams; entering raises `QuotaError` where it has as many as it may.
+        """
+        return self._access.keeper.hold(principal, end, counted=counted)
 
 
 def _first(metadata: Metadata, name: str) -> str | None:

@@ -278,8 +278,10 @@ class Scoped:
         return self._service.status(self.subscription(subscription_id).id)
 
     def measured(self) -> SubscriptionService:
-        """Return the whole service, for somebody who looks at its figures."""
+        """Return the whole service, for somebody who looks at its figures: they are of all sources together."""
         self.principal.require(Capability.VIEW_METRICS)
+        if not all(map(self.principal.reaches, self._service.logs)):
+            raise PermissionDeniedError("Access denied to the figures of all sources: only some of them are yours")
         return self._service
 
     # ---- feeds

@@ -5,7 +5,7 @@ import pytest
 from signing import NOW_S, SECRET, hs256
 from tailrace.access.options import AuthConfig
 from tailrace.delivery.auth import GrpcGate
-from tailrace.model.errors import UnauthenticatedError
+from tailrace.model.errors import QuotaError, UnauthenticatedError
 from tailrace.model.principal import ANONYMOUS
 from tailrace.testing.clock import FakeClock
 from web import access_of
@@ -57,7 +57,10 @@ async def test_a_call_ends_with_the_credentials_that_it_came_with():
     async with access_of(config, clock) as access:
         gate, ended = GrpcGate(access), []
         principal = await gate(PATH, [("x-api-key", hs256(exp=NOW_S + 5))])
-        with gate.watch(principal, ended.append), gate.watch(principal, ended.append):
+        uncounted = gate.watch(principal, ended.append, counted=False)
+        with gate.watch(principal, ended.append, counted=True), uncounted:
+            with pytest.raises(QuotaError), gate.watch(principal, ended.append, counted=True):
+                pass
             clock.advance(5)
             await access.keeper.look()
         assert [reason.expired for reason in ended] == [True, True]

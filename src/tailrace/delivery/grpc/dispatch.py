@@ -23,8 +23,13 @@ class Gate(Protocol):
     async def __call__(self, path: str, metadata: Metadata) -> Principal:
         """Return who calls a path with some metadata, or raise `StatusError` or `TailraceError`."""
 
-    def watch(self, principal: Principal, end: Callable[[TailraceError], None]) -> AbstractContextManager[None]:
-        """Have `end` called when the credentials of a principal are no longer good, within a `with` block."""
+    def watch(
+        self, principal: Principal, end: Callable[[TailraceError], None], *, counted: bool
+    ) -> AbstractContextManager[None]:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
+
+        What is `counted` is one of its streams; entering may raise `QuotaError`.
+        """
 
 
 _INTERNAL = "internal error: see the log of the server"
@@ -80,7 +85,11 @@ class Dispatcher:
         """End a call that lasts when its caller's credentials do."""
         if self._gate is None or method.unary is not None or method.open_to_all:
             return nullcontext()
-        return self._gate.watch(stream.principal, lambda reason: stream.end(status_of(reason)))
+
+        def end(reason: TailraceError) -> None:
+            stream.end(status_of(reason))
+
+        return self._gate.watch(stream.principal, end, counted=method.counted)
 
 
 async def _run(stream: Stream, method: Method) -> None:

@@ -21,7 +21,7 @@ def kv_service(values: KeyValues) -> Service:
             "Get": Method(unary=handlers.get, capability=Capability.READ),
             "Put": Method(unary=handlers.put, capability=Capability.WRITE),
             "Delete": Method(unary=handlers.delete, capability=Capability.WRITE),
-            "Scan": Method(stream=handlers.scan, capability=Capability.READ),
+            "Scan": Method(stream=handlers.scan, capability=Capability.READ, counted=True),
             "BatchGet": Method(unary=handlers.batch_get, capability=Capability.READ),
             "BatchPut": Method(unary=handlers.batch_put, capability=Capability.WRITE),
         },

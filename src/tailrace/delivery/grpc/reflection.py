@@ -30,7 +30,7 @@ _FILES = {
 def reflection_services(services: Iterable[Service]) -> list[Service]:
     """Return the services that describe others, and themselves. Those without a file are listed, not described."""
     named = {service.name: service.file for service in services} | _FILES
-    methods = {"ServerReflectionInfo": Method(bidi=_Reflection(named).answer)}
+    methods = {"ServerReflectionInfo": Method(bidi=_Reflection(named).answer, counted=True)}
     return [Service(name, methods, file) for name, file in _FILES.items()]
 
 

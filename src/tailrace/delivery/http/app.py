@@ -66,8 +66,9 @@ def create_app(
         Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
         *_query_routes(scopes, options),
         Route("/health", health, methods=["GET"]),
-        Route("/ready", ready_endpoint(readiness), methods=["GET"]),
-        Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
+        # Nobody is asked who they are there: where others are hidden, so are the names of sources.
+        Route("/ready", ready_endpoint(readiness, told=isinstance(gate, OpenGate)), methods=["GET"]),
+        Route("/metrics", metrics_endpoint(metrics, scopes), methods=["GET"]),
     ]
     gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]
     document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])

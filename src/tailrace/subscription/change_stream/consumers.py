@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from tailrace.clock import Clock
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.metrics import Metrics
-from tailrace.model.consumer import Bounded, Consumer, Retention
+from tailrace.model.consumer import Bounded, Consumer, ConsumerKey, Retention
 from tailrace.model.errors import (
     BehindHorizonError,
     ConsumerEndedError,
@@ -83,9 +83,9 @@ class Consumers:
         self._options = options
         self._clock = clock
         self._metrics = metrics
-        self._consumers = {consumer.id: consumer for consumer in kept}
+        self._consumers = {consumer.key: consumer for consumer in kept}
         self._heard_s = dict.fromkeys(self._consumers, clock.monotonic_s())
-        self._attached: dict[str, set[Attachment]] = {}
+        self._attached: dict[ConsumerKey, set[Attachment]] = {}
         self._change = asyncio.Lock()
         for shard in shards.values():
             self._hold(shard)
@@ -98,7 +98,7 @@ class Consumers:
     async def register(
         self, consumer_id: str, principal: Principal, shard: StreamShard, following: Index, retention: Retention
     ) -> Consumer:
-        """Make a consumer that begins with the commit `following`, as the next incarnation of its id.
+        """Make a consumer that begins with the commit `following`, as the next incarnation of the principal's id.
 
         Raises:
             InvalidRequestError: The retention is not possible.
@@ -109,7 +109,7 @@ class Consumers:
         """
         check_retention(retention, self._options.heartbeat_ms)
         async with self._change:
-            known = self._consumers.get(consumer_id)
+            known = self._consumers.get((principal.name, consumer_id))
             if known is not None and known.ended is None:
                 raise ConsumerExistsError(consumer_id)
             await self._make_room()
@@ -117,27 +117,29 @@ class Consumers:
             incarnation = 1 if known is None else known.incarnation + 1
             checkpoint = Index(following - 1)
             made = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, principal.name)
-            self._consumers.pop(consumer_id, None)
-            self._consumers[consumer_id] = made
-            self._heard_s[consumer_id] = self._clock.monotonic_s()
+            self._consumers.pop(made.key, None)
+            self._consumers[made.key] = made
+            self._heard_s[made.key] = self._clock.monotonic_s()
             self._hold(shard)  # before anybody waits, so that retention cannot overtake it
             try:
                 await self._store.put(made)
             except BaseException:
-                self._forget(consumer_id, known, shard)
+                self._forget(made.key, known, shard)
                 raise
             return made
 
     def find(self, consumer_id: str, incarnation: int, principal: Principal) -> Consumer:
-        """Return a living consumer.
+        """Return a living consumer of the principal, or for one with `admin` also somebody else's.
 
         Raises:
-            UnknownConsumerError: There is none of that id and incarnation, or it is somebody else's.
+            UnknownConsumerError: It has none of that id and incarnation.
             ConsumerEndedError: It has ended, or lives in a later incarnation.
         """
-        known = self._consumers.get(consumer_id)
-        mine = known is not None and (known.owner == principal.name or principal.may(Capability.ADMIN))
-        if known is None or not mine or incarnation > known.incarnation:
+        known = self._consumers.get((principal.name, consumer_id))
+        if known is None and principal.may(Capability.ADMIN):
+            others = [consumer for consumer in self._consumers.values() if consumer.id == consumer_id]
+            known = max(others, key=lambda consumer: consumer.ended is None, default=None)
+        if known is None or incarnation > known.incarnation:
             raise UnknownConsumerError(consumer_id)
         if known.ended is not None or incarnation < known.incarnation:
             raise _ended(known, incarnation)
@@ -164,14 +166,14 @@ class Consumers:
         """
         async with self._change:
             known = self.find(consumer_id, incarnation, principal)
-            self._heard_s[consumer_id] = self._clock.monotonic_s()
+            self._heard_s[known.key] = self._clock.monotonic_s()
             if following - 1 <= known.checkpoint:
                 return
             shard = self.shard_of(known)
             offset = await shard.log.commits.offset_before(following)
             checkpoint = Index(following - 1)
-            await self._store.acknowledge(consumer_id, checkpoint, offset)
-            self._consumers[consumer_id] = structs.replace(known, checkpoint=checkpoint, checkpoint_offset=offset)
+            await self._store.acknowledge(known.key, checkpoint, offset)
+            self._consumers[known.key] = structs.replace(known, checkpoint=checkpoint, checkpoint_offset=offset)
             self._hold(shard)
 
     async def cancel(self, consumer_id: str, incarnation: int, principal: Principal) -> None:
@@ -207,8 +209,8 @@ class Consumers:
         for consumer in list(self._consumers.values()):
             if consumer.ended is not None or consumer.shard not in self._shards:
                 continue
-            if self._attached.get(consumer.id):
-                self._heard_s[consumer.id] = now_s
+            if self._attached.get(consumer.key):
+                self._heard_s[consumer.key] = now_s
             standing = await self._standing(consumer, now_s)
             reason = passed(consumer.retention, standing, self._options.strict_bytes_max)
             if reason is None:
@@ -216,7 +218,7 @@ class Consumers:
                 retained[consumer.shard] = max(retained[consumer.shard], standing.retained_bytes)
                 continue
             async with self._change:
-                if self._consumers.get(consumer.id) == consumer:  # it has not moved meanwhile
+                if self._consumers.get(consumer.key) == consumer:  # it has not moved meanwhile
                     await self._end(consumer, reason)
         for number, shard in self._shards.items():
             self._metrics.consumers.labels(shard.source).set(living[number])
@@ -234,19 +236,19 @@ class Consumers:
             if chunk is not None:
                 hlc = chunk.batch.column("hlc")[after + 1 - chunk.first].as_py()
                 lag_ms = (self._clock.now_us() - hlc_time_us(hlc)) // 1000
-        silent_ms = int((now_s - self._heard_s[consumer.id]) * 1000)
+        silent_ms = int((now_s - self._heard_s[consumer.key]) * 1000)
         return Standing(lag_ms, await log.commits.size_after(after), silent_ms)
 
     async def _end(self, consumer: Consumer, reason: EndReason) -> None:
         ended = structs.replace(consumer, ended=str(reason))
         await self._store.put(ended)
-        self._consumers.pop(consumer.id)
-        self._consumers[consumer.id] = ended
+        self._consumers.pop(consumer.key)
+        self._consumers[consumer.key] = ended
         if consumer.shard in self._shards:
             self._hold(self._shards[consumer.shard])
         self._metrics.consumers_ended.labels(str(reason)).inc()
         logger.info("consumer ended", extra={"consumer": consumer.id, "reason": str(reason)})
-        for attachment in tuple(self._attached.get(consumer.id, ())):
+        for attachment in tuple(self._attached.get(consumer.key, ())):
             attachment.end(_ended(ended, consumer.incarnation))
 
     async def _make_room(self) -> None:
@@ -254,15 +256,15 @@ class Consumers:
         if living >= self._options.consumers_max:
             raise ConsumersFullError(f"there are already {self._options.consumers_max} consumers: cancel some")
         if len(self._consumers) - living >= _ENDED_KEPT_MAX:
-            oldest = next(consumer.id for consumer in self._consumers.values() if consumer.ended is not None)
+            oldest = next(consumer.key for consumer in self._consumers.values() if consumer.ended is not None)
             await self._store.remove(oldest)
-            del self._consumers[oldest]
+            del self._consumers[oldest], self._heard_s[oldest]
 
-    def _forget(self, consumer_id: str, known: Consumer | None, shard: StreamShard) -> None:
+    def _forget(self, key: ConsumerKey, known: Consumer | None, shard: StreamShard) -> None:
         """Undo a registration that could not be kept."""
-        del self._consumers[consumer_id]
+        del self._consumers[key]
         if known is not None:
-            self._consumers[consumer_id] = known
+            self._consumers[key] = known
         self._hold(shard)
 
     def _hold(self, shard: StreamShard) -> None:
@@ -270,15 +272,15 @@ class Consumers:
 
     def join(self, attachment: "Attachment") -> None:
         """Take note of an open stream."""
-        self._attached.setdefault(attachment.consumer.id, set()).add(attachment)
+        self._attached.setdefault(attachment.consumer.key, set()).add(attachment)
 
     def leave(self, attachment: "Attachment") -> None:
         """Take note that a stream is no longer open."""
-        consumer_id = attachment.consumer.id
-        self._heard_s[consumer_id] = self._clock.monotonic_s()
-        self._attached[consumer_id].discard(attachment)
-        if not self._attached[consumer_id]:
-            del self._attached[consumer_id]
+        key = attachment.consumer.key
+        self._heard_s[key] = self._clock.monotonic_s()
+        self._attached[key].discard(attachment)
+        if not self._attached[key]:
+            del self._attached[key]
 
 
 class Attachment:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tailrace.delivery.grpc.coordinode.token import Token, index_of
-from tailrace.model.errors import BehindHorizonError, CommitsLostError
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, CommitsLostError
 from tailrace.model.number import Index, Offset
 from tailrace.subscription.change_stream.shard import StreamShard
 
@@ -31,9 +31,13 @@ async def find_places(shards: Sequence[StreamShard], token: Token | None) -> Seq
 
     Raises:
         CommitsLostError: Commits of a shard behind the token were removed by retention, or may have been.
+        BeyondHeadError: No commit of this server can have its timestamp yet.
     """
     if token is None or token.oldest:
         return [await _oldest(shard) for shard in shards]
+    newest = max(shard.log.hlc_complete for shard in shards)
+    if token.segment > newest:
+        raise BeyondHeadError(requested=token.segment, head=newest)
     places = []
     for shard in shards:
         passed = token.segment if shard.number < token.entries else token.segment - 1

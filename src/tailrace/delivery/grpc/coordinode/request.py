@@ -59,8 +59,8 @@ def shard_of(
     """Return the shard that is asked for: by the metadata, by the token, or else the first that the caller reaches.
 
     Raises:
-        InvalidRequestError: There is no such shard, or the two differ.
-        PermissionDeniedError: The caller may not reach it.
+        InvalidRequestError: There is no such shard that the caller reaches, or the two differ.
+        PermissionDeniedError: The caller reaches none.
     """
     number = token.shard if token is not None else None
     if header is not None:
@@ -69,16 +69,15 @@ def shard_of(
         if number is not None and number != int(header):
             raise InvalidRequestError(f"resume token is for shard {number}, this stream serves shard {int(header)}")
         number = int(header)
-    reached = shards_for(principal, shards)
+    reached = {shard.number: shard for shard in shards_for(principal, shards)}
+    first = next(iter(reached))
     if number is None:
-        return reached[0]
-    if number not in shards:
+        return reached[first]
+    if number not in reached:  # one that the caller may not reach is not there for it
         if header is None:
-            served = reached[0].number
-            raise InvalidRequestError(f"resume token is for shard {number}, this stream serves shard {served}")
+            raise InvalidRequestError(f"resume token is for shard {number}, this stream serves shard {first}")
         raise InvalidRequestError(f"there is no shard {number}")
-    principal.require_namespace(shards[number].source)
-    return shards[number]
+    return reached[number]
 
 
 def shards_for(principal: Principal, shards: Mapping[int, StreamShard]) -> Sequence[StreamShard]:

@@ -66,7 +66,7 @@ def change_stream_service(tools: ChangeStreamTools) -> Service:
     return Service(
         "coordinode.v1.replication.ChangeStreamService",
         {
-            "Subscribe": Method(stream=handlers.subscribe),
+            "Subscribe": Method(stream=handlers.subscribe, counted=True),
             "AcknowledgeSubscription": Method(unary=handlers.acknowledge),
             "CancelSubscription": Method(unary=handlers.cancel),
         },

@@ -355,6 +355,23 @@ async def test_a_consumer_belongs_to_the_principal_that_registered_it(tmp_path):
         await world.unary("CancelSubscription", cancellation(), principal=mine)
 
 
+async def test_each_principal_has_ids_of_its_own_and_learns_nothing_of_those_of_others(tmp_path):
+    mine, yours = (Principal(name, capabilities=frozenset({Capability.READ})) for name in ("mine", "yours"))
+    admin = Principal("admin", capabilities=frozenset({Capability.ADMIN}))
+    async with streams(tmp_path) as world:
+        for principal in (mine, yours):
+            async with world.stream(register(), principal=principal) as stream:
+                assert (await stream.begun())["x-coordinode-consumer-incarnation"] == "1"
+        await world.unary("CancelSubscription", cancellation(), principal=yours)
+        await world.start()
+        await world.unary("AcknowledgeSubscription", acknowledgement(token(1)), principal=mine)
+        async with world.stream(resume(1), principal=yours) as stream:
+            assert error_info(await stream.end())[0] == "CONSUMER_TERMINATED"
+        await world.unary("CancelSubscription", cancellation(), principal=admin)
+        async with world.stream(register(), principal=mine) as stream:
+            assert (await stream.begun())["x-coordinode-consumer-incarnation"] == "2"
+
+
 async def test_a_merged_stream_takes_no_consumer(tmp_path):
     async with streams(tmp_path) as world, world.stream(register(), {"x-tailrace-merge": "all"}) as stream:
         assert (await stream.end()).code is Code.INVALID_ARGUMENT

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming import WAIT_S, error_info, streams
+from tailrace.delivery.grpc.call import Code
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.log.hybrid import HybridClock
 from tailrace.model.number import Offset
@@ -120,6 +121,21 @@ async def test_commits_lost_in_one_shard_are_retention_lost(tmp_path):
         async with world.stream(resume(first.position)) as stream:
             reason, metadata = error_info(await stream.end())
         assert (reason, metadata["first_retained_index"]) == ("RETENTION_LOST", "3")
+
+
+async def test_a_token_of_a_time_to_come_is_refused_and_that_of_the_newest_event_is_not(tmp_path):
+    async with streams(tmp_path, sources=SOURCES) as world:
+        await world.commit("users", source="two")
+        async with world.stream(None, ALL) as stream:
+            newest = (await stream.event()).position
+        async with world.stream(resume(newest)) as stream:
+            await stream.begun()
+        for hlc in (newest.segment_id + 1, 2**64 - 1):
+            newest.segment_id = hlc
+            async with world.stream(resume(newest)) as stream:
+                error = await stream.end()
+            assert error.code is Code.OUT_OF_RANGE
+            assert error_info(error)[0] == "POSITION_BEYOND_LOG"
 
 
 async def test_a_principal_gets_the_shards_that_it_reaches(tmp_path):

@@ -259,9 +259,28 @@ async def test_another_shard_is_served_on_request(tmp_path, request_, metadata):
     assert event.ops[0].key.startswith(b"node:\x00\x01:")
 
 
+async def test_a_stream_is_one_of_those_of_which_a_principal_may_have_so_many(tmp_path):
+    async with streams(tmp_path) as world:
+        assert world.methods["Subscribe"].counted
+
+
 async def test_capture_switched_off_is_told(tmp_path):
     async with streams(tmp_path, options=StreamOptions(capture_enabled=False)) as world, world.stream() as stream:
         assert (await stream.end()).code is Code.FAILED_PRECONDITION
+
+
+async def test_a_shard_that_may_not_be_reached_and_one_that_is_not_there_are_refused_alike(tmp_path):
+    reader = Principal("r", capabilities=READ, namespaces=frozenset({"two"}))
+    async with streams(tmp_path, sources=("app", "two")) as world:
+        refusals = []
+        for number in (0, 7):
+            for request, metadata in ((subscribe(), {"x-tailrace-shard": str(number)}), (token(1, shard=number), {})):
+                asked = request if isinstance(request, proto.SubscribeRequest) else subscribe(request)
+                async with world.stream(asked, metadata, reader) as stream:
+                    error = await stream.end()
+                refusals.append((error.code, error.message.replace(f"shard {number}", "shard N")))
+    assert refusals[:2] == refusals[2:]
+    assert {code for code, _ in refusals} == {Code.INVALID_ARGUMENT}
 
 
 async def test_a_principal_sees_its_sources_tables_and_rows_alone(tmp_path):
@@ -281,7 +300,5 @@ async def test_a_principal_sees_its_sources_tables_and_rows_alone(tmp_path):
         reader = Principal("r", capabilities=READ, namespaces=frozenset({"two"}))
         async with world.stream(principal=reader) as stream:
             assert (await stream.begun())["x-tailrace-shard"] == "1"
-        async with world.stream(subscribe(token(1)), principal=reader) as stream:
-            assert (await stream.end()).code is Code.PERMISSION_DENIED
         async with world.stream(principal=Principal("r", namespaces=frozenset())) as stream:
             assert (await stream.end()).code is Code.PERMISSION_DENIED
