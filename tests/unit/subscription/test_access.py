@@ -23,7 +23,9 @@ from tailrace.model.start import Earliest, Latest
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscriptionDraft, TableTarget
 from tailrace.model.table import TableName
 from tailrace.subscription.access import Scopes
+from tailrace.subscription.service import ServiceOptions, SubscriptionService
 from tailrace.testing.clock import FakeClock
+from tailrace.testing.log import MemoryLog
 
 ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 READ = frozenset({"read"})
@@ -326,3 +328,17 @@ async def test_a_copy_takes_no_subscription_from_somebody_else_and_shows_no_othe
             await world.of(keeps).restore({number: draft(table)})
     await world.of(keeps).restore({own.id: draft(USERS), 99: draft(USERS)})
     assert [(found.id, found.owner) for found in world.of(keeps).subscriptions()] == [(own.id, "kim"), (99, "kim")]
+
+
+async def test_default_is_the_source_of_that_name_though_the_caller_reaches_another_alone():
+    logs = {name: MemoryLog() for name in ("default", "app")}
+    meta = await MetaStore.open("sqlite://", FakeClock())
+    try:
+        service = await SubscriptionService.open(logs, meta, ServiceOptions())
+        only_app = Scopes(service).of(OF_USERS)
+        assert only_app.source("app") == "app"
+        for namespace in ("", "default"):
+            with pytest.raises(PermissionDeniedError, match="'default'"):
+                only_app.source(namespace)
+    finally:
+        await meta.close()

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from tailrace.access.namespace import source_for
 from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
@@ -106,7 +105,7 @@ class _Handlers:
         source = None
         if request.namespace:
             try:
-                source = source_for(call.principal, request.namespace, self._scopes.service.logs)
+                source = service.source(request.namespace)
             except UnknownSourceError:
                 return encoded(proto.ListSubscriptionsResponse())
         found = (feed for feed in service.feeds() if source in (None, feed.subscription.source))
@@ -203,6 +202,6 @@ def _find(service: Scoped, name: str) -> Subscription:
 def _source(service: Scoped, namespace: str) -> str:
     """Return the source that a namespace names; an unknown one is told with those that there are."""
     try:
-        return source_for(service.principal, namespace, service.logs)
+        return service.source(namespace)
     except UnknownSourceError as error:
         raise StatusError(Code.NOT_FOUND, f"{error}; there is {', '.join(sorted(service.logs))}") from error

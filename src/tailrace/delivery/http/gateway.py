@@ -13,7 +13,6 @@ from msgspec import Raw, Struct
 from starlette.types import Receive, Scope, Send
 
 from tailrace.access.key_value import KeyValues
-from tailrace.access.namespace import source_for
 from tailrace.access.statement import Statements
 from tailrace.clock import Clock
 from tailrace.delivery.grpc.sochdb_request import start_of, target_of
@@ -187,7 +186,7 @@ class _Connection:
         if len(self._feeds) >= STREAMS_MAX:
             raise RequestError(f"this connection has {STREAMS_MAX} subscribes already: open another")
         self._principal.require(Capability.READ)
-        source = source_for(self._principal, asked.namespace, self._service.logs)
+        source = self._service.source(asked.namespace)
         subscription = await self._service.subscribe_source(
             target_of(source, asked.tables),
             filter_options=FilterOptions(ops_of(asked.operations), where=asked.where),
