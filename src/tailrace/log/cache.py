@@ -29,15 +29,23 @@ class BlockCache:
 
     def find(self, offset: Offset) -> Chunk | None:
         """Return the chunk that holds a change; None when it is not here."""
+        chunks = self._chunks(offset)
+        if chunks is None:
+            return None
+        self._blocks.move_to_end(chunks[0].first)
+        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.first) - 1]
+
+    def last_of(self, offset: Offset) -> Offset | None:
+        """Return the last change of the block that holds a change; None when it is not here."""
+        chunks = self._chunks(offset)
+        return None if chunks is None else chunks[-1].last
+
+    def _chunks(self, offset: Offset) -> Sequence[Chunk] | None:
         place = bisect_right(self._firsts, offset) - 1
         if place < 0:
             return None
-        first = self._firsts[place]
-        chunks, _ = self._blocks[first]
-        if offset > chunks[-1].last:
-            return None
-        self._blocks.move_to_end(first)
-        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.first) - 1]
+        chunks, _ = self._blocks[self._firsts[place]]
+        return chunks if offset <= chunks[-1].last else None
 
     def put(self, chunks: Sequence[Chunk], size_bytes: int) -> None:
         """Keep the chunks of a block, in place of a shorter reading of the same block."""

@@ -62,7 +62,7 @@ class Chunk:
     from several threads: two may compute the same thing, one of the two results is kept.
     """
 
-    __slots__ = ("_memo", "batch", "first", "last", "schemas")
+    __slots__ = ("_memo", "_size_bytes", "batch", "first", "last", "schemas")
 
     def __init__(self, batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> None:
         self.batch = batch
@@ -70,6 +70,7 @@ class Chunk:
         self.first = Offset(batch.column(0)[0].as_py())
         self.last = Offset(self.first + batch.num_rows - 1)
         self._memo: dict[Hashable, Any] = {}
+        self._size_bytes: int | None = None
 
     def __len__(self) -> int:
         return self.batch.num_rows  # type: ignore[no-any-return]
@@ -77,7 +78,9 @@ class Chunk:
     @property
     def size_bytes(self) -> int:
         """Return how much memory the changes take, without memos."""
-        return self.batch.nbytes  # type: ignore[no-any-return]
+        if self._size_bytes is None:
+            self._size_bytes = self.batch.nbytes
+        return self._size_bytes
 
     def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
         """Return `compute(self)`, computed once for equal keys, as long as there are not very many different ones."""

@@ -29,6 +29,9 @@ Rows = range | list[int]
 _ROWS_FEW = 16
 """Below so many rows, going through them in Python costs less than calling Arrow."""
 
+_SCHEMAS_FEW = 32
+"""Up to so many schema versions in the log, looking at all of them costs less than finding those in a chunk."""
+
 _VERSIONS_KEPT = 8
 """Compiled forms that a filter keeps; an older one is made anew when it is needed again."""
 
@@ -141,10 +144,11 @@ class Filter:
         if not masks:
             return range(len(chunk))
         mask = masks[0] if len(masks) == 1 else pc.and_(*masks)
+        count = mask.true_count
+        if count in (0, len(chunk)):
+            return range(count)
         rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-        if rows and rows[-1] - rows[0] == len(rows) - 1:
-            return range(rows[0], rows[-1] + 1)
-        return rows
+        return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == count - 1 else rows
 
     def _select_few(self, chunk: Chunk) -> Rows:
         schema_ids = chunk.batch.column("schema").to_pylist()
@@ -159,20 +163,24 @@ class Filter:
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
     def _table_mask(self, chunk: Chunk) -> Any:
-        """Return a mask of the wanted tables, or None when all rows are of such."""
-        column = chunk.batch.column("schema")
-        present: list[SchemaId] = pc.unique(column).to_pylist()
-        wanted = [schema_id for schema_id in present if self.wants(chunk.schemas[schema_id].table)]
-        if len(wanted) == len(present):
-            return None
-        return pc.is_in(column, value_set=pa.array(wanted, column.type))
+        """Return a mask of the rows of wanted tables, or None when there are no others."""
+        column, schemas = chunk.batch.column("schema"), chunk.schemas
+        present = schemas if len(schemas) <= _SCHEMAS_FEW else pc.unique(column).to_pylist()
+        wanted = [number for number in present if self.wants(schemas[number].table)]
+        return None if len(wanted) == len(present) else _mask(column, wanted)
 
     def _op_mask(self, chunk: Chunk) -> Any:
-        column = chunk.batch.column("op")
-        present = pc.unique(column).to_pylist()
-        if all(op in self.ops for op in present):
+        """Return a mask of the rows with wanted ops, or None when all ops are. What is hidden has no op at all."""
+        if len(self.ops) == len(Op) and not self.is_restricted:
             return None
-        return pc.is_in(column, value_set=pa.array(sorted(self.ops), pa.int8()))
+        return _mask(chunk.batch.column("op"), sorted(self.ops))
+
+
+def _mask(column: Any, wanted: Sequence[int]) -> Any:
+    """Return where a column has one of the wanted numbers."""
+    if len(wanted) == 1:
+        return pc.equal(column, pa.scalar(wanted[0], column.type))
+    return pc.is_in(column, value_set=pa.array(wanted, column.type))
 
 
 def compile_filter(

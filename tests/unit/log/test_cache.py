@@ -22,6 +22,7 @@ def test_a_block_is_found_by_any_offset_in_it_and_gives_the_chunk_that_holds_it(
     cache.put(chunks, 10)
     assert [cache.find(Offset(offset)) for offset in (9, 17)] == [None, None]
     assert [cache.find(Offset(offset)) for offset in range(10, 17)] == [chunks[0]] * 3 + [chunks[1]] * 4
+    assert [cache.last_of(Offset(offset)) for offset in (9, 10, 16, 17)] == [None, 16, 16, None]
 
 
 def test_the_blocks_used_last_stay_within_the_bound():

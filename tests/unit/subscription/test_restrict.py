@@ -12,7 +12,9 @@ from tailrace.model.commit import Draft
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError
 from tailrace.model.op import Op
 from tailrace.model.principal import ANONYMOUS, Principal
+from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
+from tailrace.subscription.filter import Filter
 from tailrace.subscription.restrict import HIDDEN, Restrictions, check_rows
 
 USERS = schema_of("users")
@@ -129,6 +131,15 @@ def test_the_hidden_leave_no_bytes_behind():
     for column in made.batch.columns:
         for buffer in column.buffers():
             assert buffer is None or b"secret" not in buffer.to_pybytes()
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_a_filter_for_all_ops_does_not_let_the_hidden_through(count):
+    rights = restriction(MINE)
+    names = ["mine" if number % 2 else "other" for number in range(count)]
+    shown = rights.apply(chunk(*((Op.INSERT, 1, ..., name) for name in names)))
+    wanted = Filter(TableTarget((USERS.table,)), FilterOptions(tuple(Op))).restricted(rights)
+    assert list(wanted.select(shown)) == [row for row, name in enumerate(names) if name == "mine"]
 
 
 def test_whoever_sees_all_is_not_restricted():
