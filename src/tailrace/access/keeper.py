@@ -64,15 +64,18 @@ class Keeper:
         """Watch over something.
 
         Raises:
+            UnauthenticatedError: Its key was revoked since its principal was admitted.
             QuotaError: Its principal has as many open as it may.
         """
         principal = hold.principal
+        group = _group_of(principal)
+        if not self._keys.admits(principal.credential):
+            raise UnauthenticatedError
         if hold.counted:
             count = self._counts.get(principal.name, 0)
             if count >= self._held_max:
                 raise QuotaError(f"principal {principal.id} has {count} streams open, as many as it may: close some")
             self._counts[principal.name] = count + 1
-        group = _group_of(principal)
         holds = self._groups.get(group)
         if holds is None:
             holds = self._groups[group] = set()
