@@ -34,10 +34,10 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     ring_changes_max: int = 65536
     """Newest changes kept in memory."""
 
-    ring_bytes_max: int = 16 * _MIB
+    ring_bytes_max: int = 12 * _MIB
     """Memory for the newest changes."""
 
-    cache_bytes_max: int = 12 * _MIB
+    cache_bytes_max: int = 10 * _MIB
     """Memory for blocks read back from segments."""
 
     retention_changes: int | None = None
