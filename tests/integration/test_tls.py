@@ -10,6 +10,7 @@ import websockets.asyncio.client
 
 from certificates import Authority
 from feeding import feeding
+from tailrace.client import AsyncClient, ConnectionFailed
 from tailrace.clock import SystemClock
 from tailrace.delivery.grpc.proto import grpc_health_pb2 as health
 from tailrace.delivery.grpc.server import GrpcServer
@@ -61,6 +62,18 @@ async def test_http_and_websockets_are_served_over_tls(authority, server_files):
         async with httpx.AsyncClient() as client:
             with pytest.raises(httpx.RemoteProtocolError):
                 await client.get(f"http://127.0.0.1:{address.port}/health")
+
+    await http_over(TlsConfig(*server_files), run)
+
+
+async def test_our_client_trusts_the_authorities_that_the_environment_names(authority, server_files, monkeypatch):
+    async def run(address):
+        async with AsyncClient(address.url) as client:
+            with pytest.raises(ConnectionFailed, match="certificate"):
+                await client.list()
+        monkeypatch.setenv("SSL_CERT_FILE", authority.file)
+        async with AsyncClient(address.url) as client:
+            assert await client.list() == ()
 
     await http_over(TlsConfig(*server_files), run)
 
