@@ -269,7 +269,7 @@ def test_who_gives_no_sign_of_life_is_cut_and_who_does_is_not(handlers):
 
 
 def test_a_connection_without_calls_is_closed_after_a_time(handlers):
-    options = TransportOptions(keepalive_s=0.1, idle_s_max=0.2, handshake_s_max=0.2)
+    options = TransportOptions(keepalive_s=0.1, idle_s_max=0.1, handshake_s_max=0.2)
     with served([handlers.service], options=options) as server, Bare(server) as client:
         assert closed(client) == [0]
 
