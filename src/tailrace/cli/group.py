@@ -6,6 +6,7 @@ import sys
 import click
 
 from tailrace import __version__
+from tailrace.cli.process import forgo
 from tailrace.model.errors import ConfigError, TailraceError
 
 __all__ = ["main", "tailrace"]
@@ -47,6 +48,8 @@ def tailrace() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["serve"]:
+        forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
     try:
         code = tailrace.main(standalone_mode=False)
     except click.ClickException as error:
