@@ -25,7 +25,7 @@ from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import PREFIX, parse_position
-from tailrace.source.sqlite.one_statement import run_one
+from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
@@ -221,6 +221,7 @@ def _run(
         return late
 
     with _snapshot(connection):
+        refresh_schema(connection)
         version = str(connection.pragma("schema_version"))
         connection.set_progress_handler(look_at_the_clock, _STEPS)
         connection.authorizer = _authorize
