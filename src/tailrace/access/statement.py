@@ -47,9 +47,13 @@ class Statements:
             result = await self._readers[source].run(sql, arguments, _LIMITS)
         except ResultTooLargeError:
             raise
-        except InvalidRequestError:
+        except InvalidRequestError as error:
             # The reading side refuses what writes, and some that reads; the other side has the last word.
-            if source not in self._runners or not principal.may(Capability.WRITE):
-                raise
+            if source not in self._runners:
+                raise InvalidRequestError(
+                    f"{error} (here SQL may only read: see the setting gateway.sql_write)"
+                ) from error
+            if not principal.may(Capability.WRITE):
+                raise InvalidRequestError(f"{error} (without the capability write, SQL may only read)") from error
             return await self._runners[source].execute(sql, arguments, _LIMITS)
         return StatementResult(result.columns, result.rows, 0)

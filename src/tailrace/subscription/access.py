@@ -269,6 +269,7 @@ class Scoped:
                 await self._require_query(draft.target.query_id, prepared)
             if subscription_id in known and not self._uses(known[subscription_id]):
                 raise PermissionDeniedError("a subscription of that number belongs to somebody else")
+        self._require_room(len(drafts.keys() - known.keys()))
         owner = self.principal.owner
         owned = {number: structs.replace(draft, owner=owner) for number, draft in drafts.items()}
         await self._service.restore(owned, prepared)
@@ -347,13 +348,13 @@ class Scoped:
         if all(query.query_id != query_id for query in prepared):
             await self.queries.require(query_id)
 
-    def _require_room(self) -> None:
-        """Refuse one more subscription where the principal has as many as it may."""
+    def _require_room(self, more: int = 1) -> None:
+        """Refuse more subscriptions where the principal would have more than it may."""
         owner, allowed = self.principal.owner, self._scopes.subscriptions_max
         everybodys = self._service.subscriptions()
-        if owner is None or len(everybodys) < allowed:
+        if owner is None or len(everybodys) + more <= allowed:
             return
-        if sum(subscription.owner == owner for subscription in everybodys) >= allowed:
+        if sum(subscription.owner == owner for subscription in everybodys) + more > allowed:
             raise QuotaError(
                 f"principal {self.principal.id} has {allowed} subscriptions, as many as it may: close some"
             )

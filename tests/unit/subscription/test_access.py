@@ -287,6 +287,16 @@ async def test_a_feed_ends_when_the_credentials_of_its_reader_do(world):
     assert len(world.scopes.keeper) == 0
 
 
+async def test_copies_count_like_subscriptions_that_are_made():
+    async with scoped(subscriptions_max=2) as world:
+        keeps = Principal("keeps", capabilities=frozenset({"read", "manage_backups"}))
+        own = await world.subscribe(keeps)
+        draft = SubscriptionDraft("app", TableTarget((USERS,)), FilterOptions(ROW_OPS), Include(), Format.PLAIN_JSON, 0)
+        with pytest.raises(QuotaError):
+            await world.of(keeps).restore({98: draft, 99: draft})
+        await world.of(keeps).restore({own.id: draft, 99: draft})
+
+
 async def test_a_principal_has_a_bounded_number_of_feeds_and_subscriptions():
     async with scoped(held_max=1, subscriptions_max=2) as world:
         made = await world.subscribe(ALICE)
