@@ -111,7 +111,7 @@ def foreign_changes():
     rows = {name: [] for name in ENVELOPE.names}
     for number in range(CHANGES):
         row = {"id": number, "customer_id": 5000 + number, "status": "lost", "total": 1.5}
-        values = (1001 + number, 1, 0, 0, Op.INSERT, 1, b"[1]", None, encode_image(row, schema), None)
+        values = (1001 + number, 1, 0, 0, Op.INSERT, 1, b"[1]", None, encode_image(row, schema), None, 1, False)
         for name, value in zip(ENVELOPE.names, values, strict=True):
             rows[name].append(value)
     return Chunk(pa.RecordBatch.from_pydict(rows, schema=ENVELOPE), {1: schema})

@@ -30,6 +30,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
 SUB_ID = "sub_0000000000000001"
@@ -60,7 +61,7 @@ async def run_server(directory: Path) -> None:
     await log.put_schema(SCHEMA)
     store = await MetaStore.open("sqlite://", clock)
     service = await SubscriptionService.open({"app": log}, store, ServiceOptions())
-    app = create_app(service, list, Metrics(), clock, HttpOptions(encoded_bytes_max=64 << 20))
+    app = create_app(Scopes(service), list, Metrics(), clock, HttpOptions(encoded_bytes_max=64 << 20))
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         await service.subscribe_tables(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tailrace.clock import Clock
 from tailrace.log.files import Files
+from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.recover import examine, recover
 from tailrace.log.schemas import Schemas
@@ -62,6 +63,21 @@ def contents(files: Files) -> list[Row]:
     return rows
 
 
+def hlcs_of(files: Files) -> dict[int, int]:
+    """Return the timestamp of each commit by its index."""
+    found = examine(files)
+    segments = Segments(files, {1: SCHEMA})
+    segments.replace(found.segments, found.sparse, found.end)
+    stamps: dict[int, int] = {}
+    after = found.segments[0].first_offset - 1 if found.segments else 0
+    while after < found.head:
+        for chunk in segments.load(Offset(after + 1)):
+            columns = (chunk.batch.column(name).to_pylist() for name in ("index", "hlc"))
+            stamps |= zip(*columns, strict=True)
+            after = chunk.last
+    return stamps
+
+
 class PlainLog:
     """A log that is written in the calling thread."""
 
@@ -70,10 +86,13 @@ class PlainLog:
         self.schemas = Schemas(files)
         self.schemas.recover()
         self.found = recover(files)
+        self.hybrid = HybridClock(self.found.hlc)
         self.writer = Writer(files, options, self.clock, self.found)
         self.schemas.put(SCHEMA)
 
     def append(self, *drafts: Draft) -> Stored:
         writer = self.writer
-        frame = encode_frame(drafts, writer.next_offset, writer.next_index, self.clock.now_us())
+        now_us = self.clock.now_us()
+        hlc = self.hybrid.take(len(drafts), now_us)
+        frame = encode_frame(drafts, writer.next_offset, writer.next_index, now_us, hlc)
         return writer.store(frame)

@@ -75,6 +75,21 @@ class Metrics:
             ["wire"],
             registry=self.registry,
         )
+        self.consumers = Gauge(
+            "tailrace_consumers", "Consumers of change streams that live.", ["source"], registry=self.registry
+        )
+        self.consumer_retained_bytes = Gauge(
+            "tailrace_consumer_retained_bytes",
+            "Log that is kept for the consumer furthest behind.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.consumers_ended = Counter(
+            "tailrace_consumers_ended_total",
+            "Consumers of change streams that ended, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.rpc_calls = Counter(
             "tailrace_rpc_calls_total", "RPC calls by method and outcome.", ["method", "code"], registry=self.registry
         )

@@ -156,7 +156,7 @@ async def test_a_database_of_the_first_version_is_brought_up_to_date(url):
     engine = create_engine(url)
     with engine.begin() as connection:
         METADATA.create_all(connection)
-        for column in ("paused", "auto_ack", "snapshot", "snapshot_offset"):
+        for column in ("paused", "auto_ack", "snapshot", "snapshot_offset", "transient", "owner"):
             connection.execute(text(f"ALTER TABLE tailrace_subscription DROP COLUMN {column}"))
         connection.execute(insert(migration).values(version=1, applied_time_us=0))
         connection.execute(text(OLD_ROW))

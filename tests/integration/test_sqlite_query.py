@@ -102,6 +102,17 @@ async def test_the_catalog_is_that_of_the_newest_schema(world):
     assert (await world.queries.run("SELECT * FROM v", (), LIMITS)).catalog == version
 
 
+async def test_columns_are_those_of_the_newest_schema(world):
+    queries = SqliteQuerySource(world.path, world.reader, runs_max=1)
+    try:
+        for columns in ("id, v", "v, id AS number", "id, v, 1 AS one"):
+            world.write(f"DROP VIEW IF EXISTS seen; CREATE VIEW seen AS SELECT {columns} FROM t")
+            result = await queries.run("SELECT * FROM seen", (), LIMITS)
+            assert result.columns == tuple(column.split(" ")[-1] for column in columns.split(", "))
+    finally:
+        await queries.close()
+
+
 async def test_a_query_reads_rows_and_the_names_of_columns(world):
     world.write("INSERT INTO t VALUES(1, 'a'), (2, X'00'), (3, NULL)")
     found = await world.queries.run("SELECT id, v AS id FROM t WHERE id <> ?1", (2,), LIMITS)

@@ -6,7 +6,7 @@ from tailrace.subscription.query.options import QueryOptions
 
 
 def test_without_settings_the_options_are_the_defaults():
-    assert query_options(QueryConfig()) == QueryOptions()
+    assert query_options(Config()) == QueryOptions()
 
 
 def test_each_limit_of_queries_reaches_its_option():
@@ -21,7 +21,7 @@ def test_each_limit_of_queries_reaches_its_option():
         inline_bytes_max="8KiB",
         delta_rows_max=9,
     )
-    assert query_options(config) == QueryOptions(
+    assert query_options(Config(query=config)) == QueryOptions(
         rows_max=1,
         bytes_max=2048,
         run_timeout_s=3.0,

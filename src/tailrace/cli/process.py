@@ -3,8 +3,12 @@
 import gc
 import resource
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
-__all__ = ["DESCRIPTORS_WANTED", "prepare_process"]
+__all__ = ["DESCRIPTORS_WANTED", "forgo", "prepare_process"]
 
 DESCRIPTORS_WANTED = 65_536
 """Open files and sockets that a server asks for: more than the connections that it admits."""
@@ -23,6 +27,26 @@ def prepare_process() -> None:
     gc.freeze()  # what was imported is never garbage
     gc.set_threshold(*_COLLECT_AFTER)
     _allow_descriptors(DESCRIPTORS_WANTED)
+
+
+def forgo(module: str) -> None:
+    """Have this process do without a module, as if it were not installed. Before the first import of it."""
+    sys.meta_path.insert(0, _Absent(module))
+
+
+class _Absent(MetaPathFinder):
+    """Finds that a module is not there."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Refuse the one module; leave all others to whoever comes next."""
+        if fullname == self._module:
+            raise ModuleNotFoundError(f"this process does without {fullname}", name=fullname)
+        return None
 
 
 def _allow_descriptors(wanted: int) -> None:

@@ -21,6 +21,17 @@ __all__ = ["serve"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_OTHERWISE = frozenset({"auth.enabled", "auth.tokens", "auth.key_pepper", "auth.jwt_secret"})
+"""Settings of access that have a flag of their own, or none: command lines can be read by others."""
+
+
+def _access_flags(command: _F) -> _F:
+    """Give a command a flag for each setting of access and TLS that is no secret."""
+    for setting in reversed(SETTINGS):
+        if setting.path.startswith(("auth.", "tls.")) and setting.path not in _OTHERWISE:
+            command = click.option(setting.flag, metavar="VALUE", help=setting.describe)(command)
+    return command
+
 
 def _query_flags(command: _F) -> _F:
     """Give a command a flag for each limit of queries."""
@@ -38,11 +49,15 @@ def _query_flags(command: _F) -> _F:
 @click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", "--port", type=int, help="gRPC port; 0 takes a free one.")
 @click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
+@click.option("--capture/--no-capture", "capture_enabled", default=None, help="Capture changes, or do not.")
+@click.option("--log-ring-changes", metavar="N", help="Keep the newest N changes in memory.")
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")
 @click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
 @click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
 @_query_flags
-@click.option("--auth/--no-auth", default=None, help="Ask callers for a token (TAILRACE_AUTH_TOKENS, or the file).")
+@click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
+@_access_flags
+@click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")
 @click.option("--logging-level", help="debug, info, warning or error.")
 @click.option("--logging-format", help="text, json or auto.")
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")

@@ -8,6 +8,7 @@ from tailrace.delivery.encoded import Encoded, Piece
 from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
 from tailrace.model.errors import PredicateError, TailraceError
+from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed, FeedBatch
 
 __all__ = ["CollectLimits", "collect"]
@@ -43,6 +44,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     begin = feed.after
     pieces: list[bytes] = []
     count = size_bytes = 0
+    last = Offset(0)
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
@@ -62,12 +64,13 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             feed.delivered(batch)
             pieces.append(piece.data)
             count += piece.count
+            last = piece.last
             size_bytes += len(piece.data)
             if size_bytes + size_bytes // count > limits.bytes_max:
                 break  # one more of their size would not fit
             if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
                 break
-    return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after)
+    return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
 
 
 def _encoded(batch: FeedBatch, presenter: Presenter, view: View) -> Encoded:

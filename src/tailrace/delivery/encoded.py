@@ -18,11 +18,15 @@ _CUTS_MAX = 32
 
 
 class Piece(Struct, frozen=True):
-    """Some consecutive events as bytes. Everything up to `through` is in it, was before it, or is not wanted."""
+    """Some consecutive events as bytes. Everything up to `through` is in it, was before it, or is not wanted.
+
+    `last` is the offset of the last event; 0 where there is none.
+    """
 
     data: bytes
     count: int
     through: Offset
+    last: Offset = Offset(0)
 
 
 class Encoded:
@@ -75,7 +79,8 @@ class Encoded:
         if self._ends[end] - self._ends[begin] > bytes_max:
             end = max(begin + 1, bisect_right(self._ends, self._ends[begin] + bytes_max, begin, end) - 1)
         through = self._last if end == len(self._offsets) else Offset(self._offsets[end] - 1)
-        return Piece(self._bytes(begin, end), end - begin, through)
+        last = Offset(self._offsets[end - 1]) if end > begin else Offset(0)
+        return Piece(self._bytes(begin, end), end - begin, through, last)
 
     def _bytes(self, begin: int, end: int) -> bytes:
         """Return consecutive events. Feeds cut mostly at the same places, so they share the bytes."""

@@ -31,7 +31,7 @@ from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.query.query_filter import Mark
 
-__all__ = ["FORMS", "View", "Wire", "encode"]
+__all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode"]
 
 _ROWS_FEW = 64
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
@@ -57,6 +57,13 @@ class Wire(Enum):
     WS = "ws"
     ARRAY = "array"
     LINES = "lines"
+    SOCHDB = "sochdb"
+    SOCHDB_KEY = "sochdb_key"
+    GATEWAY = "gateway"
+
+
+TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
+"""Wires whose events are seed B's, which `encode` writes; `sochdb_event` and `gateway_event` write seed A's."""
 
 
 _IMAGES_OF = {

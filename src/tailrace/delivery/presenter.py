@@ -6,7 +6,9 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
-from tailrace.delivery.present import View, encode
+from tailrace.delivery.gateway_event import encode_gateway_events
+from tailrace.delivery.present import View, Wire, encode
+from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
@@ -24,6 +26,10 @@ _ABSENT = Encoded.of_list((), (), Offset(0))
 
 _ENTRY_BYTES = 512
 """About what an entry takes besides its events."""
+
+
+_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events, Wire.GATEWAY: encode_gateway_events}
+"""What makes the events of wires other than those of text."""
 
 
 class Presenter:
@@ -58,6 +64,10 @@ class Presenter:
             self._kept.move_to_end(key)
             return kept or self._whole(batch, view)
         rows = batch.rows()
+        if batch.filter.is_restricted:
+            encoded = self._encode(batch, rows, view)  # what a whole chunk says is not for everybody
+            self._keep(key, encoded)
+            return encoded
         if len(rows) == len(chunk) and view.mark is None:
             self._keep(key, None)
             return self._whole(batch, view)
@@ -83,7 +93,7 @@ class Presenter:
 
     def _encode(self, batch: FeedBatch, rows: Rows, view: View) -> Encoded:
         self._encoded_changes.inc(len(rows))
-        return encode(batch.chunk, rows, view)
+        return _ENCODERS.get(view.wire, encode)(batch.chunk, rows, view)
 
     def _keep(self, key: _Key, encoded: Encoded | None) -> None:
         """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
+from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "pieces"]
+__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "pieces", "with_hlc"]
 
 PIECE_CHANGES_MAX = 4096
 PIECE_BYTES_MAX = 1024 * 1024
@@ -67,8 +68,10 @@ def _bytes_of(images: Sequence[bytes | None]) -> int:
     return sum(map(len, filter(None, images) if absent else images))  # type: ignore[arg-type]
 
 
-def encode_drafts(drafts: Sequence[Draft], first_offset: Offset, first_index: Index) -> pa.RecordBatch:
-    """Return the record batch of whole commits, numbered from the given offset and index."""
+def encode_drafts(
+    drafts: Sequence[Draft], first_offset: Offset, first_index: Index, first_hlc: int = 1
+) -> pa.RecordBatch:
+    """Return the record batch of whole commits, numbered from the given offset, index and hybrid timestamp."""
     counts = [len(draft.ops) for draft in drafts]
     total = sum(counts)
     integer, binary = pa.int64(), pa.binary()
@@ -83,6 +86,8 @@ def encode_drafts(drafts: Sequence[Draft], first_offset: Offset, first_index: In
         pa.array(_joined([draft.befores for draft in drafts]), binary, size=total),
         pa.array(_joined([draft.afters for draft in drafts]), binary, size=total),
         pa.array(_positions(drafts, counts), pa.utf8(), size=total),
+        _fixed(integer, total, _repeated(range(first_hlc, first_hlc + len(drafts)), counts)),
+        _migrations(drafts, counts, total),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
 
@@ -96,6 +101,19 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
         batch.column(field.name) if field.name in have else pa.nulls(batch.num_rows, field.type) for field in ENVELOPE
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE)
+
+
+def with_hlc(batch: pa.RecordBatch, append_time_us: int) -> pa.RecordBatch:
+    """Return a frame's batch with a timestamp for each commit, also where an older version gave none.
+
+    Such a commit has the time of its append, raised by its index: times of append never fall and indexes rise, so the
+    timestamps rise strictly from commit to commit.
+    """
+    place = ENVELOPE.get_field_index("hlc")
+    if not batch.column(place).null_count:
+        return batch
+    derived = pc.add(batch.column("index"), pa.scalar(hlc_at(append_time_us), pa.int64()))
+    return batch.set_column(place, ENVELOPE.field(place), derived)
 
 
 def gather(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -138,6 +156,14 @@ def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | Non
     for draft, end in zip(drafts, accumulate(counts), strict=True):
         positions[end - 1] = draft.position
     return positions
+
+
+def _migrations(drafts: Sequence[Draft], counts: Sequence[int], total: int) -> pa.Array:
+    """Return for each change whether its commit moves data. Mostly none does: then it is zeros."""
+    if not any(draft.migration for draft in drafts):
+        return _fixed(pa.bool_(), total, bytes((total + 7) // 8))
+    marks = [[draft.migration] * count for draft, count in zip(drafts, counts, strict=True)]
+    return pa.array(_joined(marks), pa.bool_(), size=total)
 
 
 def _repeated(values: Sequence[int], counts: Sequence[int]) -> "array[int] | bytes":

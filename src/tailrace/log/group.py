@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tailrace.clock import Clock
+from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.writer import Frame, Stored, Writer, disk_error, encode_frame
 from tailrace.model.commit import Appended, Draft
@@ -46,6 +47,7 @@ class _Group(Struct, eq=False):
     first_offset: Offset
     first_index: Index
     append_time_us: int
+    first_hlc: int
 
 
 class GroupCommit:
@@ -62,6 +64,7 @@ class GroupCommit:
         clock: Clock,
         *,
         append_time_us: int,
+        hybrid: HybridClock,
         publish: Callable[[Stored], None],
     ) -> None:
         self._writer = writer
@@ -92,6 +95,8 @@ class GroupCommit:
         self._doom: Exception | None = None
         self._planned = (writer.next_offset, writer.next_index)
         self._append_time_us = append_time_us
+        self._hybrid = hybrid
+        self._unpublished: dict[int, int] = {}
         self._workers = [
             threading.Thread(target=self._store_on, name="tailrace-log-store", daemon=True),
             threading.Thread(target=self._encode_on, name="tailrace-log-encode", daemon=True),
@@ -130,6 +135,11 @@ class GroupCommit:
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
 
+    def hlc_complete(self) -> int:
+        """Return a hybrid timestamp below which no commit will be published any more that is not published now."""
+        with self._lock:
+            return min(self._unpublished.values(), default=self._hybrid.last + 1) - 1
+
     def _is_full(self) -> bool:
         return (
             self._pending_bytes >= self._options.pending_bytes_max
@@ -162,6 +172,8 @@ class GroupCommit:
 
     def _succeeded(self, group: _Group, stored: Stored) -> None:
         self._publish(stored)
+        with self._lock:
+            del self._unpublished[group.ticket]
         offset, index = group.first_offset, group.first_index
         for request in group.requests:
             appended = Appended(
@@ -249,12 +261,12 @@ class GroupCommit:
         self._queue_bytes -= sum(request.size_bytes for request in requests)
         offset, index = self._planned
         self._append_time_us = max(self._append_time_us, self._clock.now_us())
-        group = _Group(self._next_ticket, requests, offset, index, self._append_time_us)
+        commits = sum(len(request.drafts) for request in requests)
+        hlc = self._hybrid.take(commits, self._append_time_us)
+        group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc)
+        self._unpublished[self._next_ticket] = hlc
         self._next_ticket += 1
-        self._planned = (
-            Offset(offset + sum(request.changes for request in requests)),
-            Index(index + sum(len(request.drafts) for request in requests)),
-        )
+        self._planned = (Offset(offset + sum(request.changes for request in requests)), Index(index + commits))
         return group
 
     def _end(self, group: _Group, outcome: Stored | Exception) -> None:
@@ -263,6 +275,7 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._succeeded, group, outcome)
             return
         with self._lock:
+            del self._unpublished[group.ticket]
             if group.ticket >= self._doomed_below:
                 self._doom, self._doomed_below = outcome, self._next_ticket
                 requests = [*requests, *self._queue]
@@ -282,6 +295,8 @@ class _Encoded(Struct, frozen=True, eq=False):
 def _encode(group: _Group) -> _Encoded:
     try:
         drafts = [draft for request in group.requests for draft in request.drafts]
-        return _Encoded(group, encode_frame(drafts, group.first_offset, group.first_index, group.append_time_us))
+        return _Encoded(
+            group, encode_frame(drafts, group.first_offset, group.first_index, group.append_time_us, group.first_hlc)
+        )
     except Exception as error:  # the appenders get it, whatever it is
         return _Encoded(group, error)

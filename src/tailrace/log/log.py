@@ -9,12 +9,14 @@ from functools import partial
 from tailrace.clock import Clock
 from tailrace.log.batch import measure, pieces
 from tailrace.log.cache import BlockCache
+from tailrace.log.commits import Commits
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
+from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.recover import Found, recover
 from tailrace.log.retain import age_horizon, byte_horizon
-from tailrace.log.retention import horizon_by_changes, removable
+from tailrace.log.retention import at_most, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas
 from tailrace.log.segment import index_name
@@ -43,7 +45,16 @@ class Log:
     """
 
     def __init__(
-        self, files: Files, options: LogOptions, clock: Clock, schemas: Schemas, writer: Writer, found: Found
+        self,
+        files: Files,
+        options: LogOptions,
+        clock: Clock,
+        schemas: Schemas,
+        writer: Writer,
+        found: Found,
+        *,
+        hybrid: HybridClock,
+        floor: Offset | None,
     ) -> None:
         self._files = files
         self._options = options
@@ -51,11 +62,13 @@ class Log:
         self._schemas = schemas
         self._writer = writer
         self._head = found.head
-        self._horizon = max(found.horizon, horizon_by_changes(found.head, options.retention_changes))
+        by_changes = at_most(floor, horizon_by_changes(found.head, options.retention_changes))
+        self._horizon = max(found.horizon, by_changes)
         self._last_index = found.last_index
         self._position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
+        self.commits = Commits(self._segments, self._window)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
         self._cache = BlockCache(options.cache_bytes_max)
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
@@ -64,12 +77,27 @@ class Log:
         self._retain_lock = asyncio.Lock()
         self._retain_soon = asyncio.Event()
         self._closed = False
-        self._group = GroupCommit(writer, options, clock, append_time_us=found.append_time_us, publish=self._publish)
+        self._floor = floor
+        writer.floor = floor
+        hybrid.observe(found.hlc)
+        self._group = GroupCommit(
+            writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
+        )
         self._housekeeping = asyncio.create_task(self._keep_house())
 
     @classmethod
-    async def open(cls, files: Files, options: LogOptions, clock: Clock) -> "Log":
+    async def open(
+        cls,
+        files: Files,
+        options: LogOptions,
+        clock: Clock,
+        *,
+        hybrid: HybridClock | None = None,
+        floor: Offset | None = None,
+    ) -> "Log":
         """Recover the log in these files, or begin one, and take it for writing.
+
+        Logs that share a `hybrid` clock have their commits in one order. `floor` is as in `hold`.
 
         Raises:
             CorruptSegmentError: It is damaged before its end.
@@ -80,7 +108,8 @@ class Log:
             schemas, found, writer = await asyncio.to_thread(_recover, files, options, clock)
         except OSError as error:
             raise disk_error(error) from error
-        log = cls(files, options, clock, schemas, writer, found)
+        hybrid = hybrid or HybridClock()
+        log = cls(files, options, clock, schemas, writer, found, hybrid=hybrid, floor=floor)
         await log.retain()
         return log
 
@@ -103,6 +132,21 @@ class Log:
     def position(self) -> Position | None:
         """Return the position of the newest commit: where the source resumes."""
         return self._position
+
+    @property
+    def segment_indexes(self) -> Sequence[Index]:
+        """Return the first index of each segment, oldest first."""
+        return [segment.first_index for segment in self._segments.entries]
+
+    @property
+    def hlc_complete(self) -> int:
+        """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
+        return self._group.hlc_complete()
+
+    def hold(self, floor: Offset | None) -> None:
+        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules."""
+        self._floor = floor
+        self._writer.floor = floor
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
         """Number the commits and return once they are on disk, all or none; appends that come together share a sync.
@@ -228,6 +272,9 @@ class Log:
                 logger.warning("unused space not given back", extra={"problem": str(error)})
             self._schemas.close()
 
+    def _window(self) -> tuple[Offset, Offset, Index]:
+        return self._horizon, self._head, self._last_index
+
     def _wanted(self, after: Offset) -> Offset | None:
         if self._closed:
             raise LogClosedError("the log is closed")
@@ -292,7 +339,7 @@ class Log:
         if self._options.retention_age_s is not None:
             oldest_us = self._clock.now_us() - int(self._options.retention_age_s * 1_000_000)
             horizon = max(horizon, age_horizon(self._segments, oldest_us, head))
-        return horizon
+        return at_most(self._floor, horizon)
 
     async def _keep_house(self) -> None:
         """Retain from time to time, and soon after a new segment, until the log is closed."""

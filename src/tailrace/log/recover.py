@@ -34,6 +34,7 @@ class Found(Struct, frozen=True, kw_only=True):
     horizon: Offset
     position: Position | None
     append_time_us: int
+    hlc: int
 
 
 def recover(files: Files) -> Found:
@@ -83,6 +84,7 @@ def examine(files: Files) -> Found:
             horizon=Offset(1),
             position=None,
             append_time_us=0,
+            hlc=0,
         )
     sparse, end, last, batch = _walk_newest(files, newest)
     if state and state.active_index == newest.first_index and state.synced_bytes > end:
@@ -100,6 +102,7 @@ def examine(files: Files) -> Found:
         horizon=min(horizon, Offset(head + 1)),
         position=last_position(batch) if batch else None,
         append_time_us=last.append_time_us if last else 0,
+        hlc=batch.column("hlc")[-1].as_py() if batch else 0,
     )
 
 

@@ -4,12 +4,17 @@ from collections.abc import Sequence
 
 from tailrace.model.number import Offset
 
-__all__ = ["byte_cut", "horizon_by_changes", "removable"]
+__all__ = ["at_most", "byte_cut", "horizon_by_changes", "removable"]
 
 
 def horizon_by_changes(head: Offset, changes_max: int | None) -> Offset:
     """Return the oldest of the newest `changes_max` changes."""
     return Offset(1) if changes_max is None else Offset(max(1, head - changes_max + 1))
+
+
+def at_most(floor: Offset | None, horizon: Offset) -> Offset:
+    """Return a horizon that leaves the changes from `floor` on, if there is one."""
+    return horizon if floor is None else min(floor, horizon)
 
 
 def byte_cut(sizes: Sequence[int], bytes_max: int) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.log.batch import conform, gather, pieces
+from tailrace.log.batch import conform, gather, pieces, with_hlc
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
 from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
@@ -280,7 +280,8 @@ def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBat
     try:
         for at, header in walk(data, place):
             payload = buffer.slice(at + FRAME_HEADER_BYTES, header.payload_bytes)
-            batches.append((conform(pa.ipc.read_record_batch(payload, segment.schema)), header.payload_bytes))
+            batch = conform(pa.ipc.read_record_batch(payload, segment.schema))
+            batches.append((with_hlc(batch, header.append_time_us), header.payload_bytes))
     except BadFrameError as error:
         raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
     except pa.ArrowException as error:

@@ -50,6 +50,10 @@ class SparseIndex:
         """Return the number of the block that holds this change, if the segment does."""
         return bisect_right(self._offsets, offset) - 1
 
+    def block_of_index(self, index: Index) -> int:
+        """Return the number of the block that holds this commit, if the segment does."""
+        return bisect_right(self._indexes, index, 0, len(self)) - 1
+
     def block_at(self, place: int) -> int:
         """Return the number of the last block that begins at or before this byte; -1 before the first."""
         return bisect_right(self._places, place, 0, len(self)) - 1

@@ -17,7 +17,7 @@ from tailrace.log.files import File, Files
 from tailrace.log.frame import FrameHeader, frame_header, pack_frame
 from tailrace.log.options import LogOptions
 from tailrace.log.recover import Found
-from tailrace.log.retention import horizon_by_changes
+from tailrace.log.retention import at_most, horizon_by_changes
 from tailrace.log.segment import Segment, index_name, pack_segment_header, read_segment_header, segment_name
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, pack_state
@@ -71,11 +71,13 @@ class Writer:
         self._options = options
         self._clock = clock
         self._segment = found.segments[-1] if found.segments else None
+        self._outdated = self._segment is not None and self._segment.schema != ENVELOPE
         self._sparse = found.sparse
         self._end = self._length = found.end
         self._file: File | None = files.open(self._segment.name, write=True) if self._segment else None
         self._zeros = bytes(options.zero_ahead_bytes)
         self._health = _Health.GOOD
+        self.floor: Offset | None = None
         self.next_offset = Offset(found.head + 1)
         self.next_index = Index(found.last_index + 1)
         self._state_lock = threading.Lock()
@@ -114,7 +116,7 @@ class Writer:
         self.next_offset = Offset(header.last_offset + 1)
         self.next_index = Index(header.last_index + 1)
         with self._state_lock:
-            horizon = horizon_by_changes(header.last_offset, self._options.retention_changes)
+            horizon = at_most(self.floor, horizon_by_changes(header.last_offset, self._options.retention_changes))
             state = State(
                 head=header.last_offset,
                 last_index=header.last_index,
@@ -183,6 +185,8 @@ class Writer:
             self._seal()
 
     def _is_full(self, segment: Segment, header: FrameHeader) -> bool:
+        if self._outdated:
+            return True
         if self._end == segment.header_bytes:
             return False
         age_us = header.append_time_us - segment.created_us
@@ -233,6 +237,7 @@ class Writer:
             file.close()
             raise
         self._file = file
+        self._outdated = False
         self._sparse = SparseIndex()
         self._end = self._length = self._segment.header_bytes
 
@@ -245,9 +250,11 @@ class Writer:
             logger.warning("state not written", extra={"problem": str(error)})
 
 
-def encode_frame(drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int) -> Frame:
+def encode_frame(
+    drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int, first_hlc: int = 1
+) -> Frame:
     """Return the frame of whole commits with these numbers."""
-    batch = encode_drafts(drafts, first_offset, first_index)
+    batch = encode_drafts(drafts, first_offset, first_index, first_hlc)
     payload = memoryview(batch.serialize())
     head = pack_frame(
         payload,

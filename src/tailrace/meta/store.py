@@ -1,12 +1,10 @@
 """The metadata database as the rest of Tailrace sees it."""
 
 import asyncio
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,19 +26,15 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
+from tailrace.meta.subscription_row import subscription_of, values_of
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
-    FilterOptions,
-    Format,
-    Include,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
-    Target,
 )
 
 __all__ = ["MetaStore"]
@@ -61,9 +55,6 @@ class _Call(Struct, frozen=True, eq=False):
     statements: Callable[[Connection], Any]
     result: Future[Any]
 
-
-_SHARED_CHARACTERS_MAX = 512
-"""Longest target whose decoded form is kept for others."""
 
 _CALLS_TOGETHER_MAX = 256
 """Most calls in one transaction."""
@@ -107,16 +98,18 @@ class MetaStore:
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return all subscriptions in order of their numbers."""
         statement = select(subscription).order_by(subscription.c.id)
-        return await self._run(lambda connection: [_from_row(row) for row in connection.execute(statement).mappings()])
+        return await self._run(
+            lambda connection: [subscription_of(row) for row in connection.execute(statement).mappings()]
+        )
 
     async def add(self, draft: SubscriptionDraft) -> Subscription:
         """Keep a new subscription under the next number, which was never given before."""
-        values = _values(draft) | {"created_time_us": self._clock.now_us()}
+        values = values_of(draft) | {"created_time_us": self._clock.now_us()}
 
         def run(connection: Connection) -> Subscription:
             key = connection.execute(insert(subscription), values).inserted_primary_key  # quicker than `values` in it
             assert key is not None
-            return _from_row(values | {"id": key[0]})
+            return subscription_of(values | {"id": key[0]})
 
         return await self._run(run)
 
@@ -127,7 +120,7 @@ class MetaStore:
 
         All of them or, when that fails, none.
         """
-        values = [_values(draft) | {"id": number} for number, draft in drafts.items()]
+        values = [values_of(draft) | {"id": number} for number, draft in drafts.items()]
         values = [row | {"created_time_us": self._clock.now_us()} for row in values]
 
         def run(connection: Connection) -> Sequence[Subscription]:
@@ -138,7 +131,7 @@ class MetaStore:
                 connection.execute(insert(subscription), row)
             if connection.dialect.name == "postgresql":
                 connection.execute(_PASS_NUMBERS)
-            return [_from_row(row) for row in values]
+            return [subscription_of(row) for row in values]
 
         return await self._run(run)
 
@@ -165,6 +158,11 @@ class MetaStore:
     async def remove(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription; its number stays used."""
         statement = delete(subscription).where(subscription.c.id == subscription_id)
+        await self._run(lambda connection: connection.execute(statement))
+
+    async def remove_transient(self) -> None:
+        """Forget the subscriptions of streams that a crash has ended."""
+        statement = delete(subscription).where(subscription.c.transient)
         await self._run(lambda connection: connection.execute(statement))
 
     async def queries(self) -> Sequence[PreparedQuery]:
@@ -202,6 +200,14 @@ class MetaStore:
             return {source: known[source] for source in sources}
 
         return await self._run(run)
+
+    async def transact(self, statements: Callable[[Connection], _T]) -> _T:
+        """Run statements as one transaction and return what they do; durable on return.
+
+        Raises:
+            MetadataError: The database refused.
+        """
+        return await self._run(statements)
 
     async def close(self) -> None:
         """Finish what was begun and disconnect. Safe to repeat."""
@@ -313,75 +319,6 @@ _PASS_NUMBERS = text(
 """Where numbers come from a sequence, it must pass those that were chosen."""
 
 
-def _values(draft: SubscriptionDraft) -> dict[str, Any]:
-    return {
-        "source": draft.source,
-        "target": msgspec.json.encode(draft.target).decode(),
-        "filter": msgspec.json.encode(draft.filter).decode(),
-        "include_before": draft.include.before,
-        "include_after": draft.include.after,
-        "format": str(draft.format),
-        "cursor": draft.cursor,
-        "paused": draft.paused,
-        "auto_ack": draft.auto_ack,
-        "snapshot": draft.snapshot,
-        "snapshot_offset": None,
-    }
-
-
 def _put_query(connection: Connection, prepared: PreparedQuery) -> None:
     connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
     connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
-
-
-def _from_row(row: Mapping[Any, Any]) -> Subscription:
-    try:
-        return Subscription(
-            id=SubscriptionId(row["id"]),
-            source=row["source"],
-            target=_target(row["target"]),
-            filter=_filter(row["filter"]),
-            include=_include(before=row["include_before"], after=row["include_after"]),
-            format=Format(row["format"]),
-            cursor=Offset(row["cursor"]),
-            created_time_us=row["created_time_us"],
-            paused=row["paused"],
-            auto_ack=row["auto_ack"],
-            snapshot=row["snapshot"],
-            snapshot_offset=row["snapshot_offset"],
-        )
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
-
-
-# A hundred thousand subscriptions have few different targets, ops and types of keys: they share them.
-
-
-def _target(text: str) -> Target:
-    return _short_target(text) if len(text) <= _SHARED_CHARACTERS_MAX else _any_target(text)
-
-
-def _filter(text: str) -> FilterOptions:
-    options = msgspec.json.decode(text, type=FilterOptions)
-    for literal in options.key:
-        if isinstance(literal, dict) and isinstance(kind := literal.get("t"), str):
-            literal["t"] = sys.intern(kind)
-    return msgspec.structs.replace(options, ops=_ops(options.ops))
-
-
-def _any_target(text: str) -> Target:
-    target: Target = msgspec.json.decode(text, type=Target)
-    return target
-
-
-_short_target = lru_cache(1024)(_any_target)
-
-
-@lru_cache(64)
-def _ops(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    return ops
-
-
-@lru_cache(4)
-def _include(*, before: bool, after: bool) -> Include:
-    return Include(before=before, after=after)

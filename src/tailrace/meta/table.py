@@ -22,7 +22,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
-__all__ = ["METADATA", "MIGRATIONS", "migration", "query", "server", "shard", "subscription"]
+__all__ = [
+    "METADATA",
+    "MIGRATIONS",
+    "api_key",
+    "consumer",
+    "migration",
+    "query",
+    "server",
+    "shard",
+    "subscription",
+    "term",
+]
 
 METADATA = MetaData()
 
@@ -50,6 +61,8 @@ subscription = Table(
     Column("auto_ack", Boolean, nullable=False, server_default=false()),
     Column("snapshot", Boolean, nullable=False, server_default=false()),
     Column("snapshot_offset", BigInteger, nullable=True),
+    Column("transient", Boolean, nullable=False, server_default=false()),
+    Column("owner", String(255), nullable=True),
     sqlite_autoincrement=True,
 )
 
@@ -79,6 +92,44 @@ query = Table(
     Column("created_time_us", BigInteger, nullable=False),
 )
 
+api_key = Table(
+    "tailrace_api_key",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("name", String(255), nullable=False),
+    Column("grant_json", Text, nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("expires_time_us", BigInteger, nullable=True),
+    sqlite_autoincrement=True,
+)
+"""API keys by their hashes. A row never changes; a revoked key has none."""
+
+
+term = Table(
+    "tailrace_term",
+    METADATA,
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("term", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_index", BigInteger, nullable=False),
+)
+"""When the log of a shard was opened for writing: the term that began then, and the first commit that it could hold."""
+
+consumer = Table(
+    "tailrace_consumer",
+    METADATA,
+    Column("owner", String(255), primary_key=True),
+    Column("id", String(255), primary_key=True),
+    Column("shard", Integer, nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("retention", Text, nullable=False),
+    Column("checkpoint", BigInteger, nullable=False),
+    Column("checkpoint_offset", BigInteger, nullable=False),
+    Column("ended", String(64), nullable=True),
+    Column("changed_time_us", BigInteger, nullable=False),
+)
+"""Registered consumers of change streams. One that has ended keeps its row, so that no incarnation is used twice."""
+
 
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
@@ -96,6 +147,20 @@ def _snapshots(connection: Connection) -> None:
     _add_columns(connection, subscription, "snapshot", "snapshot_offset")
 
 
+def _keys_and_owners(connection: Connection) -> None:
+    api_key.create(connection, checkfirst=True)
+    _add_columns(connection, subscription, "owner")
+
+
+def _transient(connection: Connection) -> None:
+    _add_columns(connection, subscription, "transient")
+
+
+def _change_streams(connection: Connection) -> None:
+    term.create(connection, checkfirst=True)
+    consumer.create(connection, checkfirst=True)
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -105,4 +170,12 @@ def _add_columns(connection: Connection, table: Table, *names: str) -> None:
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_first_tables, _pause_and_auto_ack, _prepared_queries, _snapshots)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (
+    _first_tables,
+    _pause_and_auto_ack,
+    _prepared_queries,
+    _snapshots,
+    _keys_and_owners,
+    _transient,
+    _change_streams,
+)

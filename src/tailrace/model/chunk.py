@@ -24,9 +24,16 @@ ENVELOPE: pa.Schema = pa.schema(
         pa.field("before", pa.binary()),
         pa.field("after", pa.binary()),
         pa.field("position", pa.utf8()),
+        pa.field("hlc", pa.int64()),
+        pa.field("migration", pa.bool_()),
     ]
 )
-"""Columns of a change in the log. `position` is set on the last change of each commit and null on the others."""
+"""Columns of a change in the log. `position` is set on the last change of each commit and null on the others.
+
+`hlc` is the hybrid timestamp of the commit (`tailrace.model.hlc`); `migration` tells that it moves data and is no news.
+"""
+
+_CHANGE_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
 
 _T = TypeVar("_T")
 
@@ -86,6 +93,6 @@ class Chunk:
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes one by one. For people and small batches; fast paths work on `batch`."""
-        columns = [self.batch.column(name).to_pylist() for name in ENVELOPE.names[:-1]]
+        columns = [self.batch.column(name).to_pylist() for name in _CHANGE_COLUMNS]
         for offset, index, time_us, txid, op, schema, key, before, after in zip(*columns, strict=True):
             yield Change(offset, index, time_us, txid, Op(op), self.schemas[schema], key, before, after)

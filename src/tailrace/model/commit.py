@@ -16,7 +16,7 @@ class Draft(Struct):
     append to the lists themselves.
 
     `position` is where the source resumes once this commit is in the log. `txid` is the source's own number of the
-    transaction; 0 where it has none.
+    transaction; 0 where it has none. `migration` says that it moves data (a snapshot, a bulk load) and is no news.
     """
 
     position: Position
@@ -27,6 +27,7 @@ class Draft(Struct):
     keys: list[bytes] = field(default_factory=list)
     befores: list[bytes | None] = field(default_factory=list)
     afters: list[bytes | None] = field(default_factory=list)
+    migration: bool = False
 
     def add(
         self, op: Op, schema: SchemaId, key: bytes, *, before: bytes | None = None, after: bytes | None = None

@@ -5,15 +5,27 @@ TailraceError
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
 │   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
+│   ├── CaptureDisabledError      capture is switched off: switch it on, or ask for no changes
 │   ├── BeyondHeadError           an offset that the log has not reached yet
 │   └── ResultTooLargeError       a query gives more than is allowed: ask for less
 ├── QueryTimeoutError             a query took too long: ask for less, or try again later
 ├── NotFoundError                 no such thing
+│   ├── UnknownSourceError
 │   ├── UnknownTableError
 │   ├── UnknownSubscriptionError
+│   ├── UnknownConsumerError
 │   └── UnknownQueryError
+├── AccessError                   the caller may not do this, or not now
+│   ├── UnauthenticatedError      nobody knows who calls: send valid credentials
+│   ├── PermissionDeniedError     the caller is known and may not do this: ask for the right
+│   ├── RateLimitError            too many calls at once: try again after a moment
+│   └── QuotaError                the caller has as many of these as it may have: close some
 ├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
+├── CommitsLostError              commits of a change stream were removed by retention: take a new snapshot
+├── ConsumerExistsError           a consumer of that id lives: resume it, or cancel it first
+├── ConsumerEndedError            the consumer was ended, or is another incarnation now: register it anew
+├── ConsumersFullError            there are as many consumers as there may be: cancel some
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
 │   ├── FormatVersionError        a newer version wrote the log: use that version
@@ -25,21 +37,29 @@ TailraceError
 ├── DataDirectoryInUseError       another process owns the data directory
 ├── ListenError                   the address is taken or not of this machine: choose another
 └── SourceError
+    ├── KeyValueError             the source takes no keys and values: do what the message says
     ├── SourceUnavailableError    the database cannot be reached now: retried by itself
     └── SourceStateError          the database does not let us capture: do what the message says
 """
 
 __all__ = [
+    "AccessError",
     "AppendTooLargeError",
     "BehindHorizonError",
     "BeyondHeadError",
+    "CaptureDisabledError",
+    "CommitsLostError",
     "ConfigError",
+    "ConsumerEndedError",
+    "ConsumerExistsError",
+    "ConsumersFullError",
     "CorruptSegmentError",
     "DataDirectoryInUseError",
     "FormatVersionError",
     "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
+    "KeyValueError",
     "ListenError",
     "LogClosedError",
     "LogError",
@@ -47,14 +67,20 @@ __all__ = [
     "LogWriteError",
     "MetadataError",
     "NotFoundError",
+    "PermissionDeniedError",
     "PredicateError",
     "QueryTimeoutError",
+    "QuotaError",
+    "RateLimitError",
     "ResultTooLargeError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
     "TailraceError",
+    "UnauthenticatedError",
+    "UnknownConsumerError",
     "UnknownQueryError",
+    "UnknownSourceError",
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
@@ -89,6 +115,13 @@ class InvalidPredicateError(InvalidRequestError):
         super().__init__(f"{reason}\n{_excerpt(text, self.place)}" if text else reason)
 
 
+class CaptureDisabledError(InvalidRequestError):
+    """Changes are not captured by this server. Switch capture on (`capture.enabled`), or ask another server."""
+
+    def __init__(self) -> None:
+        super().__init__("CDC not enabled: capture is switched off (capture.enabled)")
+
+
 class BeyondHeadError(InvalidRequestError):
     """An offset lies beyond the newest change: it belongs to another log. Check which server it came from."""
 
@@ -110,6 +143,15 @@ class NotFoundError(TailraceError):
     """The named thing does not exist."""
 
 
+class UnknownSourceError(NotFoundError):
+    """There is no source of that name; a namespace of seed A is one. Name a source that the server has."""
+
+    def __init__(self, name: str) -> None:
+        shown = f"namespace {name[:64]!r} not found" if name else "there are several sources: name one as namespace"
+        super().__init__(shown)
+        self.name = name
+
+
 class UnknownTableError(NotFoundError):
     """The source has no such table, or does not capture it."""
 
@@ -127,12 +169,48 @@ class UnknownSubscriptionError(NotFoundError):
         self.name = name
 
 
+class UnknownConsumerError(NotFoundError):
+    """No consumer of a change stream has that id and incarnation."""
+
+    def __init__(self, consumer_id: str) -> None:
+        super().__init__(f"consumer {consumer_id} not found")
+        self.consumer_id = consumer_id
+
+
 class UnknownQueryError(NotFoundError):
     """The query was never prepared on this server. Prepare it; the same text gives the same id."""
 
     def __init__(self, query_id: str) -> None:
         super().__init__(f"query {query_id} not found")
         self.query_id = query_id
+
+
+class AccessError(TailraceError):
+    """The caller may not do this, or not now. Says nothing about what there is to be seen."""
+
+
+class UnauthenticatedError(AccessError):
+    """Nobody knows who calls, or not any more. Send valid credentials; `expired` tells that they once were."""
+
+    def __init__(self, *, expired: bool = False) -> None:
+        super().__init__(_EXPIRED if expired else _UNAUTHENTICATED)
+        self.expired = expired
+
+
+class PermissionDeniedError(AccessError):
+    """The caller is known and may not do this. Ask whoever gives out credentials for the right to."""
+
+
+class RateLimitError(AccessError):
+    """Too many calls of one caller. Nothing was done; try again after `retry_after_ms`."""
+
+    def __init__(self, *, retry_after_ms: int) -> None:
+        super().__init__(f"Rate limit exceeded. Retry after {retry_after_ms}ms.")
+        self.retry_after_ms = retry_after_ms
+
+
+class QuotaError(AccessError):
+    """The caller has as many of something as it may have at one time. Close some, or ask for more."""
 
 
 class PredicateError(TailraceError):
@@ -150,6 +228,38 @@ class BehindHorizonError(TailraceError):
         super().__init__(f"change {requested} is no longer in the log; the oldest is {horizon}")
         self.requested = requested
         self.horizon = horizon
+
+
+class CommitsLostError(TailraceError):
+    """The wanted commits were removed by retention. Take a new snapshot and begin with commit `first` or later."""
+
+    def __init__(self, *, requested: int, first: int) -> None:
+        super().__init__(f"commit {requested} is no longer in the log; the oldest is {first}")
+        self.requested = requested
+        self.first = first
+
+
+class ConsumerExistsError(TailraceError):
+    """A consumer of that id lives. Resume it by its incarnation, or cancel it first."""
+
+    def __init__(self, consumer_id: str) -> None:
+        super().__init__(f"consumer {consumer_id} is registered and lives")
+        self.consumer_id = consumer_id
+
+
+class ConsumerEndedError(TailraceError):
+    """The consumer was ended, or lives in a later incarnation. Register it anew; `reason` tells why it ended."""
+
+    def __init__(self, consumer_id: str, *, incarnation: int, reason: str, checkpoint: int) -> None:
+        super().__init__(f"consumer {consumer_id}, incarnation {incarnation}, has ended: {reason}")
+        self.consumer_id = consumer_id
+        self.incarnation = incarnation
+        self.reason = reason
+        self.checkpoint = checkpoint
+
+
+class ConsumersFullError(TailraceError):
+    """There are as many consumers of change streams as there may be. Cancel some."""
 
 
 class LogError(TailraceError):
@@ -223,6 +333,10 @@ class SourceError(TailraceError):
     """Something is wrong with a source."""
 
 
+class KeyValueError(SourceError):
+    """The source cannot keep keys and values: it is of another kind, or has a table `kv` of its own."""
+
+
 class SourceUnavailableError(SourceError):
     """The database cannot be reached or is locked. Capture tries again by itself."""
 
@@ -230,6 +344,9 @@ class SourceUnavailableError(SourceError):
 class SourceStateError(SourceError):
     """The database is in a state that does not let us capture. The message says what to do."""
 
+
+_UNAUTHENTICATED = "Authentication required. Provide a Bearer token or API key."
+_EXPIRED = "Authentication token has expired."
 
 _EXCERPT_SIDE = 60
 """How many characters an excerpt shows on either side of its place."""

@@ -12,6 +12,7 @@ from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Value, from_natural, to_literal, to_natural, to_plain
 
 __all__ = [
+    "NO_KEY",
     "decode_image",
     "decode_key",
     "encode_image",
@@ -21,6 +22,9 @@ __all__ = [
     "key_to_literals",
     "key_to_plain",
 ]
+
+NO_KEY = b"[]"
+"""Key of every schema change, which has no row, and of nothing else."""
 
 _LITERAL = b'{"t":'
 """Every literal begins so, and no JSON string can contain it: its quotation marks would be escaped."""
@@ -66,14 +70,16 @@ def image_to_plain(image: bytes, schema: TableSchema) -> bytes:
 
 
 def key_to_literals(key: bytes, schema: TableSchema) -> bytes:
-    """Return the key as an array of typed literals."""
+    """Return the key as an array of typed literals; that of a schema change is empty."""
+    if key == NO_KEY:
+        return key
     cells = zip(msgspec_json.decode(key), schema.key_columns, strict=True)
     return msgspec_json.encode([_literal(cell, _form(column.kind)) for cell, column in cells])
 
 
 def key_to_plain(key: bytes, schema: TableSchema) -> bytes:
     """Return the key as an array of ordinary JSON values."""
-    if _LITERAL not in key and not any(column.kind is Kind.JSON for column in schema.key_columns):
+    if key == NO_KEY or (_LITERAL not in key and not any(column.kind is Kind.JSON for column in schema.key_columns)):
         return key
     return msgspec_json.encode([to_plain(value) for value in decode_key(key, schema)])
 

@@ -16,6 +16,7 @@ __all__ = [
     "Format",
     "Include",
     "QueryTarget",
+    "SourceTarget",
     "Subscription",
     "SubscriptionDraft",
     "SubscriptionId",
@@ -73,7 +74,22 @@ class QueryTarget(Struct, frozen=True, tag="query"):
     tables: tuple[TableName, ...] = ()
 
 
-Target = TableTarget | QueryTarget
+class SourceTarget(Struct, frozen=True, tag="source"):
+    """The subscription is for the changes of a source: of the tables of these names, which need not be there yet.
+
+    Names are as the wires show them. None of them is all tables, those to come included.
+    """
+
+    source: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """Return the names as those of tables, for people; `*` for all."""
+        return tuple(TableName(self.source, name) for name in self.names or ("*",))
+
+
+Target = TableTarget | QueryTarget | SourceTarget
 """What a subscription is for. A tagged union: each kind of target is one more member."""
 
 
@@ -97,13 +113,17 @@ class FilterOptions(Struct, frozen=True, omit_defaults=True):
     cel: str | None = None
     """CEL expression over the change."""
 
+    raw_key: bytes | None = None
+    """One exact key in its raw form; see `tailrace.model.raw_key`."""
+
 
 class Subscription(Struct, frozen=True):
     """One durable reader. `cursor` is the last acknowledged offset.
 
     While it is `paused` it gets no changes; the cursor stays, and retention goes on without regard to it. With
     `auto_ack` a stream acknowledges what it has sent. With `snapshot` the rows of the table come first; until they are
-    acknowledged the cursor stays, and `snapshot_offset` tells where the rows that were wholly sent belong.
+    acknowledged the cursor stays, and `snapshot_offset` tells where the rows that were wholly sent belong. A
+    `transient` one is gone with the stream that made it, and its cursor is not kept on disk.
     """
 
     id: SubscriptionId
@@ -118,6 +138,9 @@ class Subscription(Struct, frozen=True):
     auto_ack: bool = False
     snapshot: bool = False
     snapshot_offset: Offset | None = None
+    transient: bool = False
+    owner: str | None = None
+    """Id of the principal that made it; None where nobody asked who that was."""
 
 
 class SubscriptionDraft(Struct, frozen=True):
@@ -132,3 +155,5 @@ class SubscriptionDraft(Struct, frozen=True):
     paused: bool = False
     auto_ack: bool = False
     snapshot: bool = False
+    transient: bool = False
+    owner: str | None = None

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-__all__ = ["Column", "Kind", "TableName", "TableSchema"]
+__all__ = ["ANY_TABLE", "Column", "Kind", "TableName", "TableSchema"]
 
 
 class TableName(Struct, frozen=True, order=True):
@@ -18,6 +18,10 @@ class TableName(Struct, frozen=True, order=True):
     def wire(self) -> str:
         """Return the name as every wire shows it: bare, or `schema.table` outside the default schema."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
+
+
+ANY_TABLE = TableName("", "")
+"""Stands for all tables of a source, those to come included, where filters name tables. No table has this name."""
 
 
 class Kind(StrEnum):

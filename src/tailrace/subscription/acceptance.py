@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 
-from tailrace.model.errors import InvalidRequestError, UnknownTableError
-from tailrace.model.subscription import FilterOptions, QueryTarget, TableTarget
+from tailrace.model.errors import InvalidRequestError, UnknownSourceError, UnknownTableError
+from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget, TableTarget
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.model.value import from_literal
 from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.key_filter import KeyBounds
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.predicate.sql import parse
+from tailrace.subscription.source_filter import SourceFilter
 from tailrace.subscription.table import find_table
 
-__all__ = ["accept_query", "accept_tables"]
+__all__ = ["accept_query", "accept_source", "accept_tables"]
 
 _KEY_WIDTH_MAX = 64
 _ANY_TABLE = TableSchema(
@@ -43,6 +45,39 @@ def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str
     for schema in schemas:
         compile_filter(frozenset(target.tables), options, schema, dialect)
     return source
+
+
+def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> None:
+    """Check that a filter fits each table that was asked for by name and is there, or where all are, some table.
+
+    Raises:
+        UnknownSourceError: There is no such source.
+        InvalidPredicateError: The predicate cannot be read, or does not fit.
+        InvalidRequestError: The filter asks for what a table does not have.
+    """
+    log = logs.get(target.source)
+    if log is None:
+        raise UnknownSourceError(target.source)
+    if options.where is not None:
+        parse(options.where, dialect)
+    wanted = SourceFilter(target, options, dialect)
+    newest: dict[TableName, TableSchema] = {}
+    for schema in log.schemas().values():
+        if wanted.wants(schema.table) and schema.version >= newest.get(schema.table, schema).version:
+            newest[schema.table] = schema
+    misfit: InvalidRequestError | None = None
+    for schema in newest.values():
+        try:
+            compile_filter(wanted.tables, options, schema, dialect)
+        except InvalidRequestError as error:
+            misfit = misfit or error
+            if target.names:
+                raise
+        else:
+            if not target.names:
+                return
+    if misfit is not None:
+        raise misfit
 
 
 def accept_query(target: QueryTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> None:

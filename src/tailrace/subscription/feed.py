@@ -7,9 +7,11 @@ from msgspec import Struct, structs
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, PredicateError, TailraceError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Subscription
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Subscription, TableTarget
 from tailrace.subscription.filter import Filter, Rows
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.watch import Watch
@@ -19,7 +21,10 @@ __all__ = ["Feed", "FeedBatch"]
 
 
 class FeedBatch(Struct, frozen=True):
-    """The next changes to look at: those of `chunk` after the offset `after`. Some, all or none pass the filter."""
+    """The next changes to look at: those of `chunk` after the offset `after`. Some, all or none pass the filter.
+
+    Where the reader may not see all, the chunk holds what it may, and the filter says so by being another.
+    """
 
     source: str
     chunk: Chunk
@@ -67,16 +72,38 @@ class Feed:
     snapshot's offset, and sets `snapshot` to None.
     """
 
-    __slots__ = ("_ended", "_interrupted", "_log", "_wake", "_watch", "after", "paused", "snapshot", "subscription")
+    __slots__ = (
+        "_ended",
+        "_filter",
+        "_interrupted",
+        "_log",
+        "_restriction",
+        "_wake",
+        "_watch",
+        "after",
+        "paused",
+        "snapshot",
+        "subscription",
+    )
 
-    def __init__(self, subscription: Subscription, log: LogView, wake: Wake, compiled: Filter, after: Offset) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        log: LogView,
+        wake: Wake,
+        compiled: Filter,
+        after: Offset,
+        restriction: Restriction | None = None,
+    ) -> None:
         self.subscription = subscription
         self.after = after
         self.paused = subscription.paused
         self.snapshot: Snapshot | None = None
         self._log = log
         self._wake = wake
-        self._watch = Watch(compiled)
+        self._restriction = restriction
+        self._filter = compiled if restriction is None else compiled.restricted(restriction)
+        self._watch = Watch(_watched(compiled, restriction))
         self._interrupted = False
         self._ended: TailraceError | None = None
 
@@ -89,6 +116,8 @@ class Feed:
             BehindHorizonError: The next change was removed by retention.
             UnknownSubscriptionError: The subscription was closed.
             LogClosedError: The log was closed, or the service stops.
+            PermissionDeniedError: What the reader may see of a table cannot be told.
+            UnauthenticatedError: The reader's credentials are no longer good.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -158,4 +187,15 @@ class Feed:
         chunk = await self._log.read(self.after)
         if chunk is None:
             return None
-        return FeedBatch(self.subscription.source, window_of(chunk, self.after), self._watch.filter, self.after)
+        window = window_of(chunk, self.after)
+        if self._restriction is not None:
+            window = self._restriction.apply(window)
+        return FeedBatch(self.subscription.source, window, self._filter, self.after)
+
+
+def _watched(wanted: Filter, restriction: Restriction | None) -> Filter:
+    """Return a filter that no change for a feed escapes: one that crosses the border of what is seen has another op."""
+    if restriction is None or not restriction.narrows_any(wanted.tables):
+        return wanted
+    ops = {Op.INSERT, Op.UPDATE, Op.DELETE} | wanted.ops
+    return Filter(TableTarget(tuple(wanted.tables)), FilterOptions(tuple(sorted(ops))), wanted.dialect)

@@ -1,8 +1,9 @@
 """Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -13,10 +14,11 @@ from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Target
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
 from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
+from tailrace.subscription.raw_key import RawKey
 from tailrace.subscription.row_filter import RowFilter
 
 __all__ = ["Filter", "Rows", "compile_filter"]
@@ -41,7 +43,7 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "_conditions", "dialect", "ops", "options", "tables")
+    __slots__ = ("_compiled", "_conditions", "dialect", "ops", "options", "restriction", "tables")
 
     def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
         self.tables = _shared(frozenset(target.tables))
@@ -50,6 +52,7 @@ class Filter:
         self.dialect = dialect
         self._conditions = _row_conditions(options)
         self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
+        self.restriction: Hashable = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.identity == other.identity
@@ -58,9 +61,9 @@ class Filter:
         return hash(self.identity)
 
     @property
-    def identity(self) -> tuple[frozenset[TableName], frozenset[Op], bytes]:
+    def identity(self) -> tuple[frozenset[TableName], frozenset[Op], bytes, Hashable]:
         """Return what equal filters have in common."""
-        return self.tables, self.ops, self._conditions
+        return self.tables, self.ops, self._conditions, self.restriction
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -71,6 +74,21 @@ class Filter:
     def looks_at_rows(self) -> bool:
         """Tell whether more than table and op decides."""
         return bool(self._conditions)
+
+    @property
+    def is_restricted(self) -> bool:
+        """Tell whether the chunks that it is for hold only what somebody may see."""
+        return self.restriction is not None
+
+    def restricted(self, by: Hashable) -> Self:
+        """Return this filter for chunks that hold only what somebody may see. It equals only those for the same."""
+        made = copy.copy(self)
+        made.restriction = by
+        return made
+
+    def wants(self, table: TableName) -> bool:
+        """Tell whether changes of a table may pass."""
+        return table in self.tables or ANY_TABLE in self.tables
 
     def select(self, chunk: Chunk) -> Rows:
         """Return the rows of a chunk that pass.
@@ -136,10 +154,11 @@ class Filter:
         schema_ids = chunk.batch.column("schema").to_pylist()
         ops = chunk.batch.column("op").to_pylist()
         wanted_ops = self.ops
+        wanted = {schema_id for schema_id in set(schema_ids) if self.wants(chunk.schemas[schema_id].table)}
         rows = [
             row
             for row, (schema_id, op) in enumerate(zip(schema_ids, ops, strict=True))
-            if op in wanted_ops and chunk.schemas[schema_id].table in self.tables
+            if op in wanted_ops and schema_id in wanted
         ]
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
@@ -147,12 +166,14 @@ class Filter:
         """Return a mask of the rows of wanted tables, or None when there are no others."""
         column, schemas = chunk.batch.column("schema"), chunk.schemas
         present = schemas if len(schemas) <= _SCHEMAS_FEW else pc.unique(column).to_pylist()
-        wanted = [number for number in present if schemas[number].table in self.tables]
+        wanted = [number for number in present if self.wants(schemas[number].table)]
         return None if len(wanted) == len(present) else _mask(column, wanted)
 
     def _op_mask(self, chunk: Chunk) -> Any:
-        """Return a mask of the rows with wanted ops, or None when all ops are."""
-        return None if len(self.ops) == len(Op) else _mask(chunk.batch.column("op"), sorted(self.ops))
+        """Return a mask of the rows with wanted ops, or None when all ops are. What is hidden has no op at all."""
+        if len(self.ops) == len(Op) and not self.is_restricted:
+            return None
+        return _mask(chunk.batch.column("op"), sorted(self.ops))
 
 
 def _mask(column: Any, wanted: Sequence[int]) -> Any:
@@ -178,16 +199,29 @@ def compile_filter(
     return RowFilter(
         tables,
         _shared(frozenset(options.ops)),
-        key=ExactKey(list(options.key), schema) if options.key else None,
+        key=_key_filter(options, schema),
         bounds=None if options.bounds is None else KeyBounds(options.bounds, schema),
         columns=ChangedColumns(list(options.columns), schema) if options.columns else None,
         predicates=predicates,
     )
 
 
+def _key_filter(options: FilterOptions, schema: TableSchema) -> ExactKey | None:
+    if options.raw_key is not None:
+        return RawKey(options.raw_key, schema)
+    return ExactKey(list(options.key), schema) if options.key else None
+
+
 def _row_conditions(options: FilterOptions) -> bytes:
     """Return all conditions but those on table and op, as bytes to compare; nothing where there are none."""
-    conditions: Sequence[Any] = (options.key, options.bounds, options.columns, options.where, options.cel)
+    conditions: Sequence[Any] = (
+        options.key,
+        options.bounds,
+        options.columns,
+        options.where,
+        options.cel,
+        options.raw_key,
+    )
     return msgspec.json.encode(conditions) if any(value not in ((), None) for value in conditions) else b""
 
 

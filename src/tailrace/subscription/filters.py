@@ -1,7 +1,8 @@
 """Compiled filters that are kept for whoever asks for the same."""
 
-from tailrace.model.subscription import FilterOptions, Target
+from tailrace.model.subscription import FilterOptions, SourceTarget, Target
 from tailrace.subscription.filter import Filter
+from tailrace.subscription.source_filter import SourceFilter
 
 __all__ = ["FilterCache"]
 
@@ -16,7 +17,8 @@ class FilterCache:
 
     def get(self, target: Target, options: FilterOptions) -> Filter:
         """Return the filter that a target and options make. One that looks at no rows is cheap, and not kept."""
-        made = Filter(target, options, self._dialect)
+        kind = SourceFilter if isinstance(target, SourceTarget) else Filter
+        made = kind(target, options, self._dialect)
         if not made.looks_at_rows:
             return made
         kept = self._filters.pop(made, made)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tailrace.model.errors import PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.predicate.cells import cell_reader
 from tailrace.subscription.predicate.expression import Image
 from tailrace.subscription.predicate.predicate import Equality
@@ -96,9 +96,10 @@ class FilterIndex(Generic[_Id]):
                 found.append(row)
         candidates: dict[_Group[_Id], list[int]] = {}
         for schema_id, rows in by_schema.items():
-            index = self._tables.get(schemas[schema_id].table)
-            if index is not None:
-                index.collect(candidates, changes, rows, schemas[schema_id])
+            for table in (schemas[schema_id].table, ANY_TABLE):
+                index = self._tables.get(table)
+                if index is not None:
+                    index.collect(candidates, changes, rows, schemas[schema_id])
         return [match for group, rows in candidates.items() if (match := group.match(changes, rows)) is not None]
 
 

@@ -1,7 +1,7 @@
 """Opening feeds: each kind of target gets its kind of feed, over the log of its source."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -9,7 +9,15 @@ from tailrace.clock import Clock
 from tailrace.model.errors import LogClosedError, TailraceError, UnknownTableError
 from tailrace.model.op import Op
 from tailrace.model.start import Start
-from tailrace.model.subscription import QueryTarget, Subscription, SubscriptionId
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    SourceTarget,
+    Subscription,
+    SubscriptionId,
+)
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.filters import FilterCache
 from tailrace.subscription.lag import Lags
@@ -18,6 +26,7 @@ from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
 from tailrace.subscription.place import place_of
 from tailrace.subscription.query.feed import QueryFeed, in_passing
 from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
 
@@ -51,7 +60,13 @@ class Opener:
         """Return how many feeds are open now."""
         return len(self._feeds)
 
-    def open(self, subscription: Subscription, start: Start, *, snapshot: bool) -> OpenFeed:
+    def feeds(self) -> Iterator[Feed]:
+        """Yield the feeds that are open now and belong to a subscription."""
+        return (feed for feed in self._feeds if feed.subscription.id)
+
+    def open(
+        self, subscription: Subscription, start: Start, *, snapshot: bool, restriction: Restriction | None = None
+    ) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block; with `snapshot`, its rows come first.
 
         Raises:
@@ -64,15 +79,17 @@ class Opener:
         after = place_of(start, log)
         if isinstance(subscription.target, QueryTarget):
             assert self._queries is not None
-            feed: Feed = QueryFeed(subscription, log, self._wakes[subscription.source], self._queries, after)
+            wake = self._wakes[subscription.source]
+            feed: Feed = QueryFeed(subscription, log, wake, self._queries, after, restriction)
         else:
             wanted = self._filters.get(subscription.target, subscription.filter)
-            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, log.head if snapshot else after)
+            after = log.head if snapshot else after
+            feed = Feed(subscription, log, self._wakes[subscription.source], wanted, after, restriction)
             if snapshot and self._queries is not None:
-                feed.snapshot = self._snapshot(subscription, self._queries.shard(subscription.source))
+                feed.snapshot = self._snapshot(subscription, self._queries.shard(subscription.source), restriction)
         return OpenFeed(self._feeds, feed)
 
-    def open_query(self, target: QueryTarget, start: Start) -> OpenFeed:
+    def open_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
 
         Raises:
@@ -85,7 +102,31 @@ class Opener:
         self._check()
         log = self._logs[source]
         passing = in_passing(target, source, log.head)
-        feed = QueryFeed(passing, log, self._wakes[source], self._queries, place_of(start, log))
+        feed = QueryFeed(passing, log, self._wakes[source], self._queries, place_of(start, log), restriction)
+        return OpenFeed(self._feeds, feed)
+
+    def open_source(
+        self, target: SourceTarget, options: FilterOptions, restriction: Restriction | None = None
+    ) -> OpenFeed:
+        """Give a feed of a source from now on without a subscription, for the length of a `with` block.
+
+        Raises:
+            LogClosedError: The feeds were stopped.
+        """
+        self._check()
+        log = self._logs[target.source]
+        passing = Subscription(
+            id=SubscriptionId(0),
+            source=target.source,
+            target=target,
+            filter=options,
+            include=Include(before=True, after=True),
+            format=Format.OBJECTS_JSON,
+            cursor=log.head,
+            created_time_us=0,
+        )
+        wanted = self._filters.get(target, options)
+        feed = Feed(passing, log, self._wakes[target.source], wanted, log.head, restriction)
         return OpenFeed(self._feeds, feed)
 
     def pause(self, subscription_id: SubscriptionId, *, paused: bool) -> None:
@@ -114,10 +155,11 @@ class Opener:
         if self._stopped:
             raise LogClosedError("the service stops")
 
-    def _snapshot(self, subscription: Subscription, shard: QueryShard) -> Snapshot:
+    def _snapshot(self, subscription: Subscription, shard: QueryShard, restriction: Restriction | None) -> Snapshot:
         as_inserted = msgspec.structs.replace(subscription.filter, ops=(Op.INSERT,))
         wanted = self._filters.get(subscription.target, as_inserted)
-        return Snapshot(shard.source, shard.log, subscription.target.tables[0], wanted, self._clock)
+        table = subscription.target.tables[0]
+        return Snapshot(shard.source, shard.log, table, wanted, self._clock, restriction)
 
 
 def log_of(logs: Mapping[str, LogView], subscription: Subscription) -> LogView:

@@ -21,3 +21,6 @@ class ServiceOptions(Struct, frozen=True):
 
     subscriptions_max: int = 1_000_000
     """Most subscriptions that may exist at one time."""
+
+    capture_enabled: bool = True
+    """Whether changes are captured at all; where they are not, there is nothing to subscribe to."""

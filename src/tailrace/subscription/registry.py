@@ -17,6 +17,8 @@ __all__ = ["Registry"]
 class Registry:
     """Knows all subscriptions. Whatever a method changed is durable when it returns. Get one by `open`.
 
+    Only the cursor of a transient subscription is not: nobody asks for it after a restart.
+
     For tasks of one event loop.
     """
 
@@ -27,8 +29,9 @@ class Registry:
 
     @classmethod
     async def open(cls, store: MetaStore, subscriptions_max: int) -> "Registry":
-        """Return a registry of the subscriptions in the metadata database."""
+        """Return a registry of the subscriptions in the metadata database, less those whose streams are over."""
         registry = cls(store, subscriptions_max)
+        await store.remove_transient()
         registry._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
         return registry
 
@@ -103,7 +106,8 @@ class Registry:
         if subscription.snapshot and (sent is None or offset < sent):
             return subscription
         if offset > subscription.cursor:
-            await self._store.advance(subscription_id, offset)
+            if not subscription.transient:
+                await self._store.advance(subscription_id, offset)
             subscription = self._changed(subscription_id, cursor=max(offset, self.get(subscription_id).cursor))
         return await self._set_snapshot(subscription_id, wanted=False) if subscription.snapshot else subscription
 

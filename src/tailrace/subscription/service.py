@@ -1,12 +1,17 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.meta.store import MetaStore
-from tailrace.model.errors import BeyondHeadError, InvalidRequestError, UnknownSubscriptionError
+from tailrace.model.errors import (
+    BeyondHeadError,
+    CaptureDisabledError,
+    InvalidRequestError,
+    UnknownSubscriptionError,
+)
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
 from tailrace.model.start import CursorStart, Latest, Start
@@ -15,13 +20,15 @@ from tailrace.model.subscription import (
     Format,
     Include,
     QueryTarget,
+    SourceTarget,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
     TableTarget,
 )
 from tailrace.model.table import TableSchema
-from tailrace.subscription.acceptance import accept_query, accept_tables
+from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
+from tailrace.subscription.feed import Feed
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.open_feeds import OpenFeed
@@ -30,6 +37,7 @@ from tailrace.subscription.options import ServiceOptions
 from tailrace.subscription.place import find_place
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.registry import Registry
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.status import SubscriptionStatus, status_of
 from tailrace.subscription.table import find_table
 
@@ -102,7 +110,9 @@ class SubscriptionService:
 
         Raises:
             UnknownTableError: No such source or table.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         return find_table(self._logs, source, wire)
 
     async def subscribe_tables(
@@ -115,6 +125,7 @@ class SubscriptionService:
         auto_ack: bool = False,
         snapshot: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes from now on, the rows of a `snapshot` first, or from a place in the log.
 
@@ -123,13 +134,15 @@ class SubscriptionService:
             InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have,
                 there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
             BeyondHeadError: The start lies beyond the newest change.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         source = accept_tables(target, filter_options, self._logs, self._options.dialect)
         if snapshot and (start != _NOW or self.queries is None):
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot))
+        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot, owner=owner))
 
     async def subscribe_query(
         self,
@@ -140,6 +153,7 @@ class SubscriptionService:
         format_: Format,
         auto_ack: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
 
@@ -149,11 +163,50 @@ class SubscriptionService:
             SourceUnavailableError: The database cannot be reached.
         """
         assert self.queries is not None
+        self._require_capture()
         source = self.queries.get(target.query_id).source
         target = await self.queries.resolve(target)
         accept_query(target, filter_options, self._logs, self._options.dialect)
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
+        return await self._registry.add(msgspec.structs.replace(draft, owner=owner))
+
+    async def subscribe_source(
+        self,
+        target: SourceTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        transient: bool = False,
+        start: CursorStart = _NOW,
+        owner: str | None = None,
+    ) -> Subscription:
+        """Make a subscription for the changes of a source from now on or from a place in the log.
+
+        Whoever makes a `transient` one closes it when its stream ends; one that is left over is removed at the next
+        start.
+
+        Raises:
+            UnknownSourceError: There is no such source.
+            InvalidRequestError: The filter asks for what the tables do not have, or there are too many subscriptions.
+            BeyondHeadError: The start lies beyond the newest change.
+            CaptureDisabledError: Nothing is captured.
+        """
+        self._require_capture()
+        accept_source(target, filter_options, self._logs, self._options.dialect)
+        draft = SubscriptionDraft(
+            source=target.source,
+            target=target,
+            filter=filter_options,
+            include=include,
+            format=format_,
+            cursor=await find_place(start, self._logs[target.source]),
+            auto_ack=auto_ack,
+            transient=transient,
+            owner=owner,
+        )
         return await self._registry.add(draft)
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
@@ -251,7 +304,18 @@ class SubscriptionService:
         """Return how many feeds are open now, those of waiting polls among them."""
         return self._opener.feeds_open()
 
-    def feed(self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False) -> OpenFeed:
+    def feeds(self) -> Iterator[Feed]:
+        """Yield the feeds of subscriptions that are open now, of whatever interface."""
+        return self._opener.feeds()
+
+    def feed(
+        self,
+        subscription_id: SubscriptionId,
+        start: Start,
+        *,
+        snapshot: bool = False,
+        restriction: Restriction | None = None,
+    ) -> OpenFeed:
         """Give a feed of a subscription for the length of a `with` block. It never moves the cursor.
 
         With `snapshot`, which only subscriptions to tables have, the feed begins with that instead of at `start`.
@@ -260,10 +324,28 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
+            CaptureDisabledError: Nothing is captured.
         """
-        return self._opener.open(self.subscription(subscription_id), start, snapshot=snapshot)
+        self._require_capture()
+        subscription = self.subscription(subscription_id)
+        return self._opener.open(subscription, start, snapshot=snapshot, restriction=restriction)
 
-    def feed_of_query(self, target: QueryTarget, start: Start) -> OpenFeed:
+    def feed_of_source(
+        self, target: SourceTarget, filter_options: FilterOptions, restriction: Restriction | None = None
+    ) -> OpenFeed:
+        """Give a feed of a source from now on without a subscription, for the length of a `with` block.
+
+        Raises:
+            UnknownSourceError: There is no such source.
+            InvalidRequestError: The filter asks for what the tables do not have.
+            LogClosedError: The service stops.
+            CaptureDisabledError: Nothing is captured.
+        """
+        self._require_capture()
+        accept_source(target, filter_options, self._logs, self._options.dialect)
+        return self._opener.open_source(target, filter_options, restriction)
+
+    def feed_of_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
 
         Raises:
@@ -271,7 +353,8 @@ class SubscriptionService:
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
         """
-        return self._opener.open_query(target, start)
+        self._require_capture()
+        return self._opener.open_query(target, start, restriction)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
@@ -289,10 +372,17 @@ class SubscriptionService:
         self._opener.pause(subscription_id, paused=paused)
         return subscription
 
+    def _require_capture(self) -> None:
+        if not self._options.capture_enabled:
+            raise CaptureDisabledError
+
     async def _accept(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
         """Return a draft whose target exists here, as it is here."""
         if isinstance(draft.target, TableTarget):
             accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            return draft
+        if isinstance(draft.target, SourceTarget):
+            accept_source(draft.target, draft.filter, self._logs, self._options.dialect)
             return draft
         assert self.queries is not None
         target = await self.queries.resolve(draft.target, given.get(draft.target.query_id))

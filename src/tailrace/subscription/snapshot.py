@@ -7,6 +7,7 @@ is that of the last change up to there: changes after the offset are exactly tho
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import compress
 
 import pyarrow as pa
 from msgspec import Struct
@@ -19,6 +20,7 @@ from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import Barrier, QuerySource, SnapshotRows, TableSnapshot
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.query.tracker import QueryLog
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.row_filter import Changes, RowFilter
 
 __all__ = ["ReadRows", "Snapshot", "offset_of"]
@@ -45,12 +47,20 @@ class ReadRows(Struct, frozen=True):
 
 
 class Snapshot:
-    """The rows of one table for one feed, those that `wanted` lets pass as inserts. For one task.
+    """The rows of one table for one feed, those that may be seen and that `wanted` lets pass as inserts. For one task.
 
     Nothing is read before `ready` is first called.
     """
 
-    def __init__(self, source: QuerySource, log: QueryLog, table: TableName, wanted: Filter, clock: Clock) -> None:
+    def __init__(
+        self,
+        source: QuerySource,
+        log: QueryLog,
+        table: TableName,
+        wanted: Filter,
+        clock: Clock,
+        restriction: Restriction | None = None,
+    ) -> None:
         self.count = 0
         """Rows handed out."""
 
@@ -58,6 +68,7 @@ class Snapshot:
         self._log = log
         self._table = table
         self._wanted = wanted
+        self._restriction = restriction
         self._clock = clock
         self._time_us = 0
         self._opening: asyncio.Task[None] | None = None
@@ -91,12 +102,15 @@ class Snapshot:
 
         Raises:
             PredicateError: A predicate failed on a row.
+            PermissionDeniedError: What the reader may see of the table cannot be told.
         """
         assert self._rows is not None
         assert self._filter is not None
         rows = await self._rows.rows()
         if rows is None:
             return None
+        if self._restriction is not None:
+            rows = _seen(rows, self._restriction.visible(rows.images, self._rows.schema))
         passing = _passing(rows, self._filter)
         self.count += len(passing)
         keys, images = [rows.keys[row] for row in passing], [rows.images[row] for row in passing]
@@ -166,6 +180,11 @@ def _last_contained(positions: pa.StringArray, rows: TableSnapshot) -> int | Non
         if position is not None and rows.contains(Position(position)):
             return row
     return None
+
+
+def _seen(rows: SnapshotRows, seen: Sequence[bool]) -> SnapshotRows:
+    """Return the rows that may be seen."""
+    return SnapshotRows(list(compress(rows.keys, seen)), list(compress(rows.images, seen)))
 
 
 def _passing(rows: SnapshotRows, wanted: RowFilter) -> Sequence[int]:

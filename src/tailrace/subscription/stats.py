@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tailrace.clock import Clock
-from tailrace.model.subscription import QueryTarget, TableTarget
+from tailrace.model.subscription import QueryTarget
 from tailrace.subscription.pressure import Pressure, PressureState, pressure_of, throttle_lag_of, warn_lag_of
 from tailrace.subscription.service import SubscriptionService
 
@@ -90,7 +90,7 @@ def stats_of(service: SubscriptionService) -> SubscriptionStats:
     remaining = [pressure.remaining for pressure in pressures if pressure.remaining is not None]
     return SubscriptionStats(
         active_subscriptions=len(subscriptions),
-        table_subscriptions=sum(isinstance(subscription.target, TableTarget) for subscription in subscriptions),
+        table_subscriptions=sum(not isinstance(subscription.target, QueryTarget) for subscription in subscriptions),
         query_subscriptions=sum(isinstance(subscription.target, QueryTarget) for subscription in subscriptions),
         total_lag=sum(lags),
         max_lag=max(lags, default=0),

@@ -6,7 +6,7 @@ from tailrace.model.errors import UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.log_view import LogView
 
-__all__ = ["find_table"]
+__all__ = ["find_table", "readings"]
 
 
 def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSchema:
@@ -17,16 +17,16 @@ def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSche
     """
     log = logs.get(source)
     if log is not None:
-        for name in _readings(source, wire):
+        for name in readings(source, wire):
             latest = log.latest_schema(name)
             if latest is not None:
                 return latest[1]
     raise UnknownTableError(source, wire)
 
 
-def _readings(source: str, wire: str) -> Iterator[TableName]:
+def readings(source: str, wire: str) -> Iterator[TableName]:
     """Yield the tables that a name may mean: the bare one first, then every split at a dot."""
     yield TableName(source, wire)
     for place, letter in enumerate(wire):
-        if letter == ".":
+        if letter == "." and place:
             yield TableName(source, wire[place + 1 :], wire[:place])

@@ -15,7 +15,7 @@ from tailrace.clock import Clock
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, LogError, PredicateError
 from tailrace.model.number import Offset, SchemaId
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.index import FilterIndex
 from tailrace.subscription.lag import Lags
@@ -183,7 +183,10 @@ class Wake:
 
 def _table_compiled_for(filter_: Filter) -> TableName | None:
     """Return the table whose schema a filter depends on; None where it depends on none, or on several."""
-    return next(iter(filter_.tables)) if filter_.looks_at_rows and len(filter_.tables) == 1 else None
+    tables: frozenset[TableName] = filter_.tables
+    if not filter_.looks_at_rows or len(tables) != 1 or ANY_TABLE in tables:
+        return None
+    return next(iter(tables))
 
 
 def _after(chunk: Chunk, after: Offset) -> Chunk:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from tailrace.log.hybrid import HybridClock
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.commit import Appended, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
@@ -18,7 +19,10 @@ __all__ = ["MemoryLog"]
 class MemoryLog:
     """Keeps each append as one chunk. `forget_before` moves the horizon by hand, exactly, also inside a chunk."""
 
-    def __init__(self) -> None:
+    def __init__(self, hybrid: HybridClock | None = None) -> None:
+        self.hybrid = hybrid or HybridClock()
+        self.floor: Offset | None = None
+        self.commits = self
         self.head = Offset(0)
         self.horizon = Offset(1)
         self.last_index = Index(0)
@@ -33,18 +37,65 @@ class MemoryLog:
         columns: list[list[object]] = [[] for _ in ENVELOPE]
         for draft in drafts:
             self.last_index = Index(self.last_index + 1)
+            hlc = self.hybrid.take(1, draft.commit_time_us)
             count = len(draft)
             positions = [None] * (count - 1) + [draft.position]
             rows = zip(draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, positions, strict=True)
             for op, schema, key, before, after, position in rows:
                 self.head = Offset(self.head + 1)
                 row = (self.head, self.last_index, draft.commit_time_us, draft.txid)
-                for column, cell in zip(columns, (*row, op, schema, key, before, after, position), strict=True):
+                commit = (position, hlc, draft.migration)
+                for column, cell in zip(columns, (*row, op, schema, key, before, after, *commit), strict=True):
                     column.append(cell)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
         self._chunks.append(Chunk(pa.record_batch(arrays, schema=ENVELOPE), self._schemas))
         self._wake()
         return Appended(first_index, first_offset, self.last_index, self.head)
+
+    @property
+    def segment_indexes(self) -> Sequence[Index]:
+        """Return the first index of all, as if there were one segment."""
+        return [Index(1)] if self._chunks else []
+
+    @property
+    def hlc_complete(self) -> int:
+        """Return a hybrid timestamp up to which no commit will come any more."""
+        return self.hybrid.last
+
+    async def first_index(self) -> Index:
+        """Return the index of the oldest commit of which all changes can be read."""
+        if self.horizon > self.head:
+            return Index(self.last_index + 1)
+        indexes = self._indexes()
+        index = indexes[self.horizon]
+        return Index(index + 1 if indexes.get(Offset(self.horizon - 1)) == index else index)
+
+    async def offset_before(self, index: Index) -> Offset:
+        """Return the offset after which a commit begins."""
+        if index > self.last_index + 1:
+            raise BeyondHeadError(requested=index, head=self.last_index)
+        if index == self.last_index + 1:
+            return self.head
+        first = min((offset for offset, found in self._indexes().items() if found == index), default=Offset(0))
+        if first < self.horizon:
+            raise BehindHorizonError(requested=first, horizon=self.horizon)
+        return Offset(first - 1)
+
+    async def index_after_hlc(self, hlc: int) -> Index | None:
+        """Return the index of the first commit with a larger timestamp; None where that one is gone."""
+        for chunk in self._chunks:
+            for index, stamp in zip(*(chunk.batch.column(n).to_pylist() for n in ("index", "hlc")), strict=True):
+                if stamp > hlc:
+                    return None if index < await self.first_index() else Index(index)
+        return Index(self.last_index + 1)
+
+    async def size_after(self, offset: Offset) -> int:
+        """Return a hundred bytes for each change that follows."""
+        return 100 * (self.head - offset)
+
+    def hold(self, floor: Offset | None) -> None:
+        """Note the floor; `forget_before` minds it."""
+        self.floor = floor
 
     async def put_schema(self, schema: TableSchema) -> SchemaId:
         """Keep a schema version; the same version gives the same number."""
@@ -89,12 +140,16 @@ class MemoryLog:
     def forget_before(self, horizon: Offset) -> None:
         """Make `horizon` the oldest change that can be read."""
         assert self.horizon <= horizon <= self.head + 1
-        self.horizon = horizon
+        self.horizon = horizon if self.floor is None else max(self.horizon, min(horizon, self.floor))
 
     async def close(self) -> None:
         """End all waits."""
         self._closed = True
         self._wake()
+
+    def _indexes(self) -> dict[Offset, Index]:
+        columns = [chunk.batch.select(["offset", "index"]).to_pydict() for chunk in self._chunks]
+        return {o: i for column in columns for o, i in zip(column["offset"], column["index"], strict=True)}
 
     def _wake(self) -> None:
         grown, self._grown = self._grown, asyncio.Event()

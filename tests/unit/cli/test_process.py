@@ -34,3 +34,17 @@ def test_garbage_is_collected_less_often_but_collected():
     assert thresholds[0] > 700
     assert frozen > 1000
     assert enabled
+
+
+def test_a_process_can_do_without_a_module_that_is_installed():
+    script = """
+from tailrace.cli.process import forgo
+forgo("colorsys")
+import fractions
+try:
+    import colorsys
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert ran.stdout == "colorsys\n"

@@ -182,6 +182,6 @@ async def test_collecting_again_and_again_gives_every_match_once_in_order(
         with world.service.feed(subscription.id, Earliest()) as feed:
             collector = Collector(feed)
             while not feed.caught_up:
-                found += (await collector(changes_max, bytes_max, scan_changes_max))[0]
+                found += (await collector(changes_max, bytes_max, scan_changes_max=scan_changes_max))[0]
         flat = [op for commit in commits for op in commit]
         assert found == [offset for offset, op in enumerate(flat, start=1) if op in ops]

@@ -13,6 +13,7 @@ CODES = {
     "unsupported_version",
     "unauthorized",
     "forbidden",
+    "rate_limited",
     "not_found",
     "not_supported",
     "not_implemented",

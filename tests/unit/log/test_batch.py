@@ -19,19 +19,20 @@ def drafts(draw) -> Draft:
     made = Draft(
         Position(draw(st.text(max_size=8))), draw(st.integers(-(2**63), 2**63 - 1)), draw(st.integers(0, 2**62))
     )
+    made.migration = draw(st.booleans())
     for op, schema, key, before, after in draw(st.lists(changes, min_size=1, max_size=5)):
         made.add(op, SchemaId(schema), key, before=before, after=after)
     return made
 
 
-@given(st.lists(drafts(), min_size=1, max_size=6), st.integers(1, 2**40), st.integers(1, 2**40))
-def test_drafts_come_back_numbered_and_otherwise_unchanged(given_drafts, first_offset, first_index):
-    batch = encode_drafts(given_drafts, first_offset, first_index)
+@given(st.lists(drafts(), min_size=1, max_size=6), st.integers(1, 2**40), st.integers(1, 2**40), st.integers(1, 2**60))
+def test_drafts_come_back_numbered_and_otherwise_unchanged(given_drafts, first_offset, first_index, first_hlc):
+    batch = encode_drafts(given_drafts, first_offset, first_index, first_hlc)
     assert batch.schema == ENVELOPE
     batch.validate(full=True)
     expected = [
-        (index, one.commit_time_us, one.txid, op, schema, key, before, after, position)
-        for index, one in enumerate(given_drafts, first_index)
+        (index, one.commit_time_us, one.txid, op, schema, key, before, after, position, first_hlc + rank, one.migration)
+        for rank, (index, one) in enumerate(enumerate(given_drafts, first_index))
         for op, schema, key, before, after, position in zip(
             one.ops,
             one.schemas,

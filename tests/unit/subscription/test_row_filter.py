@@ -83,7 +83,7 @@ def test_a_chunk_is_narrowed_as_its_changes_are(row_filter):
         nothing,
         *(getattr(BATCH, name) for name in BATCH.__struct_fields__),
     ]
-    chunk = chunk_of([*lists, [None] * number])
+    chunk = chunk_of([*lists, [None] * number, nothing, [False] * number])
     rows = [row for row in range(number) if BATCH.ops[row] in row_filter.ops]
     assert list(row_filter.narrow_chunk(chunk, rows)) == list(row_filter.narrow(BATCH, range(number)))
     assert list(row_filter.narrow_chunk(chunk, [])) == []
@@ -114,6 +114,8 @@ def test_the_changes_of_a_chunk_are_its_columns():
         [None, b"{}"],
         [b"{}", None],
         [None, "p"],
+        [1, 1],
+        [False, False],
     ]
     found = Changes.of_chunk(chunk_of(columns))
     assert found == Changes([1, 3], [1, 1], [b"[1]", b"[2]"], [None, b"{}"], [b"{}", None])

@@ -1,25 +1,60 @@
-"""The gRPC port: binds, answers health checks, stops cleanly."""
+"""The gRPC port: listens, carries services, stops cleanly."""
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
 
+from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
+from tailrace.delivery.grpc.dispatch import Dispatcher, Gate
+from tailrace.delivery.grpc.health import Health
+from tailrace.delivery.grpc.http2.connection import Connection
+from tailrace.delivery.grpc.http2.held import Held
+from tailrace.delivery.grpc.http2.options import TransportOptions
+from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.reflection import reflection_services
 from tailrace.model.errors import ListenError
 
 __all__ = ["GrpcServer"]
 
-_STOP_GRACE_S = 2.0
+_BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+_STOPPING = StatusError(Code.UNAVAILABLE, "the server is stopping")
 
 
 class GrpcServer:
-    """A gRPC server on one address. `start` it once, `stop` it once."""
+    """A gRPC server on one address: some services, and those that tell of health and of what is served.
 
-    def __init__(self, host: str, port: int) -> None:
+    `start` it once, `stop` it once. `tls` must offer the protocol `h2`. When the server stops, `on_stop` is called
+    first; it should make streams end.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        services: Sequence[Service] = (),
+        gate: Gate | None = None,
+        tls: ssl.SSLContext | None = None,
+        *,
+        on_stop: Callable[[], None] | None = None,
+        options: TransportOptions | None = None,
+    ) -> None:
+        self.options = options or TransportOptions()
+        self.held = Held(self.options.held_bytes_max)
         self._host = host
         self._port = port
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        self._health = health_aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.health = Health(service.name for service in services)
+        carried = [*services, self.health.service]
+        self._dispatcher = Dispatcher([*carried, *reflection_services(carried)], gate)
+        self._tls = tls
+        self._on_stop = on_stop
+        self._listener: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._moved = asyncio.Event()
 
     async def start(self) -> str:
         """Listen, and return the address with the port really taken.
@@ -27,18 +62,103 @@ class GrpcServer:
         Raises:
             ListenError: The port is taken, or the address is not of this machine.
         """
-        shown = f"[{self._host}]" if ":" in self._host else self._host
-        try:
-            port = self._server.add_insecure_port(f"{shown}:{self._port}")
-        except RuntimeError as error:
-            raise ListenError(
-                f"{shown}:{self._port}", "the port is taken or the address is not of this machine"
-            ) from error
-        await self._server.start()
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        return f"{shown}:{port}"
+        listener = _listen(self._host, self._port)
+        handshake_s = self.options.handshake_s_max if self._tls is not None else None
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self),
+            sock=listener,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=handshake_s,
+        )
+        return f"{_shown(self._host)}:{listener.getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Tell watchers that it ends, let running calls finish for a moment, and close the port."""
-        await self._health.enter_graceful_shutdown()
-        await self._server.stop(_STOP_GRACE_S)
+        """Take no more calls, let those that run finish for a moment, end the rest, and close the port.
+
+        Streams that do not end by themselves, end with UNAVAILABLE.
+        """
+        if self._listener is None:
+            return
+        self._listener.close()
+        self.health.stop()
+        if self._on_stop is not None:
+            self._on_stop()
+        for connection in list(self._connections):
+            connection.leave()
+        await self._until(lambda: not any(map(self._is_stream, self._calls())), self.options.streams_stop_s)
+        self.end_calls(self._is_stream, _STOPPING)
+        await self._until(lambda: not self._calls(), self.options.stop_s_max)
+        self.end_calls(lambda call: True, _STOPPING)
+        await self._until(lambda: all(connection.idle for connection in self._connections), self.options.close_s_max)
+        await self._until(lambda: not self._connections, self.options.streams_stop_s)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._until(lambda: not self._connections, self.options.close_s_max)
+        await self._listener.wait_closed()
+
+    def end_calls(self, which: Callable[[Call], bool], error: StatusError) -> int:
+        """End running calls with a status, whatever their handlers do; return how many."""
+        ended = [call for call in self._calls() if which(call)]
+        for call in ended:
+            call.end(error)
+        return len(ended)
+
+    # What connections call.
+
+    def find(self, path: str) -> Method | None:
+        """Return the method at a path."""
+        return self._dispatcher.find(path)
+
+    def handle(self, stream: Stream, method: Method) -> Coroutine[Any, Any, None]:
+        """Handle a call to its end."""
+        return self._dispatcher.handle(stream, method)
+
+    def joined(self, connection: Connection) -> bool:
+        """Take note of a new connection; tell whether there is room for it."""
+        self._connections.add(connection)
+        return len(self._connections) <= self.options.connections_max
+
+    def settled(self) -> None:
+        """Take note that a call is over and its handler done."""
+        self._moved.set()
+
+    def left(self, connection: Connection) -> None:
+        """Take note that a connection is gone."""
+        self._connections.discard(connection)
+        self._moved.set()
+
+    def _calls(self) -> list[Stream]:
+        return [call for connection in self._connections for call in connection.calls]
+
+    def _is_stream(self, call: Call) -> bool:
+        method = self.find(call.path)
+        return method is not None and method.unary is None
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until a condition is true, or until the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._moved.clear()
+                    await self._moved.wait()
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ListenError(f"{_shown(host)}:{port}", str(error.strerror)) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"{_shown(host)}:{port}", str(error.strerror)) from error
+    listener.setblocking(False)
+    return listener

@@ -16,6 +16,7 @@ from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Format,
     QueryTarget,
+    SourceTarget,
     Subscription,
     TableTarget,
     Target,
@@ -26,8 +27,11 @@ __all__ = ["OPS", "ExportDocument", "ExportedOptions", "ExportedSubscription", "
 FORMAT_VERSION = 8
 """The newest version that we write; older ones are read alike."""
 
-OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
-"""The ops of rows by their words."""
+ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+"""The ops of rows, which a subscription is for unless it says otherwise."""
+
+OPS = {op.word: op for op in Op}
+"""Ops by their words."""
 
 
 class ExportedOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +73,7 @@ def export_of(subscriptions: Sequence[Subscription], queries: Sequence[PreparedQ
     prepared = {query.query_id: query for query in queries}
     return ExportDocument(
         next_id=max((subscription.id for subscription in subscriptions), default=0) + 1,
-        subs=[_exported(subscription, prepared) for subscription in subscriptions],
+        subs=[_exported(subscription, prepared) for subscription in subscriptions if not subscription.transient],
     )
 
 
@@ -85,7 +89,7 @@ def _exported(subscription: Subscription, prepared: Mapping[str, PreparedQuery])
             include_after=subscription.include.after,
             pk=list(wanted.key) or None,
             pk_range=wanted.bounds,
-            ops=None if len(wanted.ops) == len(OPS) else [op.word for op in wanted.ops],
+            ops=None if wanted.ops == ROW_OPS else [op.word for op in wanted.ops],
             columns=list(wanted.columns) or None,
             where=wanted.where,
             cel=wanted.cel,
@@ -100,6 +104,8 @@ def _target_member(source: str, target: Target, prepared: Mapping[str, PreparedQ
     match target:
         case TableTarget(tables):
             return {"Table": {"db": source, "table": tables[0].wire}}
+        case SourceTarget(_, names):
+            return {"Source": {"db": source, "tables": list(names)}}
         case QueryTarget(query_id, args, deliver, tables):
             return {
                 "Query": {

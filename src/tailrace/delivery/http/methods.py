@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, get_type_hints
 
 from msgspec import UNSET, Raw, Struct
@@ -47,9 +47,10 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
+from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 from tailrace.subscription.stats import alerts_of, stats_of
+from tailrace.subscription.status import SubscriptionStatus
 
 __all__ = ["Method", "Methods", "Signature", "signatures"]
 
@@ -74,7 +75,7 @@ class Methods:
 
     def __init__(
         self,
-        service: SubscriptionService,
+        service: Scoped,
         presenter: Presenter,
         metrics: Metrics,
         clock: Clock,
@@ -88,6 +89,16 @@ class Methods:
         self.table: dict[str, Method] = _bound(self.CALLS, self)
         if service.queries is not None:
             self.table |= _bound(QueryMethods.CALLS, QueryMethods(service, service.queries))
+
+    def count(self) -> None:
+        """Count a command that comes over a connection; see `Scoped.count`."""
+        self._service.count()
+
+    def of(self, service: Scoped) -> "Methods":
+        """Return the methods as the principal of another service may use them."""
+        if service is self._service:
+            return self
+        return Methods(service, self._presenter, self._metrics, self._clock, self._options)
 
     async def _ping(self, _params: NoParams) -> PingResult:
         return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
@@ -214,12 +225,12 @@ class Methods:
         )
 
     async def _stats(self, _params: NoParams) -> StatsResult:
-        stats = stats_of(self._service)
+        stats = stats_of(self._service.measured())
         return StatsResult(stats, alerts_of(stats))
 
     async def _export(self, _params: NoParams) -> ExportDocument:
         queries = self._service.queries
-        return export_of(self._service.subscriptions(), [] if queries is None else queries.queries())
+        return export_of(self._service.exported(), [] if queries is None else await queries.queries())
 
     async def _import(self, params: ExportDocument) -> ImportResult:
         return ImportResult(await restore(params, self._service))
@@ -264,6 +275,7 @@ def _bound(calls: Mapping[str, Call], owner: object) -> dict[str, Method]:
     return {name: Method(types[name].params, types[name].result, partial(call, owner)) for name, call in calls.items()}
 
 
+@cache  # each principal has methods of its own, made for each of its calls
 def _signature(call: Call) -> Signature:
     hints = get_type_hints(call)
     result = hints.pop("return")

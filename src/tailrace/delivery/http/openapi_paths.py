@@ -42,21 +42,28 @@ _WORDS = (_TEXT, _STRING)
 
 _ANY_ROUTE = {
     "400": _answer("The request is not HTTP, or its head is too large.", _WORDS),
-    "503": _answer("There are too many connections.", _WORDS),
+    "503": _answer("There are too many connections, or credentials cannot be looked up now.", _WORDS, _ERROR),
 }
 _TOKEN_ROUTE = {
     **_ANY_ROUTE,
     "401": _answer(
-        "Tokens are configured, and the request has none, or a wrong one.",
+        "The server asks for credentials, and the request has none, or wrong ones, or some that have expired.",
         _ERROR,
         headers={"WWW-Authenticate": {"schema": {"const": "Bearer"}}},
+    ),
+    "403": _answer("The caller may not do this, or not see this.", _ERROR, _WORDS),
+    "429": _answer(
+        "The caller calls too often, or has too many streams.",
+        _ERROR,
+        _WORDS,
+        headers={"Retry-After": {"schema": _STRING}},
     ),
 }
 _STREAM_REFUSALS = {
     **_TOKEN_ROUTE,
     "400": _answer("The place to begin at is none, or lies beyond the newest change; in words.", _WORDS),
     "404": _answer("There is no such subscription.", _WORDS, _ERROR),
-    "503": _answer("The server stops, or there are too many connections.", _WORDS),
+    "503": _answer("The server stops, or there are too many connections.", _WORDS, _ERROR),
 }
 _WS_REFUSALS = {
     "101": {"description": "The connection is a WebSocket from here on; it carries text frames of JSON."},

@@ -8,9 +8,6 @@ __all__ = ["HttpOptions"]
 class HttpOptions(Struct, frozen=True):
     """Settings of the HTTP interface."""
 
-    auth_tokens: tuple[str, ...] = ()
-    """Bearer tokens that admit a request; with none, everybody is admitted."""
-
     body_bytes_max: int = 1 << 20
     """Largest body of a request."""
 

@@ -25,8 +25,8 @@ from tailrace.delivery.http.query_message import (
 )
 from tailrace.delivery.name import sub_id_of
 from tailrace.model.subscription import Format, QueryTarget
-from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.access import Scoped
+from tailrace.subscription.access_query import ScopedQueries
 
 __all__ = ["Call", "QueryMethods"]
 
@@ -37,7 +37,7 @@ Call = Callable[[Any, Any], Awaitable[Struct]]
 class QueryMethods:
     """The methods `query.*` and `cdc.subscribe_query`."""
 
-    def __init__(self, service: SubscriptionService, queries: QueryService) -> None:
+    def __init__(self, service: Scoped, queries: ScopedQueries) -> None:
         self._service = service
         self._queries = queries
 
@@ -51,7 +51,7 @@ class QueryMethods:
         return QueryListResult(
             [
                 QueryEntry(entry.query_id, entry.text, entry.name, entry.source, entry.created_time_us // 1000)
-                for entry in self._queries.queries()
+                for entry in await self._queries.queries()
             ]
         )
 

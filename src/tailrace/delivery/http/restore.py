@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.http.export import OPS, ExportDocument, ExportedSubscription
+from tailrace.delivery.http.export import OPS, ROW_OPS, ExportDocument, ExportedSubscription
 from tailrace.delivery.http.query_message import literals_of
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
@@ -18,12 +18,13 @@ from tailrace.model.subscription import (
     FilterOptions,
     Include,
     QueryTarget,
+    SourceTarget,
     SubscriptionDraft,
     SubscriptionId,
     TableTarget,
     Target,
 )
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.access import Scoped
 
 __all__ = ["restore"]
 
@@ -31,7 +32,7 @@ _NUMBER_MAX = 2**63 - 1
 _ID = re.compile(r"sub_([0-9a-f]{16}|[0-9]{1,15})", re.ASCII)
 
 
-async def restore(document: ExportDocument, service: SubscriptionService) -> int:
+async def restore(document: ExportDocument, service: Scoped) -> int:
     """Keep the subscriptions of a document under their own numbers, and prepare their queries; return how many.
 
     Raises:
@@ -48,7 +49,7 @@ async def restore(document: ExportDocument, service: SubscriptionService) -> int
 class _Queries:
     """The queries of a document, each read once however many subscriptions are for it."""
 
-    def __init__(self, service: SubscriptionService) -> None:
+    def __init__(self, service: Scoped) -> None:
         self.by_id: dict[str, PreparedQuery] = {}
         self._by_text: dict[bytes, PreparedQuery] = {}
         self._service = service
@@ -71,10 +72,10 @@ class _Queries:
                 raise InvalidRequestError("the `query` of a subscription is SQL text or a tree")
 
 
-async def _draft(entry: ExportedSubscription, service: SubscriptionService, queries: _Queries) -> SubscriptionDraft:
+async def _draft(entry: ExportedSubscription, service: Scoped, queries: _Queries) -> SubscriptionDraft:
     options = entry.options
     source, target = await _target(entry.target, service, queries)
-    words = options.ops or list(OPS)
+    words = options.ops or [op.word for op in ROW_OPS]
     if not set(words) <= OPS.keys():
         raise InvalidRequestError(f"subscription {entry.id[:64]!r} has unknown `ops`")
     if options.snapshot and isinstance(target, QueryTarget):
@@ -99,13 +100,15 @@ async def _draft(entry: ExportedSubscription, service: SubscriptionService, quer
     )
 
 
-async def _target(member: dict[str, Any], service: SubscriptionService, queries: _Queries) -> tuple[str, Target]:
+async def _target(member: dict[str, Any], service: Scoped, queries: _Queries) -> tuple[str, Target]:
     kind = member.get("kind")
     match member:
         case {"Table": {"db": str(db), "table": str(name)}}:
             return db, TableTarget((service.table(db, name).table,))
         case {"db": str(db), "table": str(name)} if kind == "table":
             return db, TableTarget((service.table(db, name).table,))
+        case {"Source": {"db": str(db), "tables": list(names)}} if all(isinstance(name, str) for name in names):
+            return db, SourceTarget(db, tuple(names))
         case {"Query": dict(query)}:
             return await _query_target(query, queries)
         case {"query_id": str()} if kind == "query":

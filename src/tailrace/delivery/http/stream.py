@@ -29,13 +29,16 @@ from tailrace.delivery.read_event import READ, read_events
 from tailrace.delivery.resume import RESNAPSHOT_REASON
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
+    AccessError,
     BehindHorizonError,
     LogClosedError,
     MetadataError,
     TailraceError,
+    UnauthenticatedError,
     UnknownSubscriptionError,
 )
 from tailrace.model.number import Offset
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
 from tailrace.subscription.service import SubscriptionService
@@ -71,6 +74,12 @@ class Ending(StrEnum):
     FAILED = "error"
     """The subscription cannot go on: its last record was an `error`."""
 
+    UNAUTHORIZED = "unauthorized"
+    """The client's credentials are no longer good: its last record was an `error`."""
+
+    FORBIDDEN = "forbidden"
+    """What the client may see of a table cannot be told: its last record was an `error`."""
+
 
 class EndEvent(Struct, frozen=True):
     """Data of the record that ends one of the streams of a connection; the others go on."""
@@ -95,12 +104,17 @@ class SnapshotEvent(Struct, frozen=True):
 
 
 class StreamTools(Struct, frozen=True):
-    """What all streams of a server share."""
+    """What all streams of a server share. Who may open which feed is decided by `scopes`; see there."""
 
-    service: SubscriptionService
+    scopes: Scopes
     presenter: Presenter
     metrics: Metrics
     options: HttpOptions
+
+    @property
+    def service(self) -> SubscriptionService:
+        """Return the service, for feeds that are open already."""
+        return self.scopes.service
 
 
 class Stream:
@@ -276,11 +290,17 @@ class Stream:
             case LogClosedError():
                 self.ending = Ending.STOPPED
                 return b""
+            case AccessError():
+                self.ending = Ending.UNAUTHORIZED if isinstance(error, UnauthenticatedError) else Ending.FORBIDDEN
+                return self._error(error)
             case _:
                 self.ending = Ending.FAILED
                 logger.error("feed failed", extra={"subscription": self.feed.subscription.id}, exc_info=error)
-                problem = problem_of(error)
-                return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
+                return self._error(error)
+
+    def _error(self, error: TailraceError) -> bytes:
+        problem = problem_of(error)
+        return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
 
     def _resnapshot(self) -> bytes:
         log = self._tools.service.logs[self.feed.subscription.source]

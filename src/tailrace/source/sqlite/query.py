@@ -25,6 +25,7 @@ from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import PREFIX, parse_position
+from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
@@ -45,8 +46,6 @@ _STEPS = 5000
 
 _CELL_BYTES_MAX = 16 << 20
 """Largest text or blob that a query may make."""
-
-_NUMBER_BYTES = 8
 
 _READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
 _CLOSED = ("sqlite_", "pragma_", PREFIX)
@@ -222,11 +221,13 @@ def _run(
         return late
 
     with _snapshot(connection):
+        refresh_schema(connection)
         version = str(connection.pragma("schema_version"))
         connection.set_progress_handler(look_at_the_clock, _STEPS)
         connection.authorizer = _authorize
         try:
-            return _fetch(connection, sql, arguments, limits, version)
+            columns, rows = run_one(connection, sql, arguments, limits)
+            return ResultRows(columns, rows, version)
         except apsw.InterruptError as error:
             if late:
                 raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
@@ -242,42 +243,6 @@ def _run(
         finally:
             connection.authorizer = None
             connection.set_progress_handler(None)
-
-
-def _fetch(
-    connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, version: str
-) -> ResultRows:
-    cursor = connection.execute(sql, tuple(arguments), can_cache=False)
-    # A statement that has given all its rows no longer tells the names of its columns.
-    described: list[tuple[str, ...]] = []
-    rows: list[tuple[Stored, ...]] = []
-    size_bytes = 0
-    with contextlib.suppress(apsw.ExecutionCompleteError):
-        described.append(tuple(entry[0] for entry in cursor.get_description()))
-    for row in cursor:
-        size_bytes += sum(len(cell) if isinstance(cell, str | bytes) else _NUMBER_BYTES for cell in row)
-        if len(rows) >= limits.rows_max:
-            raise ResultTooLargeError(f"the query gives more than {limits.rows_max} rows: add a LIMIT or a condition")
-        if size_bytes > limits.bytes_max:
-            raise ResultTooLargeError(f"the query gives more than {limits.bytes_max} bytes: ask for less")
-        rows.append(row)
-    columns = described[0] if described else _columns(connection, sql, arguments)
-    return ResultRows(columns, rows, version)
-
-
-def _columns(connection: apsw.Connection, sql: str, arguments: Sequence[Stored]) -> tuple[str, ...]:
-    """Return the names of the columns of a query that gave no row."""
-    columns: list[str] = []
-
-    def trace(cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
-        columns.extend(entry[0] for entry in cursor.get_description())
-        return False
-
-    cursor = connection.cursor()
-    cursor.exec_trace = trace
-    with contextlib.suppress(apsw.ExecTraceAbort):
-        cursor.execute(sql, tuple(arguments), can_cache=False)
-    return tuple(columns)
 
 
 def _authorize(action: int, first: Any, second: Any, schema: Any, _trigger: Any) -> int:

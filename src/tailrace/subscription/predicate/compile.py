@@ -58,21 +58,24 @@ def compile_where(text: str, schema: TableSchema, dialect: str) -> "SqlPredicate
 
 
 class SqlPredicate:
-    """A compiled SQL expression; see `tailrace.subscription.predicate.predicate.Predicate`."""
+    """A compiled SQL expression; see `tailrace.subscription.predicate.predicate.Predicate`.
 
-    __slots__ = ("_select", "canonical", "columns", "equalities")
+    `pairs` tells that it is about the change, by `before`, `after` or `op`, and not about one row.
+    """
+
+    __slots__ = ("_select", "canonical", "columns", "equalities", "pairs")
 
     def __init__(self, expression: Expression, schema: TableSchema) -> None:
         parts = list(_walk(expression))
         cells = [part for part in parts if isinstance(part, Cell)]
-        paired = any(
+        self.pairs = any(
             isinstance(part, OpWord) or (isinstance(part, Cell) and part.image is not Image.ROW) for part in parts
         )
         self.canonical = f"sql:{schema.version}:{canonical_text(expression)}"
         self.columns = frozenset(cell.column for cell in cells)
         self.equalities = tuple(_equalities(expression))
         needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
-        plan = _Plan(expression, schema, needed, paired=paired or not cells)
+        plan = _Plan(expression, schema, needed, paired=self.pairs or not cells)
         self._select = plan.build(typed=True)
 
     def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:

@@ -20,6 +20,7 @@ from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.query_filter import Mark, QueryFilter
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import Standing, Tracker
+from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.window import window_of
 
@@ -40,7 +41,13 @@ class QueryFeed(Feed):
     __slots__ = ("_news", "_queries", "_target")
 
     def __init__(
-        self, subscription: Subscription, log: LogView, wake: Wake, queries: QueryService, after: Offset
+        self,
+        subscription: Subscription,
+        log: LogView,
+        wake: Wake,
+        queries: QueryService,
+        after: Offset,
+        restriction: Restriction | None = None,
     ) -> None:
         assert isinstance(subscription.target, QueryTarget)
         self.subscription = subscription
@@ -51,6 +58,7 @@ class QueryFeed(Feed):
         self._queries = queries
         self._log = log
         self._wake = wake
+        self._restriction = restriction
         self._news = asyncio.Event()
         self._interrupted = False
         self._ended: TailraceError | None = None
@@ -64,6 +72,8 @@ class QueryFeed(Feed):
             UnknownQueryError: The query is not known any more.
             LogClosedError: The log was closed, or the service stops.
             SourceUnavailableError: The schema changed, and the database cannot be reached.
+            PermissionDeniedError: The query depends on a table now that the reader may not see whole.
+            UnauthenticatedError: The reader's credentials are no longer good.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -138,6 +148,9 @@ class QueryFeed(Feed):
             return None
         standing = await tracker.follow(window.last, catalog)
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
+        if self._restriction is not None:
+            self._restriction.require_whole(chosen.tables)
+            window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
         batch = FeedBatch(self._source, window, chosen, self.after)
         if target.deliver is Deliver.RESULT:
             batch = _before_failure(batch)

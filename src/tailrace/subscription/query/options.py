@@ -34,3 +34,6 @@ class QueryOptions(Struct, frozen=True):
 
     inline_bytes_max: int = 64 << 10
     """Most bytes of rows that an event carries along."""
+
+    capture_enabled: bool = True
+    """Whether changes are captured; where they are not, nobody can tell whether a result is still the same."""

@@ -5,7 +5,7 @@ import base64
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from tailrace.clock import Clock
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
+    CaptureDisabledError,
     InvalidRequestError,
     QueryTimeoutError,
     SourceUnavailableError,
@@ -30,7 +31,7 @@ from tailrace.model.value import Value, from_literal
 from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
 from tailrace.subscription.query.argument import bind
 from tailrace.subscription.query.ast_form import to_sql
-from tailrace.subscription.query.dependency import Dependencies, analyse
+from tailrace.subscription.query.dependency import analyse
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.result import InlineLimits, inline_members
@@ -101,6 +102,11 @@ class QueryService:
         service._prepared = {prepared.query_id: prepared for prepared in await store.queries()}
         return service
 
+    @property
+    def sources(self) -> Collection[str]:
+        """Return the names of the sources that can be queried."""
+        return self._shards.keys()
+
     def shard(self, source: str) -> QueryShard:
         """Return a source as queries see it."""
         return self._shards[source]
@@ -123,16 +129,23 @@ class QueryService:
         return version
 
     async def prepare(
-        self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        name: str = "",
+        source: str | None = None,
+        admit: Callable[[Sequence[TableName]], None] | None = None,
     ) -> PreparedQuery:
         """Keep a query, SQL or a tree, and return it; the same one twice is the same. Durable on return.
+
+        `admit` is shown the tables that the query depends on, and may raise.
 
         Raises:
             InvalidRequestError: It cannot be read, or the database does not take it.
             UnknownTableError: There is no such source.
             SourceUnavailableError: The database cannot be reached.
         """
-        prepared = await self.draft(query, name=name, source=source)
+        prepared = await self.draft(query, name=name, source=source, admit=admit)
         if prepared is not self._prepared.get(prepared.query_id):
             self.check_room([prepared])
             await self._store.put_query(prepared)
@@ -146,6 +159,7 @@ class QueryService:
         name: str = "",
         source: str | None = None,
         pending: Mapping[str, PreparedQuery] | None = None,
+        admit: Callable[[Sequence[TableName]], None] | None = None,
     ) -> PreparedQuery:
         """Return what `prepare` would keep, or the prepared query that is the same; see there.
 
@@ -156,7 +170,9 @@ class QueryService:
             raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
         sql = query if isinstance(query, str) else to_sql(query, source)
         statement = await asyncio.to_thread(parse, sql)
-        await self._analyse(statement, source)
+        tables = await self._tables(statement, source)
+        if admit is not None:
+            admit(tables)
         query_id = self._query_id(statement, source, pending or {})
         known = self._prepared.get(query_id)
         if known is not None and (not name or name == known.name):
@@ -203,8 +219,16 @@ class QueryService:
         prepared = prepared or self.get(target.query_id)
         statement, source = await self._statement(prepared), prepared.source
         bind([from_literal(literal) for literal in target.args], statement.arguments)
-        found = await self._analyse(statement, source)
-        return msgspec.structs.replace(target, tables=tuple(TableName(source, name) for name in found.tables))
+        return msgspec.structs.replace(target, tables=await self._tables(statement, source))
+
+    async def tables(self, prepared: PreparedQuery) -> Sequence[TableName]:
+        """Return the tables that a query depends on now.
+
+        Raises:
+            InvalidRequestError: It no longer fits the schema.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        return await self._tables(await self._statement(prepared), prepared.source)
 
     async def tracker(self, query_id: str, args: Sequence[Value]) -> Tracker:
         """Return what follows a query with these arguments.
@@ -212,7 +236,10 @@ class QueryService:
         Raises:
             UnknownQueryError: There is none of that id.
             InvalidRequestError: The arguments are not those of the query.
+            CaptureDisabledError: Nothing is captured.
         """
+        if not self.options.capture_enabled:
+            raise CaptureDisabledError
         prepared = self.get(query_id)
         statement = await self._statement(prepared)
         arguments = bind(args, statement.arguments)
@@ -320,9 +347,9 @@ class QueryService:
         digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
         return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
-    async def _analyse(self, statement: Statement, source: str) -> Dependencies:
+    async def _tables(self, statement: Statement, source: str) -> tuple[TableName, ...]:
         found, _ = await self._shards[source].source.consult(lambda catalog: analyse(statement, catalog))
-        return found
+        return tuple(TableName(source, name) for name in found.tables)
 
     def _source(self, name: str | None) -> str:
         if name is None:

@@ -6,6 +6,7 @@ from feeding import feeding
 from tailrace.delivery.http.export import ExportDocument, export_of
 from tailrace.delivery.http.restore import restore
 from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
 
 ONE = {"t": "i64", "v": 1}
 TABLE = {"Table": {"db": "app", "table": "users"}}
@@ -47,7 +48,28 @@ async def test_what_was_exported_is_restored_to_the_letter():
         made = world.service.subscriptions()
         document = msgspec.json.decode(msgspec.json.encode(export_of(made)), type=ExportDocument)
         await world.service.close(1)
-        assert await restore(document, world.service) == 1
+        assert await restore(document, world.scoped) == 1
         (found,) = world.service.subscriptions()
         assert msgspec.structs.replace(found, created_time_us=made[0].created_time_us) == made[0]
         assert (await world.subscribe()).id == 2
+
+
+async def test_subscriptions_to_a_source_are_exported_unless_they_go_with_a_stream():
+    async with feeding() as world:
+        for names, transient in ((("users", "later"), False), ((), False), ((), True)):
+            await world.service.subscribe_source(
+                SourceTarget("app", names),
+                filter_options=FilterOptions(tuple(Op)),
+                include=Include(before=True, after=True),
+                format_=Format.OBJECTS_JSON,
+                transient=transient,
+            )
+        made = world.service.subscriptions()
+        document = msgspec.json.decode(msgspec.json.encode(export_of(made)), type=ExportDocument)
+        assert [entry.target for entry in document.subs] == [
+            {"Source": {"db": "app", "tables": ["users", "later"]}},
+            {"Source": {"db": "app", "tables": []}},
+        ]
+        await restore(document, world.scoped)
+        found = world.service.subscriptions()
+        assert [(s.target, s.filter, s.transient) for s in found] == [(s.target, s.filter, s.transient) for s in made]

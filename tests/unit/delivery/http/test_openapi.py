@@ -11,6 +11,7 @@ import schemathesis
 from click.testing import CliRunner
 
 from feeding import feeding
+from tailrace.access.options import AuthConfig
 from tailrace.cli.group import tailrace
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app
@@ -21,8 +22,11 @@ from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import TABLE
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
+from tailrace.model.principal import ANONYMOUS
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
+from web import access_of
 
 DOCUMENT = describe()
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -42,10 +46,11 @@ async def whole_service():
 
 
 @asynccontextmanager
-async def client_of(service, **options):
-    app = create_app(service, list, Metrics(), SystemClock(), HttpOptions(**options))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        yield app, client
+async def client_of(service, auth=None):
+    async with access_of(auth or AuthConfig(), SystemClock()) as access:
+        app = create_app(Scopes(service), list, Metrics(), SystemClock(), HttpOptions(), gate=access.gate)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            yield app, client
 
 
 def nodes(tree):
@@ -96,7 +101,13 @@ async def test_each_route_is_described_with_its_verbs():
 
 async def test_each_method_is_described_with_the_types_that_it_takes_and_gives():
     async with whole_service() as service:
-        methods = Methods(service, Presenter(0, Metrics().encoded_changes), Metrics(), SystemClock(), HttpOptions())
+        methods = Methods(
+            Scopes(service).of(ANONYMOUS),
+            Presenter(0, Metrics().encoded_changes),
+            Metrics(),
+            SystemClock(),
+            HttpOptions(),
+        )
         table = methods.table
     assert table.keys() == signatures().keys()
     mapping = SCHEMAS["RpcRequest"]["discriminator"]["mapping"]
@@ -136,7 +147,10 @@ async def test_a_server_without_queries_does_not_describe_them():
 
 @pytest.mark.parametrize(("path", "verb", "operation"), OPERATIONS, ids=[path for path, _, _ in OPERATIONS])
 async def test_without_a_token_a_route_is_refused_as_described(path, verb, operation):
-    async with whole_service() as service, client_of(service, auth_tokens=("secret",)) as (_, client):
+    async with (
+        whole_service() as service,
+        client_of(service, AuthConfig(enabled=True, tokens=("secret",))) as (_, client),
+    ):
         answer = await client.request(verb, url_of(path))
     if operation.get("security") == []:
         assert answer.status_code == 200

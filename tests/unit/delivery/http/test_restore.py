@@ -19,7 +19,7 @@ async def test_both_spellings_of_a_target_and_of_an_id_are_read():
     async with feeding() as world:
         for sub_id, number in (("sub_1", 1), ("sub_12", 12), ("sub_000000000000000c", 12)):
             for target in (TABLE, {"kind": "table", "db": "app", "table": "users"}):
-                await restore(document({"id": sub_id, "acked_offset": 99, "target": target}), world.service)
+                await restore(document({"id": sub_id, "acked_offset": 99, "target": target}), world.scoped)
                 found = world.service.subscription(number)
                 assert (found.target.tables[0].name, found.cursor) == ("users", 0)
 
@@ -41,5 +41,5 @@ async def test_if_one_is_no_subscription_none_is_taken_up(members, error):
     async with feeding() as world:
         good = {"id": "sub_7", "acked_offset": 0, "target": TABLE}
         with pytest.raises(error):
-            await restore(document(good, good | {"id": "sub_1"} | members), world.service)
+            await restore(document(good, good | {"id": "sub_1"} | members), world.scoped)
         assert export_of(world.service.subscriptions()).subs == []

@@ -18,7 +18,7 @@ FOUND = dependencies(
 def chunk(first, *changes):
     columns = {name: [] for name in ENVELOPE.names}
     for offset, (op, schema, before, after) in enumerate(changes, first):
-        values = (offset, 1, 0, 0, op, schema, b"[]", before, after, None)
+        values = (offset, 1, 0, 0, op, schema, b"[]", before, after, None, 1, False)
         for name, value in zip(ENVELOPE.names, values, strict=True):
             columns[name].append(value)
     return Chunk(pa.RecordBatch.from_pydict(columns, schema=ENVELOPE), {1: USERS, 2: OTHER})

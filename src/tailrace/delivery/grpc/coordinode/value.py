@@ -1,0 +1,115 @@
+"""Values of operations: row images in MessagePack. Pure.
+
+A row is `[[table], {column: cell}]`. A cell is nil, or a map of one member whose name is its type: `Bool`, `Int`,
+`Float`, `String`, `Bytes`, `Decimal`, `Date`, `Time`, `Datetime`, `Uuid`, `Json`. The last six but `Bytes` carry text.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+import msgspec
+
+from tailrace.model.table import Kind, TableSchema
+from tailrace.model.value import Json, Text, Value, from_natural
+
+__all__ = ["Shape", "cells_of", "encode_row", "encode_schema", "shape_of"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
+
+_TEXT_TAGS = {
+    Kind.DATE: "Date",
+    Kind.TIME: "Time",
+    Kind.DATETIME: "Datetime",
+    Kind.UUID: "Uuid",
+    Kind.JSON: "Json",
+}
+_PLAIN_STRINGS = frozenset(Kind) - {*_TEXT_TAGS, Kind.BYTES, Kind.DEC}
+"""Kinds in whose columns a JSON string is nothing but text."""
+
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+_INT = "Int"
+_TAGS: dict[type, str] = {str: "String", int: _INT, float: "Float", bool: "Bool"}
+_SCHEMAS_KEPT = 4096
+
+
+class Shape:
+    """What is needed of a schema for each of its rows."""
+
+    __slots__ = ("labels", "schema", "special", "table", "wire")
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.wire = schema.table.wire
+        self.table = self.wire.encode()
+        self.labels = [self.wire]
+        self.special = {column.name: column.kind for column in schema.columns if column.kind not in _PLAIN_STRINGS}
+        """The columns in which a JSON string is more than text."""
+
+
+_shapes: dict[int, Shape] = {}
+
+
+def shape_of(schema: TableSchema) -> Shape:
+    """Return the shape of a schema. Kept by identity: to hash a schema costs more than to encode a row."""
+    kept = _shapes.get(id(schema))
+    if kept is None or kept.schema is not schema:
+        if len(_shapes) >= _SCHEMAS_KEPT:
+            _shapes.clear()
+        kept = _shapes[id(schema)] = Shape(schema)
+    return kept
+
+
+def cells_of(image: bytes) -> dict[str, Json]:
+    """Return the cells of an image in their natural JSON form, by column."""
+    cells: dict[str, Json] = _decode_json(image)
+    return cells
+
+
+def encode_row(cells: Mapping[str, Json], shape: Shape) -> bytes:
+    """Return the bytes of a row, given by its cells in their natural JSON form."""
+    if not shape.special:
+        try:
+            tags = _TAGS
+            return _encode(
+                [
+                    shape.labels,
+                    {name: None if cell is None else {tags[type(cell)]: cell} for name, cell in cells.items()},
+                ]
+            )
+        except (KeyError, OverflowError):
+            pass  # a typed literal, or a number of more than 64 bits: the careful way
+    special = shape.special
+    fields = {name: _tagged(from_natural(cell, special.get(name, Kind.ANY))) for name, cell in cells.items()}
+    return _encode([shape.labels, fields])
+
+
+def encode_schema(schema: TableSchema, after: bytes | None) -> bytes:
+    """Return the bytes of a schema change, whose image tells its DDL."""
+    told = cells_of(after) if after else {}
+    columns = [[column.name, str(column.kind), column.declared, column.nullable] for column in schema.columns]
+    return _encode(
+        {
+            "table": schema.table.wire,
+            "version": schema.version,
+            "ddl": told.get("ddl", schema.ddl),
+            "columns": columns,
+            "key": list(schema.key),
+        }
+    )
+
+
+def _tagged(value: Value) -> object:
+    match value:
+        case None:
+            return None
+        case bool() | float() | str():
+            return {_TAGS[type(value)]: value}
+        case int():
+            return {_INT: value} if _INT_MIN <= value <= _INT_MAX else {"Decimal": str(value)}
+        case bytes():
+            return {"Bytes": value}
+        case Decimal():
+            return {"Decimal": str(value)}
+        case Text(kind, text):
+            return {_TEXT_TAGS[kind]: text}

@@ -1,0 +1,302 @@
+"""One connection of a client: frames in, calls out."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol, cast
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+
+from tailrace.delivery.grpc.call import Code, Method, StatusError
+from tailrace.delivery.grpc.http2.header import BEGIN, NotGrpcError, read_request, status_headers
+from tailrace.delivery.grpc.http2.held import Held
+from tailrace.delivery.grpc.http2.meter import FrameMeter, FrameRefusedError
+from tailrace.delivery.grpc.http2.options import TransportOptions
+from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.http2.wire import Wire
+
+__all__ = ["Connection", "Host"]
+
+logger = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What a connection knows of its server."""
+
+    options: TransportOptions
+    held: Held
+
+    def find(self, path: str) -> Method | None:
+        """Return the method at a path."""
+
+    def handle(self, stream: Stream, method: Method) -> Coroutine[Any, Any, None]:
+        """Handle a call to its end. Raises nothing but CancelledError."""
+
+    def joined(self, connection: "Connection") -> bool:
+        """Take note of a new connection; tell whether there is room for it."""
+
+    def settled(self) -> None:
+        """Take note that a call is over and its handler done."""
+
+    def left(self, connection: "Connection") -> None:
+        """Take note that a connection is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """Reads the frames of one client and runs its calls.
+
+    Nothing that a client sends raises out of here: what breaks the rules of HTTP/2, or our bounds, costs the client its
+    connection.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._options = host.options
+        self._loop = asyncio.get_running_loop()
+        self._meter = FrameMeter(self._options.frame_bytes_max, self._options.frames_a_turn)
+        self._held = Held(self._options.connection_held_bytes_max, host.held)
+        self._transport: asyncio.Transport
+        self._wire: Wire
+        self._peer = ""
+        self._streams: dict[int, Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._backlog = b""
+        self._spoken = False
+        self._leaving = False
+        self._closing = False
+        self._heard_s = self._loop.time()
+        self._asked_s = 0.0
+        self._called_s = self._heard_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def calls(self) -> Iterable[Stream]:
+        """The calls that are under way."""
+        return list(self._streams.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way, and no handler is still cleaning up."""
+        return not self._streams and not self._tasks
+
+    def leave(self) -> None:
+        """Let the client open no more calls, and close when those that are open have ended."""
+        if not self._leaving and not self._closing:
+            self._leaving = True
+            self._wire.go_away(ErrorCodes.NO_ERROR)
+            self._close_when_idle()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._transport.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self._peer = _shown(transport.get_extra_info("peername"))
+        transport.set_write_buffer_limits(high=self._options.write_bytes)
+        self._wire = Wire(transport, self._options, self._meter.sent)
+        if not self._host.joined(self):
+            self._closing = True
+            transport.abort()
+            return
+        self._timer = self._loop.call_later(self._options.handshake_s_max, self._tick)
+        self._wire.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, as far as this turn goes."""
+        if self._closing:
+            return
+        if self._backlog:
+            self._backlog += data
+        else:
+            self._read(data)
+
+    def eof_received(self) -> None:
+        """Close: a client that sends nothing more can acknowledge nothing more."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End all calls."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wire.close()
+        for stream in self.calls:
+            stream.lost()
+        self._host.left(self)
+
+    def pause_writing(self) -> None:
+        """Send no more for now."""
+        self._wire.pause()
+
+    def resume_writing(self) -> None:
+        """Send on."""
+        self._wire.resume()
+
+    # How frames are read.
+
+    def _read(self, data: bytes) -> bool:
+        """Read what this turn allows; tell whether that was all, so that more may come."""
+        try:
+            end = self._meter.measure(data, self._loop.time())
+            events = self._wire.h2.receive_data(data if end == len(data) else data[:end])
+            for event in events:
+                self._handle(event)
+        except FrameRefusedError as error:
+            self._wire.go_away(ErrorCodes.ENHANCE_YOUR_CALM, str(error))
+            self._close()
+        except ProtocolError:
+            self._close()
+        except Exception:
+            logger.exception("a gRPC connection failed")
+            self._close()
+        else:
+            if events:
+                self._heard_s = self._loop.time()
+            self._wire.flush()
+            if self._transport.get_write_buffer_size() > self._options.unread_bytes_max:
+                self._transport.abort()
+            elif end < len(data):
+                self._backlog = data[end:]
+                self._transport.pause_reading()
+                self._loop.call_soon(self._read_on)
+            else:
+                return True
+        return False
+
+    def _read_on(self) -> None:
+        if self._closing:
+            return
+        data, self._backlog = self._backlog, b""
+        if self._read(data) and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case DataReceived():
+                stream = self._streams.get(event.stream_id)
+                if stream is None:
+                    self._wire.acknowledge(event.stream_id, event.flow_controlled_length)
+                else:
+                    stream.receive(event.data, event.flow_controlled_length)
+            case RequestReceived():
+                self._open(event)
+            case StreamEnded():
+                if (stream := self._streams.get(event.stream_id)) is not None:
+                    stream.receive_end()
+            case StreamReset():
+                if (stream := self._streams.get(event.stream_id)) is not None:
+                    stream.lost()
+            case WindowUpdated():
+                stream = self._streams.get(event.stream_id)
+                self._wire.window_opened(() if stream is None else (stream.outgoing,))
+            case RemoteSettingsChanged():
+                self._spoken = True
+                self._wire.settings_changed()
+                self._wire.window_opened(stream.outgoing for stream in self.calls)
+            case ConnectionTerminated():
+                self._wire.client_leaves()
+                self._leaving = True
+                self._close_when_idle()
+
+    def _open(self, event: RequestReceived) -> None:
+        stream_id = event.stream_id
+        self._called_s = self._loop.time()
+        if self._leaving:
+            self._wire.reset(stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        try:
+            request = read_request(event.headers)
+            method = self._host.find(request.path)
+            if method is None:
+                raise StatusError(Code.UNIMPLEMENTED, f"there is no method {request.path}")
+        except NotGrpcError as error:
+            self._refuse(event, [(b":status", b"%d" % error.status)])
+        except StatusError as error:
+            self._refuse(event, [*BEGIN, *status_headers(error.code, error.message, error.trailing)])
+        else:
+            stream = Stream(self._wire, stream_id, request, self._peer, self._held, self._options, self._forget)
+            self._streams[stream_id] = stream
+            stream.task = task = self._loop.create_task(self._host.handle(stream, method))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _refuse(self, event: RequestReceived, headers: list[tuple[bytes, bytes]]) -> None:
+        self._wire.send_headers(event.stream_id, headers, end=True)
+        if event.stream_ended is None:
+            self._wire.reset(event.stream_id, ErrorCodes.NO_ERROR)
+
+    def _forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.stream_id, None)
+        self._called_s = self._loop.time()
+        self._host.settled()
+        if self._leaving:
+            self._close_when_idle()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._host.settled()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a gRPC call failed", exc_info=error)
+
+    # How it ends.
+
+    def _tick(self) -> None:
+        """Look after the connection from time to time: a client that is silent is asked for a sign of life, once."""
+        now_s = self._loop.time()
+        asked = self._asked_s > self._heard_s
+        if asked or not self._spoken:
+            self._transport.abort()
+            return
+        silent_s = now_s - self._heard_s
+        next_s = self._options.keepalive_s - silent_s
+        if next_s <= 0:
+            self._asked_s = now_s
+            self._wire.ping()
+            next_s = self._options.keepalive_s_max
+        if not self._streams and now_s - self._called_s >= self._options.idle_s_max:
+            self.leave()
+        else:
+            self._timer = self._loop.call_later(next_s, self._tick)
+
+    def _close_when_idle(self) -> None:
+        if not self._streams:
+            self._close()
+
+    def _close(self) -> None:
+        """Close after what waits to be sent, and when the client has closed too, lest it lose that; cut in time."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wire.flush()
+        self._wire.close()
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        except OSError:
+            self._transport.abort()
+        self._loop.call_later(self._options.close_s_max, self._transport.abort)
+        for stream in self.calls:
+            stream.lost()
+
+
+def _shown(address: object) -> str:
+    if not isinstance(address, tuple):
+        return str(address)
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

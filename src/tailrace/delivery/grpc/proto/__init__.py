@@ -1,0 +1,1 @@
+"""What goes over gRPC: messages from the `.proto` files beside this, made by `scripts/protos`."""

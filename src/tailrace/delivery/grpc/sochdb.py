@@ -1,0 +1,207 @@
+"""`sochdb.v1.SubscriptionService`: the changes of a source as streams of events, as seed A has them."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
+from tailrace.delivery.grpc.options import GrpcOptions
+from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
+from tailrace.delivery.grpc.protobuf import decoded, encoded
+from tailrace.delivery.grpc.sochdb_request import (
+    SUBSCRIPTION,
+    batch_of,
+    check_resumed,
+    delivery_of,
+    filter_of,
+    name_of,
+    number_of,
+    start_of,
+    target_of,
+    watched_of,
+)
+from tailrace.delivery.grpc.sochdb_stream import Sending, send
+from tailrace.delivery.present import Wire
+from tailrace.delivery.presenter import Presenter
+from tailrace.metrics import Metrics
+from tailrace.model.errors import MetadataError, UnknownSourceError, UnknownSubscriptionError
+from tailrace.model.start import After
+from tailrace.model.subscription import Format, Include, SourceTarget, Subscription, SubscriptionId
+from tailrace.subscription.access import Scoped, Scopes
+from tailrace.subscription.feed import Feed
+
+__all__ = ["SochdbTools", "sochdb_service"]
+
+logger = logging.getLogger(__name__)
+
+_BOTH = Include(before=True, after=True)
+
+
+class SochdbTools(Struct, frozen=True):
+    """What all calls share."""
+
+    scopes: Scopes
+    presenter: Presenter
+    metrics: Metrics
+    options: GrpcOptions
+
+
+def sochdb_service(tools: SochdbTools) -> Service:
+    """Return the service."""
+    handlers = _Handlers(tools)
+    return Service(
+        "sochdb.v1.SubscriptionService",
+        {
+            "Subscribe": Method(stream=handlers.subscribe),
+            "WatchKey": Method(stream=handlers.watch_key),
+            "ListSubscriptions": Method(unary=handlers.list),
+            "CancelSubscription": Method(unary=handlers.cancel),
+        },
+        proto.DESCRIPTOR.name,
+    )
+
+
+class _Handlers:
+    """The methods. A stream of `Subscribe` is a subscription like any other; `_live` knows what was sent on it."""
+
+    def __init__(self, tools: SochdbTools) -> None:
+        self._tools = tools
+        self._scopes = tools.scopes
+        self._live: dict[SubscriptionId, list[Sending]] = {}
+
+    async def subscribe(self, call: Call, message: bytes) -> None:
+        """Stream the changes of a new subscription, or of the one that the metadata name, until it is closed.
+
+        A new one is gone when its stream ends, unless it is to be kept.
+        """
+        request = decoded(proto.SubscribeRequest, message)
+        service = self._scopes.of(call.principal)
+        named = call.header(SUBSCRIPTION)
+        if named is not None:
+            subscription = _named(service, named, request)
+            start = start_of(request.start_sequence) if request.start_sequence else After(subscription.cursor)
+            with service.feed(subscription.id, start) as feed:
+                await self._stream(call, feed, request)
+            return
+        async with self._made(service, call, request) as subscription:
+            with service.feed(subscription.id, After(subscription.cursor)) as feed:
+                await self._stream(call, feed, request)
+
+    async def watch_key(self, call: Call, message: bytes) -> None:
+        """Stream the changes of one key from now on."""
+        request = decoded(proto.WatchKeyRequest, message)
+        service = self._scopes.of(call.principal)
+        target, wanted = watched_of(_source(service, request.namespace), request.table, request.key)
+        with service.feed_of_source(target, wanted) as feed:
+            call.begin()
+            await send(self._tools, call, feed, Sending(Wire.SOCHDB_KEY, self._tools.options.stream_changes_max))
+
+    async def list(self, call: Call, message: bytes) -> bytes:
+        """Answer the subscriptions that are being streamed now, over whatever interface."""
+        request = decoded(proto.ListSubscriptionsRequest, message)
+        service = self._scopes.of(call.principal)
+        source = None
+        if request.namespace:
+            try:
+                source = service.source(request.namespace)
+            except UnknownSourceError:
+                return encoded(proto.ListSubscriptionsResponse())
+        found = (feed for feed in service.feeds() if source in (None, feed.subscription.source))
+        feeds = {feed.subscription.id: feed for feed in found}
+        answer = proto.ListSubscriptionsResponse(
+            subscriptions=[self._info(feeds[number], request.namespace) for number in sorted(feeds)]
+        )
+        return encoded(answer)
+
+    async def cancel(self, call: Call, message: bytes) -> bytes:
+        """Close a subscription; its streams end well."""
+        request = decoded(proto.CancelSubscriptionRequest, message)
+        try:
+            service = self._scopes.of(call.principal)
+            await service.close(_find(service, request.subscription_id).id)
+        except UnknownSubscriptionError:
+            shown = request.subscription_id[:64]
+            return encoded(proto.CancelSubscriptionResponse(error=f"Subscription '{shown}' not found"))
+        return encoded(proto.CancelSubscriptionResponse(success=True))
+
+    async def _stream(self, call: Call, feed: Feed, request: proto.SubscribeRequest) -> None:
+        """Send a feed until its subscription is closed."""
+        number = feed.subscription.id
+        batch = batch_of(request.batch_size, self._tools.options.stream_changes_max)
+        sending = Sending(Wire.SOCHDB, batch, request.start_sequence)
+        self._live.setdefault(number, []).append(sending)
+        try:
+            call.begin(((SUBSCRIPTION, name_of(number)),))
+            await send(self._tools, call, feed, sending)
+        finally:
+            self._live[number].remove(sending)
+            if not self._live[number]:
+                del self._live[number]
+
+    @asynccontextmanager
+    async def _made(self, service: Scoped, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
+        """Make a subscription, and unless it is to be kept, close it in the end."""
+        delivery = delivery_of(call)
+        subscription = await service.subscribe_source(
+            target_of(_source(service, request.namespace), request.tables),
+            filter_options=filter_of(request.operations, request.where_predicate),
+            include=_BOTH,
+            format_=Format.OBJECTS_JSON,
+            auto_ack=delivery.auto_ack,
+            transient=not delivery.keep,
+            start=start_of(request.start_sequence),
+        )
+        try:
+            yield subscription
+        finally:
+            if not delivery.keep:
+                await self._forget(subscription.id)
+
+    async def _forget(self, number: SubscriptionId) -> None:
+        try:
+            await self._scopes.service.close(number)  # whatever has become of the principal's rights
+        except UnknownSubscriptionError:
+            logger.debug("subscription was closed before its stream", extra={"subscription": number})
+        except MetadataError as error:
+            # It is marked as one that goes with its stream: the next start removes it.
+            logger.warning("subscription outlives its stream", extra={"reason": type(error).__name__})
+
+    def _info(self, feed: Feed, namespace: str) -> proto.SubscriptionInfo:
+        subscription = self._scopes.service.subscription(feed.subscription.id)
+        sending = self._live.get(subscription.id, [None])[-1]
+        target = subscription.target
+        names = target.names if isinstance(target, SourceTarget) else [table.wire for table in target.tables]
+        return proto.SubscriptionInfo(
+            subscription_id=name_of(subscription.id),
+            namespace=namespace or subscription.source,
+            tables=names,
+            start_sequence=0 if sending is None else sending.start_sequence,
+            current_sequence=feed.after if sending is None else max(sending.start_sequence, sending.sent),
+            created_at_us=subscription.created_time_us,
+        )
+
+
+def _named(service: Scoped, name: str, request: proto.SubscribeRequest) -> Subscription:
+    """Return the subscription that metadata name, if the request wants no other."""
+    subscription = _find(service, name)
+    if request.namespace and _source(service, request.namespace) != subscription.source:
+        raise UnknownSubscriptionError(name[:64])
+    check_resumed(request, subscription)
+    return subscription
+
+
+def _find(service: Scoped, name: str) -> Subscription:
+    number = number_of(name)
+    if number is None:
+        raise UnknownSubscriptionError(name[:64])
+    return service.subscription(number)
+
+
+def _source(service: Scoped, namespace: str) -> str:
+    """Return the source that a namespace names; an unknown one is told with those that there are."""
+    try:
+        return service.source(namespace)
+    except UnknownSourceError as error:
+        raise StatusError(Code.NOT_FOUND, f"{error}; there is {', '.join(sorted(service.logs))}") from error

@@ -1,0 +1,230 @@
+"""Events of seed A as bytes: gRPC messages, each with its length before it. Pure.
+
+| field | `SubscribeEvent` | `WatchKeyEvent` | of a change |
+|---|---|---|---|
+| sequence | 1 | 1 | offset |
+| timestamp_us | 2 | 2 | time of the commit |
+| txn_id | 3 | | index of the commit |
+| table | 4 | | name of the table as every wire shows it |
+| key | 5 | | key in its raw form (`tailrace.model.raw_key`) |
+| operation | 6 | 3 | op; the numbers are the same |
+| after_value, before_value | 7, 8 | 4, 5 | images (`tailrace.delivery.raw_image`) |
+| ddl | 9 | | text of a schema change |
+
+A chunk is encoded column by column with Arrow; only keys and images whose form differs from what the log keeps are
+converted one by one. A handful of changes, or a chunk with a schema change in it, is encoded row by row. Both ways give
+equal bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.present import View, Wire
+from tailrace.delivery.raw_image import is_key_value, raw_of_image
+from tailrace.delivery.varint import field_array, field_of, prefix_array, prefix_of, varint_array, varint_of
+from tailrace.model.chunk import Chunk
+from tailrace.model.op import Op
+from tailrace.model.raw_key import raw_kind, raw_of_key
+from tailrace.model.table import Kind, TableSchema
+from tailrace.subscription.columns import project
+from tailrace.subscription.filter import Rows
+
+__all__ = ["encode_events"]
+
+_ROWS_FEW = 24
+"""Below so many rows, encoding them one by one costs less than calling Arrow."""
+
+_VECTOR_BYTES_MAX = 256 << 20
+"""Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
+
+
+class _Layout(Struct, frozen=True):
+    """Tags of a message: field number and wire type. 0 for a field that it does not have."""
+
+    sequence: int
+    timestamp_us: int
+    operation: int
+    after_value: int
+    before_value: int
+    txn_id: int = 0
+    table: int = 0
+    key: int = 0
+    ddl: int = 0
+
+
+_VARINT, _BYTES = 0, 2
+
+
+def _tag(number: int, wire_type: int) -> int:
+    return number << 3 | wire_type
+
+
+_LAYOUTS = {
+    Wire.SOCHDB: _Layout(
+        sequence=_tag(1, _VARINT),
+        timestamp_us=_tag(2, _VARINT),
+        txn_id=_tag(3, _VARINT),
+        table=_tag(4, _BYTES),
+        key=_tag(5, _BYTES),
+        operation=_tag(6, _VARINT),
+        after_value=_tag(7, _BYTES),
+        before_value=_tag(8, _BYTES),
+        ddl=_tag(9, _BYTES),
+    ),
+    Wire.SOCHDB_KEY: _Layout(
+        sequence=_tag(1, _VARINT),
+        timestamp_us=_tag(2, _VARINT),
+        operation=_tag(3, _VARINT),
+        after_value=_tag(4, _BYTES),
+        before_value=_tag(5, _BYTES),
+    ),
+}
+
+
+class _Ddl(Struct):
+    ddl: str = ""
+
+
+_read_ddl = msgspec.json.Decoder(_Ddl).decode
+
+
+def encode_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
+    """Return the events of the given rows of a chunk."""
+    offsets: Sequence[int]
+    if isinstance(rows, range):
+        offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
+    else:
+        offsets = [chunk.first + row for row in rows]
+    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
+        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
+    if isinstance(rows, range):
+        batch = chunk.batch.slice(rows.start, len(rows))
+    else:
+        batch = chunk.batch.take(pa.array(rows, pa.int64()))
+    if pc.max(batch.column("op")).as_py() == Op.SCHEMA:
+        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
+    return Encoded.of_array(_encode_many(batch, chunk, view), offsets, chunk.last)
+
+
+# ---- row by row
+
+
+def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
+    layout = _LAYOUTS[view.wire]
+    names = ("index", "commit_time_us", "op", "schema", "key", "before", "after")
+    columns = [chunk.batch.column(name) for name in names]
+    events = []
+    for row in rows:
+        index, time_us, op, schema_id, key, before, after = (column[row].as_py() for column in columns)
+        schema = chunk.schemas[schema_id]
+        event = b"%c%s" % (layout.sequence, varint_of(chunk.first + row))
+        if time_us:
+            event += b"%c%s" % (layout.timestamp_us, varint_of(time_us))
+        if layout.txn_id:
+            event += b"%c%s" % (layout.txn_id, varint_of(index))
+            event += field_of(layout.table, schema.table.wire.encode()) + field_of(layout.key, raw_of_key(key, schema))
+        event += b"%c%c" % (layout.operation, op)
+        if op == Op.SCHEMA:
+            event += field_of(layout.ddl, _read_ddl(after or b"{}").ddl.encode()) if layout.ddl else b""
+        else:
+            for tag, image, wanted in (
+                (layout.after_value, after, view.include.after),
+                (layout.before_value, before, view.include.before),
+            ):
+                if wanted and image is not None:
+                    event += field_of(tag, _image(image, schema, view.columns))
+        events.append(prefix_of(len(event)) + event)
+    return events
+
+
+def _image(image: bytes, schema: TableSchema, columns: tuple[str, ...]) -> bytes:
+    if is_key_value(schema):
+        return raw_of_image(image, schema)
+    return project(image, columns) if columns else image
+
+
+# ---- column by column
+
+
+def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
+    layout = _LAYOUTS[view.wire]
+    present = pc.unique(batch.column("schema"))
+    schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
+    places = pc.index_in(batch.column("schema"), value_set=present)
+    parts = [_scalar(bytes((layout.sequence,))), varint_array(batch.column("offset"))]
+    parts += _times(layout.timestamp_us, batch.column("commit_time_us"))
+    if layout.txn_id:
+        tables = pa.array([field_of(layout.table, schema.table.wire.encode()) for schema in schemas], pa.binary())
+        parts += [_scalar(bytes((layout.txn_id,))), varint_array(batch.column("index")), tables.take(places)]
+        parts += field_array(layout.key, _keys(batch.column("key"), places, schemas))
+    ops = pa.array([b"%c%c" % (layout.operation, op) for op in (0, *Op)], pa.binary())
+    parts.append(ops.take(batch.column("op")))
+    for tag, name, wanted in (
+        (layout.after_value, "after", view.include.after),
+        (layout.before_value, "before", view.include.before),
+    ):
+        if wanted:
+            parts += field_array(tag, _images(batch.column(name), places, schemas, view.columns))
+    bodies = pc.binary_join_element_wise(*parts, _NOTHING, null_handling="replace", null_replacement=b"")
+    return pc.binary_join_element_wise(prefix_array(pc.binary_length(bodies)), bodies, _NOTHING)
+
+
+_NOTHING = pa.scalar(b"", pa.binary())
+_ESCAPE = "\\"
+_TEXT = b'["'
+
+
+def _times(tag: int, times_us: Any) -> list[Any]:
+    if pc.min(times_us).as_py() > 0:
+        return [_scalar(bytes((tag,))), varint_array(times_us)]
+    fields = [b"%c%s" % (tag, varint_of(time_us)) if time_us else b"" for time_us in times_us.to_pylist()]
+    return [pa.array(fields, pa.binary())]
+
+
+def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema]) -> Any:
+    """Return a column of keys in their raw form."""
+    kinds = [raw_kind(schema) for schema in schemas]
+    if not any(kinds):
+        return keys
+    bare = pa.array([kind is not None for kind in kinds]).take(places)
+    is_text = pc.and_(pc.starts_with(keys, _TEXT), pa.array([kind is Kind.STR for kind in kinds]).take(places))
+    simple = pc.and_(is_text, pc.invert(pc.match_substring(keys, _ESCAPE)))
+    raw = pc.if_else(simple, pc.binary_slice(keys, 2, -2), keys)
+    return _mend(raw, keys, pc.and_not(bare, simple), places, schemas, raw_of_key)
+
+
+def _images(images: Any, places: Any, schemas: Sequence[TableSchema], columns: tuple[str, ...]) -> Any:
+    """Return a column of images as seed A shows them."""
+    if columns:
+        odd = pc.is_valid(images)
+    elif any(map(is_key_value, schemas)):
+        odd = pc.and_(pa.array([is_key_value(schema) for schema in schemas]).take(places), pc.is_valid(images))
+    else:
+        return images
+    return _mend(images, images, odd, places, schemas, lambda image, schema: _image(image, schema, columns))
+
+
+def _mend(
+    target: Any,
+    column: Any,
+    odd: Any,
+    places: Any,
+    schemas: Sequence[TableSchema],
+    convert: Callable[[bytes, TableSchema], bytes],
+) -> Any:
+    """Return `target` with the values under the mask `odd` made from `column` by `convert`."""
+    values = zip(column.filter(odd).to_pylist(), places.filter(odd).to_pylist(), strict=True)
+    mended = [convert(value, schemas[place]) for value, place in values]
+    return pc.replace_with_mask(target, odd, pa.array(mended, pa.binary())) if mended else target
+
+
+@cache
+def _scalar(value: bytes) -> Any:
+    return pa.scalar(value, pa.binary())

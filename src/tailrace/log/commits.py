@@ -1,0 +1,175 @@
+"""Finding commits by their index or timestamp, and how much lies behind them. Reads segments, in threads.
+
+A block holds whole frames and a frame whole commits, so a commit always lies wholly in one block.
+"""
+
+import asyncio
+import contextlib
+from bisect import bisect_right
+from collections.abc import Callable
+
+import pyarrow.compute as pc
+
+from tailrace.log.segments import Segments
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError
+from tailrace.model.number import Index, Offset
+
+__all__ = ["Commits"]
+
+Window = Callable[[], tuple[Offset, Offset, Index]]
+"""Returns the horizon, the head and the last index as they are now."""
+
+
+class Commits:
+    """The commits of an open log. For tasks of its event loop."""
+
+    def __init__(self, segments: Segments, window: Window) -> None:
+        self._segments = segments
+        self._window = window
+
+    async def first_index(self) -> Index:
+        """Return the index of the oldest commit of which all changes can be read; `last_index` + 1 when there is none.
+
+        Raises:
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        while True:
+            horizon, head, last_index = self._window()
+            if horizon > head:
+                return Index(last_index + 1)
+            with contextlib.suppress(FileNotFoundError):
+                index, first = await asyncio.to_thread(_commit_at, self._segments, horizon)
+                return index if first == horizon else Index(index + 1)
+
+    async def offset_before(self, index: Index) -> Offset:
+        """Return the offset after which a commit begins, the one that comes next included.
+
+        Raises:
+            BehindHorizonError: Changes of it were removed by retention.
+            BeyondHeadError: Commits before it are not in the log yet.
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        _, head, last_index = self._window()
+        if index > last_index + 1:
+            raise BeyondHeadError(requested=index, head=last_index)
+        if index == last_index + 1:
+            return head
+        try:
+            first = await asyncio.to_thread(_find_commit, self._segments, index)
+        except FileNotFoundError:
+            first = Offset(0)
+        horizon = self._window()[0]
+        if first < horizon:
+            raise BehindHorizonError(requested=first, horizon=horizon)
+        return Offset(first - 1)
+
+    async def index_after_hlc(self, hlc: int) -> Index | None:
+        """Return the index of the first commit with a larger timestamp, the one that comes next included.
+
+        None where that may have been a commit that retention has removed.
+
+        Raises:
+            CorruptSegmentError: A segment is damaged.
+        """
+        while True:
+            last_index = self._window()[2]
+            with contextlib.suppress(FileNotFoundError):
+                found = await asyncio.to_thread(_index_after_hlc, self._segments, hlc, last_index)
+                first = await self.first_index()
+                return None if found is not None and found < first else found
+
+    async def size_after(self, offset: Offset) -> int:
+        """Return about how many bytes of the log follow a change."""
+        with contextlib.suppress(FileNotFoundError):
+            return await asyncio.to_thread(_size_after, self._segments, offset, self._window()[1])
+        return 0
+
+
+def _commit_at(segments: Segments, offset: Offset) -> tuple[Index, Offset]:
+    """Return the index of the commit that holds a change, and the offset of its first change.
+
+    Raises:
+        CorruptSegmentError: The segment is damaged.
+        FileNotFoundError: Retention has just removed it.
+    """
+    chunks = segments.load(offset)
+    chunk = next(chunk for chunk in chunks if offset <= chunk.last)
+    index = chunk.batch.column("index")[offset - chunk.first].as_py()
+    return Index(index), _first_offset(segments, offset, Index(index))
+
+
+def _find_commit(segments: Segments, index: Index) -> Offset:
+    """Return the offset of the first change of a commit, which must be in the log.
+
+    Raises:
+        CorruptSegmentError: The segment is damaged.
+        FileNotFoundError: Retention has just removed it.
+    """
+    entries = segments.entries
+    number = bisect_right(entries, index, key=lambda segment: segment.first_index) - 1
+    if number < 0:
+        raise FileNotFoundError(f"no segment holds commit {index}")
+    sparse, _ = segments.index(entries[number])
+    return _first_offset(segments, sparse.first_offset(max(0, sparse.block_of_index(index))), index)
+
+
+def _size_after(segments: Segments, offset: Offset, head: Offset) -> int:
+    """Return about how many bytes of the log follow a change, to the size of a block.
+
+    Raises:
+        CorruptSegmentError: A segment is damaged.
+        FileNotFoundError: Retention has just removed one.
+    """
+    if offset >= head:
+        return 0
+    entries = segments.entries
+    number = max(0, bisect_right(entries, Offset(offset + 1), key=lambda segment: segment.first_offset) - 1)
+    sparse, end = segments.index(entries[number])
+    place = sparse.place(max(0, sparse.block_of(Offset(offset + 1)))) or 0
+    return end - place + sum(segments.size(segment) for segment in entries[number + 1 :])
+
+
+def _first_offset(segments: Segments, offset: Offset, index: Index) -> Offset:
+    """Return the first change of a commit that lies in the block of a change."""
+    for chunk in segments.load(offset):
+        row = pc.index(chunk.batch.column("index"), index).as_py()
+        if row >= 0:
+            return Offset(chunk.first + row)
+    raise FileNotFoundError(f"no block holds commit {index}")
+
+
+def _index_after_hlc(segments: Segments, hlc: int, last_index: Index) -> Index | None:
+    """Return the index of the first commit with a larger timestamp, the one that comes next included.
+
+    None where that is the first one in the files, and others came before it.
+
+    Raises:
+        CorruptSegmentError: A segment is damaged.
+        FileNotFoundError: Retention has just removed one.
+    """
+    begins: list[tuple[int, int]] = []
+    for number, segment in enumerate(segments.entries):
+        sparse, _ = segments.index(segment)
+        begins += [(number, block) for block in range(len(sparse))]
+    if not begins:
+        return Index(last_index + 1)
+
+    def block_chunks(place: int) -> list[Chunk]:
+        number, block = begins[place]
+        return segments.load(segments.index(segments.entries[number])[0].first_offset(block))
+
+    place = bisect_right(
+        range(len(begins)), hlc, key=lambda place: block_chunks(place)[0].batch.column("hlc")[0].as_py()
+    )
+    if place == 0:
+        first = Index(block_chunks(0)[0].batch.column("index")[0].as_py())
+        return first if first == 1 else None
+    for chunk in block_chunks(place - 1):
+        stamps = chunk.batch.column("hlc").to_pylist()
+        row = bisect_right(stamps, hlc)
+        if row < len(stamps):
+            return Index(chunk.batch.column("index")[row].as_py())
+    if place == len(begins):
+        return Index(last_index + 1)
+    return Index(block_chunks(place)[0].batch.column("index")[0].as_py())

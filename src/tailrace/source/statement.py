@@ -1,0 +1,36 @@
+"""The seam of SQL statements that clients bring: they may write, and what they write is captured."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from tailrace.source.base import RunLimits, Stored
+
+__all__ = ["StatementResult", "StatementRunner"]
+
+
+class StatementResult(Struct, frozen=True):
+    """What one statement gave: rows where it gives such, and how many rows it inserted, updated or deleted."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Stored, ...]]
+    changes: int
+
+
+class StatementRunner(Protocol):
+    """Runs statements in a source, each in a transaction of its own. Safe to call from many tasks of one event loop."""
+
+    async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
+        """Run one statement, whole or not at all. On disk when this returns; the log has its changes soon after.
+
+        Raises:
+            InvalidRequestError: The database does not take it, it is not one statement, or it is none that clients
+                may run: those that reach beyond the tables of the database, or touch what capture keeps there.
+            ResultTooLargeError: The result exceeds a limit.
+            QueryTimeoutError: It took too long, waiting for its turn included.
+            SourceUnavailableError: The database is locked or cannot be reached.
+        """
+
+    async def close(self) -> None:
+        """End what runs, and disconnect."""

@@ -1,0 +1,260 @@
+"""Row security: what of a log a principal may see. Pure.
+
+A principal may see some tables of a source, and of a table perhaps only the rows for which a SQL predicate is TRUE; a
+row for which it is FALSE or NULL is not there for it. Over a change both row images are looked at:
+
+| before | after | the principal gets |
+|---|---|---|
+| seen | seen | the change as it is |
+| - | seen | an insert without a before image |
+| seen | - | a delete without an after image |
+| - | - | nothing |
+
+Schema changes of a table of which something may be seen are seen. A change that is not seen stays in its chunk, so that
+offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants, and with no key and no images.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.chunk import Chunk
+from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
+from tailrace.model.number import Offset, SchemaId
+from tailrace.model.op import Op
+from tailrace.model.principal import Principal, row_path, table_path
+from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.subscription.predicate.compile import SqlPredicate, compile_where
+from tailrace.subscription.predicate.sql import parse
+
+__all__ = ["HIDDEN", "Restriction", "Restrictions", "check_rows"]
+
+HIDDEN = 0
+"""Op of a change that is not seen."""
+
+_CHUNKS_KEPT = 4
+"""Restricted chunks that wait for another feed."""
+
+_VERSIONS_KEPT = 256
+"""Compiled predicates that a restriction keeps, one for each version of each table."""
+
+_NO_KEY = b"[]"
+
+Identity = tuple[str, frozenset[str] | None, tuple[tuple[str, str], ...]]
+"""Of a restriction: the source, the tables that are seen (None for all), and the predicates, all by their paths."""
+
+
+class Restriction:
+    """What one principal, and whoever has the same rights, may see of one source. Two are equal when they hide alike.
+
+    Keeps the newest results. For tasks of one event loop.
+    """
+
+    __slots__ = ("__weakref__", "_compiled", "_dialect", "_kept", "_predicates", "_tables", "identity")
+
+    def __init__(self, identity: Identity, dialect: str) -> None:
+        self.identity = identity
+        _, self._tables, predicates = identity
+        self._predicates = dict(predicates)
+        self._dialect = dialect
+        self._compiled: dict[SchemaId, SqlPredicate | None] = {}
+        self._kept: OrderedDict[tuple[Offset, Offset], Chunk] = OrderedDict()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Restriction) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def sees(self, table: TableName) -> bool:
+        """Tell whether anything of a table may be seen."""
+        return self._tables is None or table_path(table) in self._tables
+
+    def narrows(self, table: TableName) -> bool:
+        """Tell whether only some rows of a table may be seen, so that changes may turn into others."""
+        return row_path(table) in self._predicates
+
+    def narrows_any(self, tables: frozenset[TableName]) -> bool:
+        """Tell whether it narrows one of the tables that a filter names."""
+        return bool(self._predicates) and (ANY_TABLE in tables or any(map(self.narrows, tables)))
+
+    def require_whole(self, tables: Iterable[TableName]) -> None:
+        """Refuse to go on unless all of these tables may be seen whole, as a query must.
+
+        Raises:
+            PermissionDeniedError: One of them is hidden, or some of its rows may be.
+        """
+        for table in tables:
+            if not self.sees(table) or self.narrows(table):
+                raise PermissionDeniedError("Access denied: the query depends on a table that is not seen whole")
+
+    def apply(self, chunk: Chunk) -> Chunk:
+        """Return a chunk of the same offsets that holds nothing which is not seen.
+
+        Raises:
+            PermissionDeniedError: A predicate does not fit its table, or failed on a row.
+        """
+        place = chunk.first, chunk.last
+        kept = self._kept.pop(place, None)
+        self._kept[place] = restricted = kept or self._restrict(chunk)
+        if len(self._kept) > _CHUNKS_KEPT:
+            self._kept.popitem(last=False)
+        return restricted
+
+    def visible(self, images: Sequence[bytes | None], schema: TableSchema) -> list[bool]:
+        """Tell for each row image of a table whether it is seen; one that is not there is not.
+
+        Raises:
+            PermissionDeniedError: The predicate does not fit the table, or failed on a row.
+        """
+        if not self.sees(schema.table):
+            return [False] * len(images)
+        if not self.narrows(schema.table):
+            return [image is not None for image in images]
+        return _select(self._compile(schema), images, schema)
+
+    def _restrict(self, chunk: Chunk) -> Chunk:
+        column = chunk.batch.column("schema")
+        edits = _Edits()
+        for schema_id in pc.unique(column).to_pylist():
+            schema = chunk.schemas[schema_id]
+            if self.sees(schema.table) and not self.narrows(schema.table):
+                continue
+            rows: list[int] = pc.indices_nonzero(pc.equal(column, pa.scalar(schema_id, column.type))).to_pylist()
+            if not self.sees(schema.table):
+                edits.hidden += rows
+                continue
+            predicate = self._for_schema(schema_id, schema)
+            places = pa.array(rows, pa.int64())
+            ops, befores, afters = (chunk.batch.column(name).take(places) for name in ("op", "before", "after"))
+            before_seen = _select(predicate, befores.to_pylist(), schema)
+            after_seen = _select(predicate, afters.to_pylist(), schema)
+            edits.judge(rows, ops.to_pylist(), before_seen, after_seen)
+        return chunk if edits.none else Chunk(edits.made(chunk.batch), chunk.schemas)
+
+    def _for_schema(self, schema_id: SchemaId, schema: TableSchema) -> SqlPredicate | None:
+        if schema_id not in self._compiled:
+            if len(self._compiled) >= _VERSIONS_KEPT:
+                self._compiled.clear()
+            self._compiled[schema_id] = self._compile(schema)
+        return self._compiled[schema_id]
+
+    def _compile(self, schema: TableSchema) -> SqlPredicate | None:
+        """Return the predicate for a version of a table; None where it does not fit that."""
+        try:
+            predicate = compile_where(self._predicates[row_path(schema.table)], schema, self._dialect)
+        except InvalidPredicateError:
+            return None
+        return None if predicate.pairs else predicate
+
+
+class Restrictions:
+    """Gives equal restrictions only once while somebody has them, so that each is compiled and applied once."""
+
+    def __init__(self, dialect: str) -> None:
+        self._dialect = dialect
+        self._alive: WeakValueDictionary[Identity, Restriction] = WeakValueDictionary()
+
+    def get(self, principal: Principal, source: str) -> Restriction | None:
+        """Return what a principal may see of a source that it reaches; None where it is everything."""
+        own = f"{source}."
+        tables = (
+            None if principal.tables is None else frozenset(filter(lambda path: path.startswith(own), principal.tables))
+        )
+        predicates = tuple(sorted(principal.predicates(source).items()))
+        if tables is None and not predicates:
+            return None
+        identity = (source, tables, predicates)
+        restriction = self._alive.get(identity)
+        if restriction is None:
+            restriction = self._alive[identity] = Restriction(identity, self._dialect)
+        return restriction
+
+
+def check_rows(rows: Mapping[str, str], dialect: str) -> None:
+    """Refuse predicates that cannot be read. Whether they fit their tables shows when those are read.
+
+    Raises:
+        InvalidPredicateError: One cannot be read.
+    """
+    for text in rows.values():
+        parse(text, dialect)
+
+
+class _Edits:
+    """What becomes of the rows of a chunk that are not passed on as they are."""
+
+    def __init__(self) -> None:
+        self.hidden: list[int] = []
+        self._inserts: list[int] = []
+        self._deletes: list[int] = []
+
+    @property
+    def none(self) -> bool:
+        """Tell whether all rows stay as they are."""
+        return not (self.hidden or self._inserts or self._deletes)
+
+    def judge(
+        self, rows: Sequence[int], ops: Sequence[int], before_seen: Sequence[bool], after_seen: Sequence[bool]
+    ) -> None:
+        """Add rows of a table of which only some may be seen."""
+        for row, op, before, after in zip(rows, ops, before_seen, after_seen, strict=True):
+            if op == Op.SCHEMA or (before and after):
+                continue
+            if after:
+                if op != Op.INSERT:
+                    self._inserts.append(row)
+            elif before:
+                if op != Op.DELETE:
+                    self._deletes.append(row)
+            else:
+                self.hidden.append(row)
+
+    def made(self, batch: Any) -> Any:
+        """Return the record batch with the rows as they become."""
+        count = batch.num_rows
+        ops = dict.fromkeys(self.hidden, HIDDEN)
+        ops |= {row: int(Op.INSERT) for row in self._inserts} | {row: int(Op.DELETE) for row in self._deletes}
+        arrays = {name: batch.column(name) for name in batch.schema.names}
+        places = _mask(ops, count)
+        arrays["op"] = pc.replace_with_mask(
+            arrays["op"], places, pa.array([ops[row] for row in sorted(ops)], pa.int8())
+        )
+        arrays["key"] = _without(arrays["key"], self.hidden).fill_null(_NO_KEY)
+        arrays["before"] = _without(arrays["before"], [*self.hidden, *self._inserts])
+        arrays["after"] = _without(arrays["after"], [*self.hidden, *self._deletes])
+        return pa.record_batch(list(arrays.values()), schema=batch.schema)
+
+
+def _without(column: Any, rows: Sequence[int]) -> Any:
+    """Return a column with nulls in some rows, of whose values it keeps no byte."""
+    if not rows:
+        return column
+    places: list[int | None] = list(range(len(column)))
+    for row in rows:
+        places[row] = None
+    return column.take(pa.array(places, pa.int64()))
+
+
+def _mask(rows: Mapping[int, int], count: int) -> Any:
+    chosen = bytearray(count)
+    for row in rows:
+        chosen[row] = 1
+    return pa.array(chosen, pa.uint8()).cast(pa.bool_())
+
+
+def _select(predicate: SqlPredicate | None, images: Sequence[bytes | None], schema: TableSchema) -> list[bool]:
+    """Tell for which images a predicate is true, each looked at by itself as the image of an inserted row."""
+    refusal = f"Access denied to table '{table_path(schema.table)}': its row predicate cannot be evaluated"
+    if predicate is None:
+        raise PermissionDeniedError(refusal)
+    count = len(images)
+    try:
+        passing = predicate.select([int(Op.INSERT)] * count, [None] * count, images)
+    except PredicateError as error:
+        raise PermissionDeniedError(refusal) from error
+    return [passes and image is not None for passes, image in zip(passing, images, strict=True)]
