@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from tailrace.log.cache import BlockCache
+from tailrace.log.commits import Commits
 from tailrace.log.files import Files
 from tailrace.log.recover import examine, read_state
 from tailrace.log.schemas import Schemas
@@ -42,6 +43,7 @@ class LogReader:
         self._head = Offset(0)
         self._horizon = Offset(1)
         self._last_index = Index(0)
+        self.commits = Commits(self._segments, lambda: (self._horizon, self._head, self._last_index))
         self.refresh()
 
     @property
@@ -72,10 +74,20 @@ class LogReader:
             CorruptSegmentError: The segment that holds it is damaged.
         """
         wanted = Offset(after + 1)
-        cached = self._cache.find(wanted)
-        if cached is not None and self._horizon <= wanted <= self._head:
+        cached = self._cached(wanted)
+        if cached is not None:
             return cached
         return await asyncio.to_thread(self._read, wanted)
+
+    def load(self, after: Offset) -> Chunk | None:
+        """Do what `read` does, and block meanwhile.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        return self._cached(Offset(after + 1)) or self._read(Offset(after + 1))
 
     def refresh(self) -> None:
         """Look how far the log is now: at its state or, where there is none, at the segments themselves.
@@ -99,6 +111,9 @@ class LogReader:
     def segments(self) -> list[SegmentSummary]:
         """Return a line for each segment, oldest first."""
         return self._segments.summaries()
+
+    def _cached(self, wanted: Offset) -> Chunk | None:
+        return self._cache.find(wanted) if self._horizon <= wanted <= self._head else None
 
     def _read(self, wanted: Offset) -> Chunk | None:
         if wanted > self._head:
