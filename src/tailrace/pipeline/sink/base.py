@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tailrace.model.table import TableSchema
 
-__all__ = ["Batch", "ChangeType", "Mode", "Sink", "TableChanges"]
+__all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "TableChanges"]
 
 
 class Mode(StrEnum):
@@ -64,6 +64,17 @@ class Batch(Struct, frozen=True):
     tables: Sequence[TableChanges]
 
 
+class Progress(Struct, frozen=True):
+    """The last batch that a sink has of a pipeline."""
+
+    number: int
+    offsets: dict[str, int]
+    """Last offset of each source that is in the sink."""
+
+    highest: dict[str, int] = {}
+    """Highest offset of the changes of each table. Changes behind it are none that the sink has already."""
+
+
 class Sink(Protocol):
     """One sink of one pipeline. For one thread.
 
@@ -85,12 +96,16 @@ class Sink(Protocol):
     def applied(self) -> int | None:
         """Return the number of the last batch that the sink has; None for none."""
 
+    def progress(self) -> Progress | None:
+        """Return how far the sink has come; None where it has no batch, or keeps none."""
+
     def apply(self, batch: Batch) -> None:
         """Apply one batch, wholly or not at all.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now. It may have taken the batch all the same.
-            SinkRefusedError: The target refuses a row or a column; the message names its table and key.
+            SinkRefusedError: The target refuses a row or a column; the message names its table and key. Or the sink has
+                a batch of this number, but with other changes.
         """
 
     def rows(self, schema: TableSchema) -> Any:

@@ -1,0 +1,84 @@
+"""Which URL is which sink: the only place that knows the sinks by name. Each is imported when it is wanted."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.sink.base import Mode, Sink
+from tailrace.pipeline.sink.url import SinkUrl, parse
+
+__all__ = ["SINKS", "sink_of"]
+
+
+def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
+    """Return the sink at a URL for a pipeline, not opened yet. Without a mode it is the first that the sink has.
+
+    Raises:
+        ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
+    """
+    parts = parse(url)
+    if parts.scheme not in SINKS:
+        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(SINKS)}")
+    build, modes = SINKS[parts.scheme]
+    chosen = modes[0] if mode is None else mode
+    if chosen not in modes:
+        raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
+    return build(parts, chosen, pipeline)
+
+
+def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.files import FilesSink
+    from tailrace.pipeline.sink.parquet import ParquetFormat
+
+    url.only()
+    return FilesSink(_directory(url), pipeline, ParquetFormat())
+
+
+def _jsonl(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.files import FilesSink
+    from tailrace.pipeline.sink.jsonl import JsonLinesFormat
+
+    url.only()
+    return FilesSink(_directory(url), pipeline, JsonLinesFormat())
+
+
+def _delta(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.delta import DeltaSink
+
+    url.only()
+    return DeltaSink(str(_directory(url)), mode, pipeline)
+
+
+def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.sql import SqlSink
+    from tailrace.pipeline.sink.sqlite import SqliteTarget
+
+    options = url.only("table")
+    path = url.path.removeprefix("/")
+    if url.host or url.user or url.port is not None or path in {"", ":memory:"}:
+        raise ConfigError("an SQLite sink is a file: write sqlite:///relative.db or sqlite:////absolute.db")
+    return SqlSink(SqliteTarget(Path(path).absolute()), options.get("table", "{table}"), mode, pipeline)
+
+
+def _directory(url: SinkUrl) -> Path:
+    """Return the directory in a URL: from the root after three slashes, relative without any.
+
+    Raises:
+        ConfigError: There is none, or a host.
+    """
+    if url.host or url.user or url.port is not None or url.path in {"", "/"}:
+        raise ConfigError(
+            f"a {url.scheme} sink is a directory: write {url.scheme}:///from/the/root or {url.scheme}:relative"
+        )
+    return Path(url.path).absolute()
+
+
+_ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
+
+SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] = {
+    "delta": (_delta, _ALL),
+    "sqlite": (_sqlite, _ALL),
+    "parquet": (_parquet, (Mode.APPEND,)),
+    "jsonl": (_jsonl, (Mode.APPEND,)),
+}
+"""How each kind of sink is built, and its modes, the usual one first."""

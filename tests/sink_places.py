@@ -1,0 +1,85 @@
+"""Where the sinks under test write, and another way to look at what they wrote."""
+
+import json
+import sqlite3
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sinks import sink_of
+
+
+class Place:
+    """One place for one kind of sink: gives sinks that are not opened yet, and reads tables past them."""
+
+    kinds = tuple(Mode)
+
+    def __init__(self, url, mode):
+        self.url, self.mode = url, mode
+
+    def sink(self, pipeline="copy"):
+        return sink_of(self.url, self.mode, pipeline=pipeline)
+
+
+class FilesPlace(Place):
+    kinds = (Mode.APPEND,)
+
+    def __init__(self, directory, mode, scheme):
+        super().__init__(f"{scheme}://{directory}/out", mode)
+        self.directory = directory / "out"
+
+    def contents(self, table):
+        return [row for path in sorted(self.directory.glob(f"*/*/table={table}/*")) for row in self.read(path)]
+
+
+class ParquetPlace(FilesPlace):
+    def __init__(self, directory, mode):
+        super().__init__(directory, mode, "parquet")
+
+    def read(self, path):
+        return pq.read_table(path, partitioning=None).to_pylist()
+
+
+class JsonLinesPlace(FilesPlace):
+    def __init__(self, directory, mode):
+        super().__init__(directory, mode, "jsonl")
+
+    def read(self, path):
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class DeltaPlace(Place):
+    def __init__(self, directory, mode):
+        super().__init__(f"delta://{directory}/lake/{{table}}", mode)
+        self.directory = directory / "lake"
+
+    def contents(self, table):
+        return DeltaTable(self.directory / table).to_pyarrow_table().to_pylist()
+
+
+class SqlitePlace(Place):
+    def __init__(self, directory, mode):
+        super().__init__(f"sqlite:///{directory}/out.db", mode)
+        self.path = directory / "out.db"
+
+    def contents(self, table):
+        connection = sqlite3.connect(self.path)
+        connection.row_factory = sqlite3.Row
+        try:
+            return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]
+        finally:
+            connection.close()
+
+
+PLACES = {"parquet": ParquetPlace, "jsonl": JsonLinesPlace, "delta": DeltaPlace, "sqlite": SqlitePlace}
+
+
+def rows_of(sink, schema):
+    """Return what a sink says the rows of a table are, by key."""
+    names = [column.name for column in schema.key_columns]
+    found = [row for batch in sink.rows(schema) for row in pa.table(batch).to_pylist()]
+    rows = {tuple(row[name] for name in names): row for row in found}
+    assert len(rows) == len(found), "a key twice"
+    return rows
