@@ -68,7 +68,7 @@ class TailraceSource(DataSource):
         """Return what reads a batch. Filters are taken only where Spark offers them: elsewhere it would refuse us."""
         # Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off, which it is by
         # default; whether it is on shows in who asks.
-        asks = sys._getframe(1).f_code.co_filename
+        asks = sys._getframe(1).f_code.co_filename  # noqa: SLF001
         kind = PushingReader if asks.endswith(_PUSHING_WORKER) else TailraceReader
         return kind(parse_options(self.options), schema)
 
@@ -89,11 +89,9 @@ class TailraceReader(DataSourceReader):
         """Return the intervals that tasks read, as of now."""
         origin = self.options.origin()
         try:
-            after, through = origin.place(self.options.start), origin.place(self.options.end)
-            after, through = max(after, self.pushed.after), min(through, self.pushed.through or through)
-            if after >= through:
-                return [Interval(0, 0)]
-            return _intervals(origin, after, through, self.options.partition_changes)
+            places = origin.place(self.options.start), origin.place(self.options.end)
+            after, through = self.pushed.narrowed(*places)
+            return _intervals(origin, after, through, self.options.partition_changes) or [Interval(0, 0)]
         finally:
             origin.close()
 

@@ -67,7 +67,7 @@ def coalesced(
     run: list[pa.RecordBatch] = []
     rows = size = 0
     schemas: Schemas = {}
-    for schemas, batch in batches:  # noqa: B020 - the last ones know the most versions
+    for schemas, batch in batches:
         if not batch.num_rows:
             continue
         run.append(batch)

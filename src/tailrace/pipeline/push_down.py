@@ -22,7 +22,7 @@ class PushDown(Struct):
 
     def take(self, one: Filter, schema: StructType) -> bool:
         """Take a filter over; tell whether it is done with. One that is not done exactly is left to Spark."""
-        path = getattr(one, "attribute", ())
+        path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1 or path[0] not in schema.names:
             return False
         name = path[0]
@@ -35,6 +35,10 @@ class PushDown(Struct):
             return False
         self.allowed.append((name, list(values)))
         return True
+
+    def narrowed(self, after: int, through: int) -> tuple[int, int]:
+        """Return what of an interval is to be read."""
+        return max(after, self.after), through if self.through is None else min(through, self.through)
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that pass."""

@@ -3,8 +3,8 @@
 A value that its column's type cannot hold, which SQLite allows, is never changed or lost in silence: `MisfitError`
 names its table, key and column. Such a column can be read as text instead.
 
-How it is fast: DuckDB takes all images of a batch apart at once, into text; Arrow turns texts into types, strictly. What
-either refuses is looked at again, one value after the other.
+How it is fast: DuckDB takes all images of a batch apart at once, into text; Arrow turns texts into types, strictly.
+What either refuses is looked at again, one value after the other.
 """
 
 import re
