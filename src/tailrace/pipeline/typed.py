@@ -170,9 +170,18 @@ def _convert(text: pa.Array, kind: Kind, type_: pa.DataType, *, lenient: bool) -
         fits = pc.is_in(text, value_set=pa.array(["true", "false", None], pa.string()))
         return pc.equal(text, "true") if fits.false_count == 0 else None
     try:
-        return text.cast(type_)
+        made = text.cast(type_)
     except pa.ArrowInvalid:
         return None
+    return None if pa.types.is_floating(type_) and _is_rounded(made, text) else made
+
+
+def _is_rounded(numbers: pa.Array, text: pa.Array) -> bool:
+    """Tell whether there are whole numbers among the texts that a float may not hold exactly."""
+    largest = pc.max(pc.abs(numbers)).as_py()
+    if largest is None or largest < _EXACT_FLOAT_MAX:
+        return False
+    return bool(pc.all(pc.match_substring_regex(text, "[.eE]")).as_py() is False)
 
 
 _TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, Kind.JSON, Kind.TIME, Kind.UUID, Kind.DATE, Kind.DATETIME})
