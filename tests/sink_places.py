@@ -1,5 +1,6 @@
 """Where the sinks under test write, and another way to look at what they wrote."""
 
+import itertools
 import json
 import sqlite3
 
@@ -7,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+import databases
 from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sinks import sink_of
 
 
@@ -35,7 +38,7 @@ class FilesPlace(Place):
 
 
 class ParquetPlace(FilesPlace):
-    def __init__(self, directory, mode):
+    def __init__(self, directory, mode, _servers):
         super().__init__(directory, mode, "parquet")
 
     def read(self, path):
@@ -43,7 +46,7 @@ class ParquetPlace(FilesPlace):
 
 
 class JsonLinesPlace(FilesPlace):
-    def __init__(self, directory, mode):
+    def __init__(self, directory, mode, _servers):
         super().__init__(directory, mode, "jsonl")
 
     def read(self, path):
@@ -51,7 +54,7 @@ class JsonLinesPlace(FilesPlace):
 
 
 class DeltaPlace(Place):
-    def __init__(self, directory, mode):
+    def __init__(self, directory, mode, _servers):
         super().__init__(f"delta://{directory}/lake/{{table}}", mode)
         self.directory = directory / "lake"
 
@@ -60,7 +63,7 @@ class DeltaPlace(Place):
 
 
 class SqlitePlace(Place):
-    def __init__(self, directory, mode):
+    def __init__(self, directory, mode, _servers):
         super().__init__(f"sqlite:///{directory}/out.db", mode)
         self.path = directory / "out.db"
 
@@ -73,12 +76,61 @@ class SqlitePlace(Place):
             connection.close()
 
 
-PLACES = {"parquet": ParquetPlace, "jsonl": JsonLinesPlace, "delta": DeltaPlace, "sqlite": SqlitePlace}
+class ServerPlace(Place):
+    """A part of its own of the database on a running server."""
+
+    def __init__(self, _directory, mode, servers):
+        self.server = servers.get(self.kind)
+        self.part = f"sink_{next(NUMBERS)}"
+        self.execute(f"CREATE SCHEMA {self.part}")
+        super().__init__(self.address(), mode)
+
+    def execute(self, statement):
+        """Run a statement past the sink."""
+        connection = self.server.connect(databases.DATABASE)
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        rows = cursor.fetchall() if cursor.description else []
+        names = [column[0] for column in cursor.description or ()]
+        connection.commit()
+        connection.close()
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+class PostgresPlace(ServerPlace):
+    kind = databases.Postgres
+
+    def address(self):
+        return f"{self.server.url}?schema={self.part}"
+
+    def contents(self, table):
+        return self.execute(f'SELECT * FROM {self.part}."{table}"')
+
+
+class MariaDbPlace(ServerPlace):
+    kind = databases.MariaDb
+
+    def address(self):
+        return self.server.url.replace(f"/{databases.DATABASE}", f"/{self.part}")
+
+    def contents(self, table):
+        return self.execute(f"SELECT * FROM {self.part}.`{table}`")
+
+
+NUMBERS = itertools.count()
+PLACES = {
+    "parquet": ParquetPlace,
+    "jsonl": JsonLinesPlace,
+    "delta": DeltaPlace,
+    "sqlite": SqlitePlace,
+    "postgresql": PostgresPlace,
+    "mysql": MariaDbPlace,
+}
 
 
 def rows_of(sink, schema):
     """Return what a sink says the rows of a table are, by key."""
-    names = [column.name for column in schema.key_columns]
+    names = key_names(schema)
     found = [row for batch in sink.rows(schema) for row in pa.table(batch).to_pylist()]
     rows = {tuple(row[name] for name in names): row for row in found}
     assert len(rows) == len(found), "a key twice"

@@ -60,6 +60,37 @@ def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     return SqlSink(SqliteTarget(Path(path).absolute()), options.get("table", "{table}"), mode, pipeline)
 
 
+def _postgres(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.postgres import PostgresOptions, PostgresTarget
+    from tailrace.pipeline.sink.sql import SqlSink
+
+    options = url.only("table", "schema", "sslmode")
+    chosen = {name: options[name] for name in ("schema", "sslmode") if name in options}
+    target = PostgresOptions(url.host, url.port or 5432, url.user, url.password, _database(url), **chosen)
+    return SqlSink(PostgresTarget(target), options.get("table", "{table}"), mode, pipeline)
+
+
+def _mysql(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.mysql import MysqlOptions, MysqlTarget
+    from tailrace.pipeline.sink.sql import SqlSink
+
+    options = url.only("table")
+    target = MysqlOptions(url.host, url.port or 3306, url.user, url.password, _database(url))
+    return SqlSink(MysqlTarget(target), options.get("table", "{table}"), mode, pipeline)
+
+
+def _database(url: SinkUrl) -> str:
+    """Return the name of the database in a URL.
+
+    Raises:
+        ConfigError: There is none, or no host.
+    """
+    name = url.path.removeprefix("/")
+    if not url.host or not url.user or not name or "/" in name:
+        raise ConfigError(f"write a {url.scheme} sink as {url.scheme}://USER:PASSWORD@HOST:PORT/DATABASE")
+    return name
+
+
 def _directory(url: SinkUrl) -> Path:
     """Return the directory in a URL: from the root after three slashes, relative without any.
 
@@ -77,6 +108,8 @@ _ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
 
 SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] = {
     "delta": (_delta, _ALL),
+    "postgresql": (_postgres, _ALL),
+    "mysql": (_mysql, _ALL),
     "sqlite": (_sqlite, _ALL),
     "parquet": (_parquet, (Mode.APPEND,)),
     "jsonl": (_jsonl, (Mode.APPEND,)),

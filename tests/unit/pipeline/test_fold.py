@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sink_changes import CHANGE, ChangingSource
 
+from sink_changes import CHANGE, ChangingSource
 from tailrace.pipeline.fold import fold_current, fold_history, last_known
 
 KEYS = st.integers(0, 4)

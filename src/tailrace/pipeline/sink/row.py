@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
+from tailrace.pipeline.typed import hidden_key
 
 __all__ = ["key_names", "key_text", "refuse_rows_without_key", "refused_row"]
 
@@ -17,7 +18,8 @@ _KEY_CHARACTERS_MAX = 200
 
 def key_names(schema: TableSchema) -> list[str]:
     """Return the names of the columns of a table's key, in key order."""
-    return [column.name for column in schema.key_columns]
+    hidden = hidden_key(schema)
+    return list(schema.key) if hidden is None else [hidden]
 
 
 def key_text(rows: pa.Table, schema: TableSchema, row: int) -> str:

@@ -7,9 +7,8 @@ import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.evolve import united
-from tailrace.pipeline.fold import OFFSET, VALIDITY
+from tailrace.pipeline.fold import OFFSET, VALIDITY, row_columns
 from tailrace.pipeline.sink.base import Mode, TableChanges
-from tailrace.pipeline.sink.replay import column_names
 from tailrace.pipeline.sink.row import key_names, refuse_rows_without_key
 
 __all__ = ["columns_of", "is_late", "target_key"]
@@ -24,7 +23,7 @@ def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
     Raises:
         SinkRefusedError: A row has no key, or a column has a name that the mode needs.
     """
-    row = pa.schema([one.changes.schema.field(name) for name in column_names(one.schema)])
+    row = pa.schema([one.changes.schema.field(name) for name in row_columns(one.changes)])
     match mode:
         case Mode.APPEND:
             return united(None, one.changes.schema)
