@@ -98,7 +98,7 @@ class DeltaSink:
 
     def _path(self, table: TableName) -> str:
         """Return the directory of a table."""
-        return spelled(self._template, table, lambda name: quote(name, safe=""))
+        return spelled(self._template, table, _file_name)
 
     def _apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
@@ -192,6 +192,11 @@ def _evolve(table: DeltaTable, columns: pa.Schema) -> pa.Schema:
         added = DeltaSchema.from_arrow(pa.schema(list(target)[len(present) :]))
         table.alter.add_columns(added.fields)
     return target
+
+
+def _file_name(name: str) -> str:
+    """Return a name as one directory; delta-rs takes a percent sign for the beginning of an escape."""
+    return name.replace("%", "_25").replace("/", "_2F")
 
 
 def _quoted(name: str) -> str:
