@@ -24,7 +24,7 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
 from tailrace.retry import Backoff
 
-__all__ = ["BulkClient", "BulkInfo", "BulkOptions"]
+__all__ = ["BulkClient", "BulkInfo", "BulkOptions", "error_of_answer"]
 
 _SCHEMAS_KEY = b"tailrace.schemas"
 _BUFFER_BYTES = 1 << 20
@@ -186,7 +186,7 @@ class BulkClient:
                 connection.request("GET", f"{self._prefix}{path}?{urlencode(params, doseq=True)}", None, self._headers)
                 answer = connection.getresponse()
                 if answer.status != HTTPStatus.OK:
-                    raise _error(answer.status, answer.read())
+                    raise error_of_answer(answer.status, answer.read())
                 reader = pa.ipc.open_stream(_Body(answer))
                 versions = msgspec.json.decode(reader.schema.metadata[_SCHEMAS_KEY], type=list[_Version])
             schemas = {version.id: version.schema for version in versions}
@@ -216,7 +216,7 @@ class BulkClient:
     def _ask(self, method: str, path: str, body: bytes | None, kind: type[_R]) -> _R:
         status, answer = self._exchange(method, path, body)
         if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-            raise _error(status, answer)
+            raise error_of_answer(status, answer)
         try:
             return msgspec.json.decode(answer, type=kind)
         except ValueError as error:
@@ -299,7 +299,7 @@ def _reached(url: str) -> Iterator[None]:
         raise ConnectionFailed(f"{url}: {str(error) or type(error).__name__}") from error
 
 
-def _error(status: int, body: bytes) -> Exception:
+def error_of_answer(status: int, body: bytes) -> Exception:
     """Return the error that an answer tells of."""
     try:
         decode_answer(status, body, Any)

@@ -17,6 +17,7 @@ from tailrace.clock import Clock
 from tailrace.delivery.auth import TokenCheck
 from tailrace.delivery.http.answer import problem_answer
 from tailrace.delivery.http.bulk import bulk_routes
+from tailrace.delivery.http.bulk_rows import bulk_rows_routes
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.options import HttpOptions
@@ -56,6 +57,7 @@ def create_app(
             Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
             *_query_routes(service, options),
             *bulk_routes(service, metrics, options),
+            *bulk_rows_routes(service, metrics, clock),
             Route("/health", health, methods=["GET"]),
             Route("/ready", ready_endpoint(readiness), methods=["GET"]),
             Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),

@@ -34,6 +34,7 @@ from tailrace.model.errors import (
     BehindHorizonError,
     InvalidRequestError,
     LogClosedError,
+    SourceUnavailableError,
     TailraceError,
     UnknownSourceError,
 )
@@ -45,7 +46,7 @@ from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, fi
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["bulk_routes"]
+__all__ = ["bulk_routes", "number_of", "refusal"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class BulkEndpoint:
             place = request.query_params.get("from")
             after = msgspec.UNSET if place is None else await find_start(_start(place), log)
         except TailraceError as error:
-            return _refusal(error)
+            return refusal(error)
         tables = tables_of(_chosen(log, wanted))
         return _json(BulkResult(source, log.head, log.horizon, log.last_index, tables, after))
 
@@ -107,14 +108,14 @@ class BulkEndpoint:
             _, log = _log(self._service, request)
             cuts = await find_cuts(
                 log,
-                Offset(_number(request, "after")),
-                Offset(_number(request, "through", log.head)),
-                changes_max=_number(request, "changes", _CHANGES, least=1),
-                bytes_max=_number(request, "bytes", least=1) if "bytes" in request.query_params else None,
-                count_max=min(_CUTS_MAX, _number(request, "count", _CUTS_MAX, least=1)),
+                Offset(number_of(request, "after")),
+                Offset(number_of(request, "through", log.head)),
+                changes_max=number_of(request, "changes", _CHANGES, least=1),
+                bytes_max=number_of(request, "bytes", least=1) if "bytes" in request.query_params else None,
+                count_max=min(_CUTS_MAX, number_of(request, "count", _CUTS_MAX, least=1)),
             )
         except TailraceError as error:
-            return _refusal(error)
+            return refusal(error)
         return _json(CutsResult(log.head, log.horizon, cuts))
 
     async def subscribe(self, request: Request) -> Response:
@@ -132,7 +133,7 @@ class BulkEndpoint:
                 start=After(await find_start(start, log)),
             )
         except TailraceError as error:
-            return _refusal(error)
+            return refusal(error)
         return _json(BulkSubscribeResult(sub_id_of(subscription.id), subscription.cursor), HTTPStatus.CREATED)
 
     async def _params(self, request: Request) -> BulkSubscribeParams:
@@ -164,11 +165,11 @@ class BulkChangesEndpoint:
         try:
             source, log = _log(self._service, request)
             schemas = schemas_of(log, source, request.query_params.getlist("tables"))
-            after, through = Offset(_number(request, "after")), Offset(_number(request, "through", log.head))
+            after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
         except TailraceError as error:
-            await _refusal(error)(scope, receive, send)
+            await refusal(error)(scope, receive, send)
             return
         headers = [(b"content-type", CONTENT_TYPE.encode()), (b"tailrace-through", b"%d" % through)]
         await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": headers})
@@ -236,7 +237,12 @@ def _start(place: str) -> CursorStart:
     return After(Offset(_parsed("from", place))) if place.isascii() and place.isdigit() else start_of(place, "from")
 
 
-def _number(request: Request, name: str, default: int | None = None, least: int = 0) -> int:
+def number_of(request: Request, name: str, default: int | None = None, least: int = 0) -> int:
+    """Return a number that a request names.
+
+    Raises:
+        InvalidRequestError: It is none, too small, or missing without a default.
+    """
     text = request.query_params.get(name)
     if text is None:
         if default is None:
@@ -263,12 +269,13 @@ def _json(result: msgspec.Struct, status: HTTPStatus = HTTPStatus.OK) -> Respons
     return json_answer(status, msgspec.json.encode(result))
 
 
-def _refusal(error: TailraceError) -> Response:
+def refusal(error: TailraceError) -> Response:
+    """Return the answer that tells of an error."""
     problem = problem_of(error)
     match error:
         case BehindHorizonError():
             status = HTTPStatus.GONE
-        case LogClosedError():
+        case LogClosedError() | SourceUnavailableError():
             status = HTTPStatus.SERVICE_UNAVAILABLE
         case _:
             status = _STATUS.get(problem.code, HTTPStatus.INTERNAL_SERVER_ERROR)

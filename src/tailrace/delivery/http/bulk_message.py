@@ -20,6 +20,8 @@ __all__ = [
     "BulkSubscribeResult",
     "BulkTable",
     "CutsResult",
+    "PageHead",
+    "RangesResult",
     "stream_schema",
     "tables_of",
 ]
@@ -75,6 +77,27 @@ class BulkSubscribeResult(Struct, frozen=True):
 
     sub_id: str
     offset: Offset
+
+
+class RangesResult(Struct, frozen=True):
+    """Keys that cut an interval into runs, each the last of its run; and how many rows the whole table has."""
+
+    cuts: Sequence[str]
+    rows: int | UnsetType = UNSET
+
+
+class PageHead(Struct, frozen=True):
+    """Where the rows of a page belong: behind `offset`, the last change of the commit `index`.
+
+    `last` is the key of the last row. The interval ends with it, or `end` is false and more rows may follow.
+    """
+
+    offset: Offset
+    index: Index
+    time_us: int
+    schema: TableSchema
+    last: str | None
+    end: bool
 
 
 def tables_of(schemas: Mapping[SchemaId, TableSchema]) -> list[BulkTable]:
