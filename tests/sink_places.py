@@ -7,6 +7,7 @@ import sqlite3
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 import databases
 from tailrace.pipeline.sink.base import Mode
@@ -60,6 +61,19 @@ class DeltaPlace(Place):
 
     def contents(self, table):
         return DeltaTable(self.directory / table).to_pyarrow_table().to_pylist()
+
+
+class IcebergPlace(Place):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(f"iceberg://{directory}/warehouse?namespace=shop", mode)
+        self.directory = directory / "warehouse"
+
+    def contents(self, table):
+        catalog = SqlCatalog("tailrace", uri=f"sqlite:///{self.directory}/catalog.db")
+        try:
+            return catalog.load_table(("shop", table)).scan().to_arrow().to_pylist()
+        finally:
+            catalog.close()
 
 
 class SqlitePlace(Place):
@@ -122,6 +136,7 @@ PLACES = {
     "parquet": ParquetPlace,
     "jsonl": JsonLinesPlace,
     "delta": DeltaPlace,
+    "iceberg": IcebergPlace,
     "sqlite": SqlitePlace,
     "postgresql": PostgresPlace,
     "mysql": MariaDbPlace,

@@ -68,6 +68,12 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """Return the column in a type that is at least as wide."""
     if column.type == type_:
         return column
-    if pa.types.is_binary(type_) and not pa.types.is_string(column.type):
+    if pa.types.is_binary(type_) and not _is_binary_like(column.type):
         return column.cast(pa.string()).cast(type_)
     return column.cast(type_, safe=not pa.types.is_float64(type_))
+
+
+def _is_binary_like(type_: pa.DataType) -> bool:
+    """Tell whether values of a type are bytes already."""
+    found = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(is_type(type_) for is_type in found)

@@ -1,5 +1,6 @@
 """Which URL is which sink: the only place that knows the sinks by name. Each is imported when it is wanted."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,10 +44,24 @@ def _jsonl(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
 
 
 def _delta(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.delta import DeltaSink
+    from tailrace.pipeline.sink.delta import DeltaTables
+    from tailrace.pipeline.sink.lake import LakeSink
 
     url.only()
-    return DeltaSink(str(_directory(url)), mode, pipeline)
+    template = str(_directory(url))
+    fixed, brace, _ = template.partition("{")
+    root = Path(fixed if not brace or fixed.endswith("/") else fixed.rpartition("/")[0])
+    return LakeSink(root, DeltaTables(template, mode, pipeline), pipeline)
+
+
+def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.iceberg import IcebergTables
+    from tailrace.pipeline.sink.lake import LakeSink
+
+    options = url.only("namespace", "table")
+    root = _directory(url)
+    names = (options.get("namespace", "default"), options.get("table", "{table}"))
+    return LakeSink(root, IcebergTables(root, names, mode, pipeline), pipeline)
 
 
 def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
@@ -79,6 +94,15 @@ def _mysql(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     return SqlSink(MysqlTarget(target), options.get("table", "{table}"), mode, pipeline)
 
 
+def _console(url: SinkUrl, _mode: Mode, _pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.console import ConsoleSink
+
+    url.only()
+    if url.path or url.host:
+        raise ConfigError("a console sink is written console:")
+    return ConsoleSink(sys.stdout.buffer)
+
+
 def _database(url: SinkUrl) -> str:
     """Return the name of the database in a URL.
 
@@ -108,10 +132,12 @@ _ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
 
 SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] = {
     "delta": (_delta, _ALL),
+    "iceberg": (_iceberg, _ALL),
     "postgresql": (_postgres, _ALL),
     "mysql": (_mysql, _ALL),
     "sqlite": (_sqlite, _ALL),
     "parquet": (_parquet, (Mode.APPEND,)),
     "jsonl": (_jsonl, (Mode.APPEND,)),
+    "console": (_console, (Mode.APPEND,)),
 }
 """How each kind of sink is built, and its modes, the usual one first."""

@@ -47,6 +47,8 @@ class TableChanges(Struct, frozen=True):
 
     schema: TableSchema
     changes: pa.Table
+    fresh: bool = False
+    """Whether these are rows of a snapshot that the sink cannot have: of no key is there anything in it yet."""
 
 
 class Batch(Struct, frozen=True):

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,80 +11,60 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
-from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, fitted, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
-from tailrace.pipeline.sink.base import Batch, ChangeType, Mode, Progress, TableChanges
-from tailrace.pipeline.sink.disk import disk_errors, replace_file
-from tailrace.pipeline.sink.progress import after, decode, encode, has, highest, refuse_lost
+from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
+from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.url import spelled
 
-__all__ = ["DeltaSink"]
+__all__ = ["DeltaTables"]
 
 _CLOSING = "_closing"
 """Column of a merge into a history: tells rows that end a version from rows that are one."""
 
 
-class DeltaSink:
-    """One Delta table for each table, in a local directory.
+class DeltaTables:
+    """Delta tables in local directories, one for each table by a template of its path.
 
-    A table takes a batch in one commit that also holds the batch's number as a transaction of the application
-    `tailrace:PIPELINE`, so no table takes a batch twice. Tables are not committed together: a reader may see one of
-    them a batch ahead of another, and after a failure the batch goes to those that do not have it yet. How far all of
-    them are stands in `_tailrace/PIPELINE.json`.
+    The batch's number is a transaction of the application `tailrace:PIPELINE` in the table's log.
     """
 
     def __init__(self, template: str, mode: Mode, pipeline: str) -> None:
         self._template = template
         self._mode = mode
-        self._pipeline = pipeline
         self._application = f"tailrace:{pipeline}"
-        self._root = Path(template.partition("{")[0] if "{" in template else template)
-        if "{" in template and not template.partition("{")[0].endswith("/"):
-            self._root = self._root.parent
-        self._marker = self._root / "_tailrace" / f"{quote(pipeline, safe='')}.json"
-        self._progress: Progress | None = None
 
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Check that the tables that were there still are; those that are not come with their first changes."""
-        if len({self._path(schema.table) for schema in schemas}) != len(schemas):
-            raise ConfigError("several tables would go into one Delta table: put {table} into the sink's path")
-        with disk_errors(self._root):
-            self._root.mkdir(parents=True, exist_ok=True)
-            self._progress = decode(self._marker.read_bytes()) if self._marker.exists() else None
-        there = [schema for schema in schemas if DeltaTable.is_deltatable(self._path(schema.table))]
-        refuse_lost(self._progress, schemas, there)
+    def place(self, schema: TableSchema) -> str:
+        """Return the directory of a table."""
+        return spelled(self._template, schema.table, _file_name)
 
-    def progress(self) -> Progress | None:
-        """Return how far all tables have come."""
-        return self._progress
+    def directory(self, schema: TableSchema) -> Path:
+        """Return the directory of a table."""
+        return Path(self.place(schema))
 
-    def applied(self) -> int | None:
-        """Return the number of the last batch that all tables have."""
-        return None if self._progress is None else self._progress.number
+    def exists(self, schema: TableSchema) -> bool:
+        """Tell whether a table is there."""
+        return DeltaTable.is_deltatable(self.place(schema))
 
-    def apply(self, batch: Batch) -> None:
-        """Commit the batch to one table after the other, then note that all have it."""
-        if has(self._progress, batch):
-            return
-        for one in batch.tables:
-            with disk_errors(self._root), _delta_errors(one.schema):
-                self._apply(one, batch.number)
-        progress = after(self._progress, batch)
-        with disk_errors(self._root):
-            replace_file(self._marker, encode(progress))
-        self._progress = progress
+    def apply(self, one: TableChanges, number: int) -> None:
+        """Commit the changes of one table, unless it has this batch."""
+        with _delta_errors(one.schema):
+            columns = columns_of(one, self._mode)
+            if not self.exists(one.schema):
+                DeltaTable.create(self.place(one.schema), columns)
+            table = DeltaTable(self.place(one.schema))
+            held = table.transaction_version(self._application)
+            if held is None or held < number:
+                self._commit(table, one, _evolve(table, columns), number)
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a table: the open versions of a history, what changes make together."""
-        path = self._path(schema.table)
-        if not DeltaTable.is_deltatable(path):
-            return iter(())
-        dataset = DeltaTable(path).to_pyarrow_dataset()
+        """Return the rows of a table."""
+        dataset = DeltaTable(self.place(schema)).to_pyarrow_dataset()
         if self._mode is Mode.APPEND:
             return replayed((pa.table(batch) for batch in dataset.to_batches()), schema)
         wanted = [name for name in column_names(schema) if name in dataset.schema.names]
@@ -93,24 +72,8 @@ class DeltaSink:
         batches: Iterator[pa.RecordBatch] = dataset.to_batches(columns=wanted, filter=still)
         return batches
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def _path(self, table: TableName) -> str:
-        """Return the directory of a table."""
-        return spelled(self._template, table, _file_name)
-
-    def _apply(self, one: TableChanges, number: int) -> None:
-        """Commit the changes of one table, unless it has this batch."""
-        path = self._path(one.schema.table)
-        columns = columns_of(one, self._mode)
-        if not DeltaTable.is_deltatable(path):
-            DeltaTable.create(path, columns)
-        table = DeltaTable(path)
-        held = table.transaction_version(self._application)
-        if held is not None and held >= number:
-            return
-        target = _evolve(table, columns)
+    def _commit(self, table: DeltaTable, one: TableChanges, target: pa.Schema, number: int) -> None:
+        """Commit the changes by their mode, and with them the batch and the highest offset."""
         seen = table.transaction_version(f"{self._application}:highest")
         noted = [(self._application, number), (f"{self._application}:highest", max(seen or 0, highest(one)))]
         commit = CommitProperties(app_transactions=[Transaction(name, version) for name, version in noted])
@@ -136,12 +99,11 @@ def _apply_current(
         rows = fitted(last.filter(pc.invert(last[DELETED])), target)
         write_deltalake(table, rows, mode="append", commit_properties=commit)
         return
-    rows = fitted(last, target).append_column(DELETED, last[DELETED])
-    values = {_quoted(name): f"s.{_quoted(name)}" for name in target.names}
+    values = {_quoted(name): f"s.{_quoted(name)}" for name in last.column_names if name != DELETED}
     others = {name: value for name, value in values.items() if name not in set(map(_quoted, key))}
     newer = f"(t.{OFFSET} IS NULL OR s.{OFFSET} >= t.{OFFSET})"
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
-    merge = table.merge(rows, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=commit)
+    merge = table.merge(last, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=commit)
     merge = merge.when_matched_delete(f"s.{DELETED} AND {newer}")
     merge = merge.when_matched_update(others, f"NOT s.{DELETED} AND {newer}")
     merge.when_not_matched_insert(values, f"NOT s.{DELETED}").execute()

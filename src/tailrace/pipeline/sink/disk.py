@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["disk_errors", "replace_file", "sync_directory", "sync_tree"]
+__all__ = ["disk_errors", "replace_file", "sync_directory", "sync_since", "sync_tree"]
 
 _REFUSING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST}
 
@@ -58,3 +58,15 @@ def sync_tree(directory: Path) -> None:
             with (Path(folder) / name).open("rb") as file:
                 os.fsync(file.fileno())
         sync_directory(Path(folder))
+
+
+def sync_since(directory: Path, since_ns: int) -> None:
+    """Make what was written below a directory since that time of its file system durable."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder) / name
+            if path.stat().st_mtime_ns >= since_ns:
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        if Path(folder).stat().st_mtime_ns >= since_ns:
+            sync_directory(Path(folder))
