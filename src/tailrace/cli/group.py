@@ -15,6 +15,7 @@ _COMMANDS = {
     "tail": "Show changes as they are committed.",
     "subs": "List, make, pause and close subscriptions of a server.",
     "query": "Prepare queries on a server, run them, watch their results change.",
+    "pipeline": "Copy tables into lakes, databases and files, and keep them up to date.",
     "log": "List, print and verify the log of a data directory.",
     "capture": "Set capture up in a database, look at it, remove it.",
     "demo": "Show what Tailrace does, on an SQLite shop of its own.",
