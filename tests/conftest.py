@@ -2,8 +2,20 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("exploring", deadline=None, print_blob=True)
 settings.load_profile("exploring" if os.environ.get("LONG_TESTS") else "repeatable")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """Give the one Spark session that all tests of a run share."""
+    from sparking import CONFS
+    from tailrace.pipeline.spark import find_java, open_session
+
+    session = open_session(find_java(tmp_path_factory.mktemp("java")), master="local[2]", confs=CONFS)
+    yield session
+    session.stop()

@@ -5,17 +5,18 @@ import threading
 
 from serving import Calls
 from tailrace.app import Application
-from tailrace.config import Config, SourceConfig
+from tailrace.config import Config, RetentionConfig, SourceConfig
 
 
 class Running(Calls):
     """A running `Application`; leave it by `stop`."""
 
-    def __init__(self, data_dir, **sources):
+    def __init__(self, data_dir, *, retention=None, **sources):
         self.config = Config(
             data_dir=str(data_dir),
             http_port=0,
             grpc_port=0,
+            retention=retention or RetentionConfig(),
             sources={name: SourceConfig(url) for name, url in sources.items()},
         )
         self.url = ""

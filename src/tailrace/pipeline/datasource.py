@@ -121,6 +121,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._target: Offset | None = None
         self._begun = False
+        self._acknowledged = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -149,6 +150,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             BehindHorizonError: Retention has removed changes that the query has not read.
         """
+        self.commit(start)  # Spark begins with a batch when the one before it is done with, and may never say so
         after = start["offset"]
         window = self._origin.window(())
         through = window.head if self._target is None else min(self._target, window.head)
@@ -184,10 +186,11 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge what the query has done with. A server that is away now learns it with a later batch."""
         subscription = end.get("subscription")
-        if subscription is None:
+        if subscription is None or end["offset"] <= self._acknowledged:
             return
         try:
             self._origin.acknowledge(subscription, end["offset"])
+            self._acknowledged = end["offset"]
         except (ConnectionFailed, NotFound) as error:
             logger.warning("not acknowledged", extra={"subscription": subscription, "problem": str(error)})
 
