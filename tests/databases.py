@@ -19,6 +19,8 @@ import pytest
 
 USER, PASSWORD, DATABASE = "tailrace", "p@ss:w/rd", "sink"
 READY_S = 60
+MEMORY = Path("/dev/shm")
+"""Where the files of the servers are, if it is there: tests restart sinks, not machines."""
 
 
 class Server:
@@ -28,7 +30,7 @@ class Server:
     account = ""
 
     def __init__(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-db-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-db-", dir=MEMORY if MEMORY.is_dir() else None))
         self.port = free_port()
         self.process = None
 

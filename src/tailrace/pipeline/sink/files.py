@@ -1,6 +1,8 @@
 """Sinks of files: a directory for each batch, which is there wholly or not at all."""
 
+import errno
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.model.errors import SinkRefusedError
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress
 from tailrace.pipeline.sink.disk import disk_errors, sync_directory, sync_tree
@@ -74,8 +76,7 @@ class FilesSink:
             self._home.mkdir(parents=True, exist_ok=True)
             for path in self._home.glob("_*.tmp"):
                 shutil.rmtree(path)
-            batches = self._batches()
-            self._progress = self._manifest(batches[-1]).progress if batches else None
+            self._look()
 
     def progress(self) -> Progress | None:
         """Return how far the sink has come."""
@@ -91,16 +92,14 @@ class FilesSink:
             return
         progress = after(self._progress, batch)
         name = f"batch={batch.number:020}"
-        beside = self._home / f"_{name}.tmp"
+        beside = self._home / f"_{name}.{uuid.uuid4().hex}.tmp"
         with disk_errors(self._directory):
-            shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
             tables = tuple(self._write(beside, one.schema, one.changes) for one in batch.tables)
             manifest = Manifest(self._pipeline, progress, tables)
             (beside / "_manifest.json").write_bytes(msgspec.json.encode(manifest))
             sync_tree(beside)
-            beside.rename(self._home / name)
-            sync_directory(self._home)
+            self._put(beside, self._home / name)
         self._progress = progress
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -110,6 +109,27 @@ class FilesSink:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _put(self, beside: Path, place: Path) -> None:
+        """Put a whole batch in its place.
+
+        Raises:
+            SinkUnavailableError: Somebody else's is there.
+        """
+        try:
+            beside.rename(place)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            shutil.rmtree(beside)
+            self._look()
+            raise SinkUnavailableError(f"somebody else has written {place.name}") from None
+        sync_directory(self._home)
+
+    def _look(self) -> None:
+        """Find how far the sink has come."""
+        batches = self._batches()
+        self._progress = self._manifest(batches[-1]).progress if batches else None
 
     def _write(self, beside: Path, schema: TableSchema, changes: pa.Table) -> TableFiles:
         """Write the changes of one table."""

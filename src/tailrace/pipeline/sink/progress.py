@@ -55,7 +55,7 @@ def refuse_lost(progress: Progress | None, schemas: Iterable[TableSchema], there
     for schema in schemas:
         if progress is not None and place(schema) in progress.highest and place(schema) not in found:
             raise SinkRefusedError(
-                "is gone from the sink, which had changes of it: reset the pipeline to copy it anew",
+                "it is gone from the sink, which had changes of it: reset the pipeline to copy it anew",
                 table=schema.table.wire,
             )
 

@@ -98,15 +98,20 @@ class SqlSink:
         self._pipeline = pipeline
         self._progress: Progress | None = None
         self._columns: dict[str, pa.Schema] = {}
+        self._keys: dict[str, list[str]] = {}
         self._connected = False
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and check that the tables that were there still are."""
         if len({self._name(schema) for schema in schemas}) != len(schemas):
             raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
-        self._connect()
-        there = [schema for schema in schemas if self._target.columns(self._name(schema)) is not None]
-        refuse_lost(self._progress, schemas, there)
+        try:
+            self._connect()
+            there = [schema for schema in schemas if self._target.columns(self._name(schema)) is not None]
+            refuse_lost(self._progress, schemas, there)
+        except SinkError:
+            self._disconnect()
+            raise
 
     def progress(self) -> Progress | None:
         """Return how far the database has come."""
@@ -167,8 +172,9 @@ class SqlSink:
         """Make the table, or the columns and types that it lacks."""
         name, key, columns = self._name(one.schema), target_key(one, self._mode), columns_of(one, self._mode)
         known = self._columns.get(name)
-        if known is not None and united(known, columns) == known:
+        if known is not None and self._keys[name] == key and united(known, columns) == known:
             return
+        self._keys[name] = key
         present = self._target.columns(name)
         if present is None:
             with self._target.transaction():
