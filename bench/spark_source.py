@@ -21,8 +21,8 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Offset, Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.pipeline.files_origin import FilesOrigin
 from tailrace.pipeline.layout import coalesced, rows_of
-from tailrace.pipeline.origin import FilesOrigin
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark import find_java, open_session
 

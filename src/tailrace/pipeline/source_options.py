@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tailrace.client.bulk import BulkOptions
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.origin import FilesOrigin, Origin, ServerOrigin
+from tailrace.pipeline.origin import Origin, ServerOrigin
 
 __all__ = ["OPTIONS", "Layout", "SourceOptions", "parse_options"]
 
@@ -51,6 +51,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         """Open what the changes are read from."""
         if self.server is not None:
             return ServerOrigin(self.server, self.source, self.token, BulkOptions(compression=self.compression))
+        from tailrace.pipeline.files_origin import FilesOrigin  # late: an executor that asks a server needs no log
+
         assert self.log_dir is not None
         return FilesOrigin(self.log_dir, self.source)
 

@@ -11,7 +11,7 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, ConfigError, UnknownTableError
 from tailrace.model.op import Op
-from tailrace.pipeline.origin import FilesOrigin
+from tailrace.pipeline.files_origin import FilesOrigin
 
 
 def write(directory, *commits, tables=("users",), retention=None):
