@@ -47,6 +47,10 @@ VALIDITY = pa.schema(
 _REMOVING = pa.array([ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE], pa.string())
 
 
+_ROOM_PER_ROW_MAX = 16
+"""How sparse keys may be, at most, to be looked up in an array."""
+
+
 class History(Struct, frozen=True):
     """What a batch adds to the versions of a table."""
 
@@ -113,9 +117,29 @@ def _ordered(changes: pa.Table) -> pa.Table:
 
 def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last row of each key; those rows stay in order."""
-    places = changes.select(list(key)).append_column("_place", pa.array(np.arange(changes.num_rows)))
-    last = places.group_by(list(key), use_threads=False).aggregate([("_place", "max")])["_place_max"]
-    return changes.take(last.combine_chunks().sort())
+    kept = np.zeros(changes.num_rows, dtype=bool)
+    kept[_last_places(changes, key)] = True
+    return changes.filter(pa.array(kept))
+
+
+def _last_places(changes: pa.Table, key: Sequence[str]) -> Any:
+    """Return the places of the last row of each key.
+
+    Whole numbers that lie close together, as numbered rows do, are looked up in an array: that takes a fifth of the
+    time that hashing them does.
+    """
+    places = np.arange(changes.num_rows)
+    column = changes[key[0]]
+    if len(key) == 1 and pa.types.is_int64(column.type) and changes.num_rows and not column.null_count:
+        ends = pc.min_max(column).as_py()
+        room = ends["max"] - ends["min"] + 1
+        if room <= _ROOM_PER_ROW_MAX * changes.num_rows:
+            last = np.full(room, -1)
+            np.maximum.at(last, column.to_numpy() - ends["min"], places)
+            return last[last >= 0]
+    placed = changes.select(list(key)).append_column("_place", pa.array(places))
+    found = placed.group_by(list(key), use_threads=False).aggregate([("_place", "max")])
+    return found["_place_max"].to_numpy()
 
 
 def _runs(rows: pa.Table, key: Sequence[str]) -> tuple[Any, Any]:

@@ -95,7 +95,7 @@ def _apply_current(
     key = key_names(one.schema)
     last = fold_current(aligned(one.changes, target), key)
     inserts = pc.all(pc.equal(one.changes["_change_type"], str(ChangeType.INSERT))).as_py()
-    if not table.file_uris() or (inserts and not late):
+    if not table.file_uris() or one.fresh or (inserts and not late):
         rows = fitted(last.filter(pc.invert(last[DELETED])), target)
         write_deltalake(table, rows, mode="append", commit_properties=commit)
         return
@@ -115,7 +115,7 @@ def _apply_history(
     """Close the open versions of the keys that changed and add the new ones, in one merge."""
     key = key_names(one.schema)
     folded = fold_history(aligned(one.changes, target), key, _known(table, key) if late else None)
-    if not table.file_uris():
+    if not table.file_uris() or one.fresh:
         write_deltalake(table, fitted(folded.versions, target), mode="append", commit_properties=commit)
         return
     parts = [(folded.closings, True), (folded.versions, False)]
