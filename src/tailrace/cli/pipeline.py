@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +216,26 @@ def reset(place: Place, name: str) -> None:
     store = place.store()
     place.job(store).reset(name, place.watcher(), lambda: False)
     place.show(_status(store.get(name), store, place), f"pipeline {name} copies its tables anew when it is next run")
+
+
+@pipeline.command()
+@_NAME
+@click.option("--repair", is_flag=True, help="Copy the rows anew that differ, and remove those that are too many.")
+@_placed
+def verify(place: Place, name: str, *, repair: bool) -> None:
+    """Compare source and sink at one offset, and name the keys that differ. Exits with 1 where some do."""
+    watcher = place.watcher()
+    verdict = place.job(place.store()).verify(name, repair=repair, watcher=watcher, stopped=lambda: False)
+    lines = [f"{name}: {'equal' if verdict.equal else 'NOT equal'} at offset {verdict.offset:,}"]
+    if verdict.repaired:
+        lines.append(f"  {verdict.repaired:,} rows repaired")
+    for one in verdict.tables:
+        wrong = f"{one.missing:,} missing, {one.extra:,} extra, {one.differs:,} different"
+        lines.append(f"  {one.table}: {one.rows:,} rows, {'equal' if one.equal else wrong}")
+        lines += [f"    {fault}: {key}" for key, fault in one.keys]
+    place.show(verdict, *lines)
+    if not verdict.equal:
+        sys.exit(1)
 
 
 def _status(found: Pipeline, store: PipelineStore, place: Place) -> Status:

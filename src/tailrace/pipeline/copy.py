@@ -17,7 +17,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.record import Copying, Lease, RangeProgress
-from tailrace.pipeline.rows_source import RANGE, RowsTask, interval_rows, rows_of_spark
+from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.stage import Stage
@@ -132,6 +132,8 @@ class Copier:
                 if len(copying.intervals) == 1:
                     (number,) = copying.intervals
                     return schema, pa.concat_tables(interval_rows(task, number))
+                from tailrace.pipeline.rows_source import rows_of_spark
+
                 return schema, rows_of_spark(self._session(), task)
             except SchemaMovedError:
                 continue

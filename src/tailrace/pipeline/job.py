@@ -5,12 +5,12 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
@@ -19,17 +19,24 @@ from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, next_number, planned
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LEASE_S, LeaseKeeper
-from tailrace.pipeline.record import Figures, Lease
+from tailrace.pipeline.record import Figures, Lease, Pipeline, RangeProgress
 from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.stream import Follower
+from tailrace.pipeline.verify import Verdict, Verifier
 
 __all__ = ["Job", "SparkChoice", "Watcher", "taken", "worker_name"]
 
 _OUTAGE_S_MAX = 600.0
 _OUTAGE_ONCE_S_MAX = 60.0
 """Longest time for which a sink that cannot be reached is tried again."""
+
+_CONFS = {
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=1",
+}
+"""The driver of a pipeline moves bytes: quick to start counts for more than what Java could still compile."""
 
 _WAIT_S = 1.0
 """How often to look whether a pipeline that another worker has is free."""
@@ -41,6 +48,7 @@ class SparkChoice(Struct, frozen=True):
     master: str | None = None
     remote: str | None = None
     confs: Mapping[str, str] = {}
+    """Settings of Spark, over ours."""
 
 
 class Watcher:
@@ -88,11 +96,12 @@ class Job:
             except LeaseError:
                 raise
             except TailraceError as error:
-                self._store.note(keeper.lease, Figures(problem=str(error), time_us=self._clock.now_us()))
+                figures = self._store.get(name).figures
+                noted = structs.replace(figures, problem=str(error), time_us=self._clock.now_us())
+                self._store.note(keeper.lease, noted)
                 raise
             finally:
-                if self._session is not None:
-                    self._session.stop()
+                self._stop_session()
 
     def checkpoint(self, name: str, generation: int) -> Path:
         """Return the checkpoint directory of a pipeline."""
@@ -117,6 +126,28 @@ class Job:
             shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
             self._unsubscribe(found.definition.server, found.subscription)
 
+    def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
+        """Compare the sink of a pipeline with its source, and mend it if wanted. No worker may have the pipeline.
+
+        Raises:
+            LeaseError: A worker has it: pause it first.
+            PipelineError: Its tables have not been copied yet.
+            TailraceError: The server, the sink, the transformation or the metadata failed.
+        """
+        with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
+            assert keeper is not None
+            if not _is_copied(self._store.progress(name)):
+                raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
+            found = self._store.get(name)
+            client = BulkRowsClient(found.definition.server, self._token)
+            writer = BatchWriter(found.definition, self._token, found.number_min, _OUTAGE_ONCE_S_MAX, keeper.check)
+            try:
+                return self._verifier(found, client, writer, watcher).run(repair=repair)
+            finally:
+                writer.close()
+                client.close()
+                self._stop_session()
+
     def remove(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
         """Stop a pipeline's worker and forget the pipeline. What the sink has stays.
 
@@ -137,11 +168,8 @@ class Job:
         if self._session is None:
             java = find_java(self._directory)
             watcher.starting(self._spark.remote or f"{self._spark.master or 'local[*]'}, {java}")
-            self._session = open_session(
-                java, master=self._spark.master, remote=self._spark.remote, confs=self._spark.confs
-            )
-            if self._spark.remote is None:
-                self._session.sparkContext.setLogLevel("ERROR")
+            confs = {**_CONFS, **self._spark.confs}
+            self._session = open_session(java, master=self._spark.master, remote=self._spark.remote, confs=confs)
         return self._session
 
     def _run(
@@ -175,7 +203,7 @@ class Job:
             follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
             checkpoint = self.checkpoint(name, found.generation)
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            session = self.session(watcher)
+            session = lambda: self.session(watcher)  # noqa: E731
             follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
         finally:
             writer.close()
@@ -208,6 +236,22 @@ class Job:
             subscription, _ = client.subscribe(definition.source, definition.tables, ranges[0].init_version)
             self._store.subscribed(lease, subscription)
 
+    def _verifier(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Verifier:
+        return Verifier(
+            found.definition,
+            client,
+            writer.sink(),
+            lambda: self.session(watcher),
+            self._clock,
+            self._token,
+            found.number_min,
+        )
+
+    def _stop_session(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
     def _unsubscribe(self, server: str, subscription: str | None) -> None:
         """Close a subscription that is no longer wanted, if the server is there."""
         if subscription is None:
@@ -218,6 +262,11 @@ class Job:
                 client.call("cdc.close", {"sub_id": subscription})
         finally:
             client.close()
+
+
+def _is_copied(ranges: Sequence[RangeProgress]) -> bool:
+    """Tell whether all rows are in the sink."""
+    return bool(ranges) and all(one.stage is Stage.INCREMENTAL_LOG for one in ranges)
 
 
 def _number_min(writer: BatchWriter, least: int) -> int:

@@ -5,32 +5,14 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.client.bulk_rows import BulkRowsClient
-from tailrace.model.key_interval import KeyInterval
-from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import change_schema
-from tailrace.pipeline.decode import read_rows
-from tailrace.pipeline.errors import SchemaMovedError
+from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 
-__all__ = ["RANGE", "RowsSource", "RowsTask", "interval_rows", "rows_of_spark"]
-
-RANGE = "_range"
-"""Column that tells which range a row is of."""
-
-
-class RowsTask(Struct, frozen=True):
-    """Which rows are to be read, and from where."""
-
-    server: str
-    token: str | None
-    source: str
-    schema: TableSchema
-    intervals: dict[int, KeyInterval]
+__all__ = ["RowsSource", "rows_of_spark"]
 
 
 class RowsSource(DataSource):
@@ -66,25 +48,6 @@ class RowsReader(DataSourceReader):
         """Yield the rows of one range. Runs on an executor."""
         for rows in interval_rows(self._task, partition.value):
             yield from rows.cast(self._schema).to_batches()
-
-
-def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
-    """Yield the rows of one range, page by page.
-
-    Raises:
-        SchemaMovedError: The table has another schema now.
-        MisfitError: A value does not fit its column's type.
-        ClientError: The server cannot be reached, or refused.
-    """
-    client = BulkRowsClient(task.server, task.token)
-    try:
-        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number]):
-            if page.schema.version != task.schema.version:
-                raise SchemaMovedError(task.schema.table.wire)
-            rows = read_rows(page, task.schema)
-            yield rows.append_column(RANGE, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
-    finally:
-        client.close()
 
 
 def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:

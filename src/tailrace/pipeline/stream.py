@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
@@ -28,6 +29,14 @@ _CHANGES_MAX = 200_000
 _TRIGGER = "200 milliseconds"
 _LOOK_S = 0.5
 """How often to look how the query goes."""
+
+
+class _Place(Struct, frozen=True):
+    """Where the log follows on the snapshot, how far the sink is, and how far the log is."""
+
+    init: int
+    reached: int
+    head: int
 
 
 class Follower:
@@ -69,8 +78,11 @@ class Follower:
             PipelineError: Spark failed.
             TailraceError: The sink, the transformation or the metadata failed.
         """
-        offset = self._check(checkpoint)
-        query = self._start(session, checkpoint, offset, once=once)
+        place = self._check(checkpoint)
+        if once and place.reached >= place.head:
+            self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
+            return
+        query = self._start(session(), checkpoint, place.init, once=once)
         try:
             while query.isActive and not stopped():
                 query.awaitTermination(_LOOK_S)
@@ -85,8 +97,8 @@ class Follower:
         if query.exception() is not None:
             raise self._reason(query.exception())
 
-    def _check(self, checkpoint: Path) -> int:
-        """Return where the log follows on the snapshot, if all that is needed is there."""
+    def _check(self, checkpoint: Path) -> "_Place":
+        """Return how far the sink is, if all that is needed to go on is there."""
         ranges = self._store.progress(self._definition.name)
         init = max(one.init_version for one in ranges)
         progress = self._writer.sink().progress()
@@ -94,12 +106,12 @@ class Follower:
         if reached > init and not _has_offsets(checkpoint):
             raise CheckpointLostError(self._definition.name, str(checkpoint))
         noted = max(reached, *(one.last_log_index for one in ranges))
-        horizon = self._client.info(self._definition.source).horizon
-        if noted + 1 < horizon:
-            error = BehindHorizonError(requested=noted + 1, horizon=horizon)
-            self._store.fail(self._keeper.lease, Figures(problem=str(error), time_us=self._clock.now_us()))
+        info = self._client.info(self._definition.source)
+        if noted + 1 < info.horizon:
+            error = BehindHorizonError(requested=noted + 1, horizon=info.horizon)
+            self._store.fail(self._keeper.lease, self._figures(info.head, str(error)))
             raise PipelineFailedError(self._definition.name, str(error)) from error
-        return init
+        return _Place(init, noted, info.head)
 
     def _start(self, session: Any, checkpoint: Path, offset: int, *, once: bool) -> Any:
         definition = self._definition
@@ -126,16 +138,21 @@ class Follower:
         offset = None if last is None or not last.sources else _offset(last.sources[0].endOffset)
         if offset is None:
             return
-        seconds = max(time.monotonic() - self._begin_s, 1e-3)
         head = _offset(last.sources[0].latestOffset) or offset
-        figures = Figures(
-            changes=self._writer.changes,
-            changes_per_s=round(self._writer.changes / seconds, 1),
-            head=max(head, offset),
-            time_us=self._clock.now_us(),
-        )
+        figures = self._figures(max(head, offset))
         self._store.advance(self._keeper.lease, offset, figures)
         tell(figures)
+
+    def _figures(self, head: int, problem: str = "") -> Figures:
+        seconds = max(time.monotonic() - self._begin_s, 1e-3)
+        return Figures(
+            rows=self._store.get(self._definition.name).figures.rows,
+            changes=self._writer.changes,
+            changes_per_s=round(self._writer.changes / seconds, 1),
+            head=head,
+            time_us=self._clock.now_us(),
+            problem=problem,
+        )
 
     def _note_last(self, query: Any, tell: Callable[[Figures], None]) -> None:
         try:
@@ -151,7 +168,7 @@ class Follower:
         if "BehindHorizonError" in text:
             horizon = self._client.info(self._definition.source).horizon
             reason = f"changes before {horizon} are no longer in the log"
-            self._store.fail(self._keeper.lease, Figures(problem=reason, time_us=self._clock.now_us()))
+            self._store.fail(self._keeper.lease, self._figures(0, reason))
             return PipelineFailedError(self._definition.name, reason)
         return PipelineError(f"Spark failed: {text.strip().splitlines()[0][:500]}")
 
