@@ -80,7 +80,8 @@ def as_messages(table):
 
 RECIPE = """
     WITH parsed AS (
-        SELECT json_transform(message, '{"op": "VARCHAR", "before": ROW, "after": ROW, "source": {"lsn": "BIGINT"}}') AS m
+        SELECT json_transform(message,
+            '{"op": "VARCHAR", "before": ROW, "after": ROW, "source": {"lsn": "BIGINT"}}') AS m
         FROM given
     ), rows AS (
         SELECT unnest(coalesce(m.after, m.before)), m.op = 'd' AS deleted, m.source.lsn AS lsn FROM parsed

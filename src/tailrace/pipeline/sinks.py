@@ -66,32 +66,32 @@ def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
 
 def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.sql import SqlSink
-    from tailrace.pipeline.sink.sqlite import SqliteTarget
+    from tailrace.pipeline.sink.sqlite import SqliteDatabase
 
     options = url.only("table")
     path = url.path.removeprefix("/")
     if url.host or url.user or url.port is not None or path in {"", ":memory:"}:
         raise ConfigError("an SQLite sink is a file: write sqlite:///relative.db or sqlite:////absolute.db")
-    return SqlSink(SqliteTarget(Path(path).absolute()), options.get("table", "{table}"), mode, pipeline)
+    return SqlSink(SqliteDatabase(Path(path).absolute()), options.get("table", "{table}"), mode, pipeline)
 
 
 def _postgres(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.postgres import PostgresOptions, PostgresTarget
+    from tailrace.pipeline.sink.postgres import PostgresDatabase, PostgresOptions
     from tailrace.pipeline.sink.sql import SqlSink
 
     options = url.only("table", "schema", "sslmode")
     chosen = {name: options[name] for name in ("schema", "sslmode") if name in options}
     target = PostgresOptions(url.host, url.port or 5432, url.user, url.password, _database(url), **chosen)
-    return SqlSink(PostgresTarget(target), options.get("table", "{table}"), mode, pipeline)
+    return SqlSink(PostgresDatabase(target), options.get("table", "{table}"), mode, pipeline)
 
 
 def _mysql(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.mysql import MysqlOptions, MysqlTarget
+    from tailrace.pipeline.sink.mysql import MysqlDatabase, MysqlOptions
     from tailrace.pipeline.sink.sql import SqlSink
 
     options = url.only("table")
     target = MysqlOptions(url.host, url.port or 3306, url.user, url.password, _database(url))
-    return SqlSink(MysqlTarget(target), options.get("table", "{table}"), mode, pipeline)
+    return SqlSink(MysqlDatabase(target), options.get("table", "{table}"), mode, pipeline)
 
 
 def _console(url: SinkUrl, _mode: Mode, _pipeline: str) -> Sink:

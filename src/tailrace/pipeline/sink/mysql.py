@@ -17,7 +17,7 @@ from tailrace.pipeline.sink.base import Progress
 from tailrace.pipeline.sink.progress import decode_columns, encode_columns
 from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
 
-__all__ = ["MysqlOptions", "MysqlTarget"]
+__all__ = ["MysqlDatabase", "MysqlOptions"]
 
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 20_000
@@ -53,7 +53,7 @@ class MysqlOptions(Struct, frozen=True):
         return f"MySQL at {self.host}:{self.port}, database {self.database!r}"
 
 
-class MysqlTarget:
+class MysqlDatabase:
     """One MySQL or MariaDB database. Rows come into a temporary table and from there, by one statement, in place.
 
     Neither database makes or changes tables in a transaction: columns are added before the batch is. Text in a key is

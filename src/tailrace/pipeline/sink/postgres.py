@@ -18,7 +18,7 @@ from tailrace.pipeline.sink.base import Progress
 from tailrace.pipeline.sink.progress import decode_columns, encode_columns
 from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
 
-__all__ = ["PostgresOptions", "PostgresTarget"]
+__all__ = ["PostgresDatabase", "PostgresOptions"]
 
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 50_000
@@ -54,7 +54,7 @@ class PostgresOptions(Struct, frozen=True):
         return f"PostgreSQL at {self.host}:{self.port}, database {self.database!r}"
 
 
-class PostgresTarget:
+class PostgresDatabase:
     """One PostgreSQL database. Rows come by COPY into a temporary table and from there, by one statement, in place."""
 
     def __init__(self, options: PostgresOptions) -> None:

@@ -18,7 +18,7 @@ from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.pipeline.sink.url import spelled
 
-__all__ = ["BATCHES", "BATCHES_KEPT", "SqlSink", "SqlTarget"]
+__all__ = ["BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
 
 BATCHES = "_tailrace_batches"
 """Table of the batches that a database has: `pipeline`, `number`, `offsets`, `highest`, `changes`."""
@@ -27,7 +27,7 @@ BATCHES_KEPT = 10_000
 """How many of the last batches of a pipeline stay in that table."""
 
 
-class SqlTarget(Protocol):
+class SqlDatabase(Protocol):
     """One connection to one database. Everything raises SinkError alone; after a failed transaction all is as before.
 
     Names of tables are bare. Types are told in Arrow; a column of a type that the target does not use itself has the
@@ -91,8 +91,8 @@ class SqlSink:
     is there is used as it is, and given the columns that it lacks.
     """
 
-    def __init__(self, target: SqlTarget, template: str, mode: Mode, pipeline: str) -> None:
-        self._target = target
+    def __init__(self, database: SqlDatabase, template: str, mode: Mode, pipeline: str) -> None:
+        self._database = database
         self._template = template
         self._mode = mode
         self._pipeline = pipeline
@@ -107,7 +107,7 @@ class SqlSink:
             raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
         try:
             self._connect()
-            there = [schema for schema in schemas if self._target.columns(self._name(schema)) is not None]
+            there = [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
             refuse_lost(self._progress, schemas, there)
         except SinkError:
             self._disconnect()
@@ -141,29 +141,29 @@ class SqlSink:
         """Return the rows of a table: the open versions of a history, what changes make together."""
         if not self._connected:
             self._connect()
-        columns = self._target.columns(self._name(schema))
+        columns = self._database.columns(self._name(schema))
         if columns is None:
             return iter(())
         if self._mode is Mode.APPEND:
-            found = self._target.read(self._name(schema), columns, open_versions=False)
+            found = self._database.read(self._name(schema), columns, open_versions=False)
             return replayed((pa.table(batch) for batch in found), schema)
         wanted = pa.schema([columns.field(name) for name in column_names(schema) if name in columns.names])
-        return self._target.read(self._name(schema), wanted, open_versions=self._mode is Mode.HISTORY)
+        return self._database.read(self._name(schema), wanted, open_versions=self._mode is Mode.HISTORY)
 
     def close(self) -> None:
         """Disconnect."""
         self._disconnect()
 
     def _connect(self) -> None:
-        self._target.connect()
-        self._progress = self._target.last_batch(self._pipeline)
+        self._database.connect()
+        self._progress = self._database.last_batch(self._pipeline)
         self._connected = True
 
     def _disconnect(self) -> None:
         """Forget everything: after an error nobody knows whether the batch was taken."""
         self._connected = False
         self._columns.clear()
-        self._target.close()
+        self._database.close()
 
     def _name(self, schema: TableSchema) -> str:
         return spelled(self._template, schema.table)
@@ -175,13 +175,13 @@ class SqlSink:
         if known is not None and self._keys[name] == key and united(known, columns) == known:
             return
         self._keys[name] = key
-        present = self._target.columns(name)
+        present = self._database.columns(name)
         if present is None:
-            with self._target.transaction():
-                self._target.create(name, columns, key)
+            with self._database.transaction():
+                self._database.create(name, columns, key)
             self._columns[name] = columns
             return
-        found = self._target.key(name)
+        found = self._database.key(name)
         if key and found and sorted(found) != sorted(key):
             reason = f"the sink's table {name!r} has another key: reset the pipeline, or name another table"
             raise SinkRefusedError(reason, table=one.schema.table.wire)
@@ -189,11 +189,11 @@ class SqlSink:
         added = [target.field(column) for column in target.names if column not in present.names]
         others = [field for field in present if not pa.types.is_null(field.type)]
         retyped = [field.name for field in others if target.field(field.name).type != field.type]
-        with self._target.transaction():
+        with self._database.transaction():
             if added:
-                self._target.add_columns(name, added)
+                self._database.add_columns(name, added)
             if retyped:
-                self._target.retype(name, target, retyped)
+                self._database.retype(name, target, retyped)
         self._columns[name] = target
 
     def _write(self, batch: Batch, progress: Progress) -> None:
@@ -204,8 +204,8 @@ class SqlSink:
         """
         written: TableChanges | None = None
         try:
-            with self._target.transaction():
-                self._target.note_batch(self._pipeline, progress, sum(one.changes.num_rows for one in batch.tables))
+            with self._database.transaction():
+                self._database.note_batch(self._pipeline, progress, sum(one.changes.num_rows for one in batch.tables))
                 for one in batch.tables:
                     written = one
                     self._put(one)
@@ -218,18 +218,18 @@ class SqlSink:
         changes = aligned(one.changes, self._columns[name])
         match self._mode:
             case Mode.APPEND:
-                self._target.insert(name, changes)
+                self._database.insert(name, changes)
             case Mode.CURRENT:
                 last = fold_current(changes, key)
                 gone = last.filter(last[DELETED]).select([*key, OFFSET])
-                self._target.delete(name, gone, key)
-                self._target.upsert(name, last.filter(pc.invert(last[DELETED])).drop_columns([DELETED]), key)
+                self._database.delete(name, gone, key)
+                self._database.upsert(name, last.filter(pc.invert(last[DELETED])).drop_columns([DELETED]), key)
             case Mode.HISTORY:
                 seen = None if self._progress is None else self._progress.highest.get(place(one.schema))
-                known = self._target.known(name, changes.select(key), key) if is_late(one, seen) else None
+                known = self._database.known(name, changes.select(key), key) if is_late(one, seen) else None
                 folded = fold_history(changes, key, known)
-                self._target.close_versions(name, folded.closings, key)
-                self._target.insert(name, folded.versions)
+                self._database.close_versions(name, folded.closings, key)
+                self._database.insert(name, folded.versions)
             case _:
                 assert_never(self._mode)
 
@@ -239,7 +239,7 @@ class SqlSink:
 
         def takes(changes: pa.Table) -> bool:
             try:
-                with self._target.transaction():
+                with self._database.transaction():
                     self._put(TableChanges(one.schema, changes))
                     raise _Undone
             except _Undone:

@@ -17,7 +17,7 @@ from tailrace.pipeline.sink.base import Progress
 from tailrace.pipeline.sink.progress import decode_columns, encode_columns
 from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
 
-__all__ = ["SqliteTarget"]
+__all__ = ["SqliteDatabase"]
 
 _WAIT_S = 10.0
 """How long a writer waits for another one."""
@@ -41,7 +41,7 @@ _NAMES = {type_: name for name, type_ in _TYPES.items()}
 _DECIMAL = re.compile(r"DECIMAL TEXT\((\d+),(\d+)\)")
 
 
-class SqliteTarget:
+class SqliteDatabase:
     """One SQLite file, made where it is missing. Another writer is waited for, then the sink is unavailable."""
 
     def __init__(self, path: Path) -> None:
