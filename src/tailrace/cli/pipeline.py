@@ -19,6 +19,7 @@ from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
+from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
 from tailrace.pipeline.job import Job, SparkChoice
 from tailrace.pipeline.record import Pipeline
@@ -45,9 +46,9 @@ class Place(Struct, frozen=True):
         self.directory.mkdir(parents=True, exist_ok=True)
         return PipelineStore.open(self.metadata_url or f"sqlite:///{self.directory / 'pipelines.db'}", SystemClock())
 
-    def job(self, store: PipelineStore, spark: SparkChoice | None = None) -> Job:
+    def job(self, store: PipelineStore, spark: SparkChoice | None = None, copy: CopyOptions | None = None) -> Job:
         """Return what works on a pipeline."""
-        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock())
+        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy)
 
     def watcher(self) -> TextWatcher | JsonWatcher:
         """Return what is told of a run."""
@@ -151,25 +152,19 @@ def status(place: Place, name: str) -> None:
 @click.option("--no-wait", is_flag=True, help="Fail where another worker has the pipeline, in place of waiting.")
 @click.option("--master", metavar="URL", help="Spark master, e.g. spark://host:7077; local[*] by default.")
 @click.option("--remote", metavar="URL", help="Spark Connect server, e.g. sc://host.")
+@click.option("--ranges", "ranges_max", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table.")
+@click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch.")
 @click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @_placed
-def run(
-    place: Place,
-    name: str,
-    *,
-    once: bool,
-    no_wait: bool,
-    master: str | None,
-    remote: str | None,
-    confs: tuple[str, ...],
-) -> None:
+def run(place: Place, name: str, *, once: bool, no_wait: bool, confs: tuple[str, ...], **rest: Any) -> None:
     """Copy the tables of a pipeline, then follow their changes, until told to stop."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     settings = dict(_setting(conf) for conf in confs)
     store, watcher = place.store(), place.watcher()
-    job = place.job(store, SparkChoice(master, remote, settings))
+    spark = SparkChoice(rest["master"], rest["remote"], settings)
+    job = place.job(store, spark, CopyOptions(rest["ranges_max"], rest["page_rows"]))
     try:
         job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.is_set)
     finally:

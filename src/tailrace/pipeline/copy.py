@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.model.key_interval import KeyInterval
@@ -24,13 +25,7 @@ from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.transform import transformed
 
-__all__ = ["PAGE_ROWS", "PARTS", "Copier", "next_number", "planned"]
-
-PAGE_ROWS = 50_000
-"""Rows of a range in one batch."""
-
-PARTS = 8
-"""Most ranges of a table."""
+__all__ = ["Copier", "CopyOptions", "next_number", "planned"]
 
 _RANGES_AT_ONCE = 4
 """Ranges in one batch: so many tasks read at one time."""
@@ -39,10 +34,23 @@ _TRIES_MAX = 5
 """So often rows are read whose table changes its schema meanwhile."""
 
 
-def planned(client: BulkRowsClient, source: str, table: str) -> tuple[list[KeyInterval], int]:
+class CopyOptions(Struct, frozen=True):
+    """How tables are copied."""
+
+    ranges_max: int = 8
+    """Most ranges of a table."""
+
+    page_rows: int = 50_000
+    """Rows of a range in one batch."""
+
+
+def planned(
+    client: BulkRowsClient, source: str, table: str, options: CopyOptions | None = None
+) -> tuple[list[KeyInterval], int]:
     """Return the ranges of a table, with about as many rows each, and how many rows there are."""
-    plan = client.plan(source, table, PARTS)
-    cuts = [] if plan.rows <= PAGE_ROWS else plan.cuts[: PARTS - 1]
+    options = options or CopyOptions()
+    plan = client.plan(source, table, options.ranges_max)
+    cuts = [] if plan.rows <= options.page_rows else plan.cuts[: options.ranges_max - 1]
     bounds = [None, *cuts, None]
     return [KeyInterval(after, through) for after, through in pairwise(bounds)], plan.rows
 
@@ -64,6 +72,7 @@ class Copier:
         client: BulkRowsClient,
         session: Callable[[], Any],
         token: str | None,
+        options: CopyOptions,
     ) -> None:
         self._definition = definition
         self._store = store
@@ -72,6 +81,7 @@ class Copier:
         self._client = client
         self._session = session
         self._token = token
+        self._options = options
 
     def run(self) -> Iterator[int]:
         """Copy batch after batch; yield how many rows each had."""
@@ -94,7 +104,8 @@ class Copier:
         """Return the next keys of some ranges of one table."""
         intervals, ends = {}, []
         for one in ranges:
-            cuts = self._client.cut_rows(self._definition.source, one.table, one.left, rows=PAGE_ROWS, count=1)
+            rows = self._options.page_rows
+            cuts = self._client.cut_rows(self._definition.source, one.table, one.left, rows=rows, count=1)
             through = cuts[0] if cuts else one.within.through
             intervals[one.range_id] = KeyInterval(one.left.after, through)
             if not cuts or through == one.within.through:

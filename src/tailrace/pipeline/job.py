@@ -16,14 +16,14 @@ from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.errors import TailraceError
 from tailrace.pipeline.batch_writer import BatchWriter
-from tailrace.pipeline.copy import Copier, next_number, planned
+from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LEASE_S, LeaseKeeper
 from tailrace.pipeline.record import Figures, Lease, Pipeline, RangeProgress
 from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
-from tailrace.pipeline.stream import Follower
+from tailrace.pipeline.stream import Follower, has_offsets
 from tailrace.pipeline.verify import Verdict, Verifier
 
 __all__ = ["Job", "SparkChoice", "Watcher", "taken", "worker_name"]
@@ -38,6 +38,11 @@ _CONFS = {
 }
 """The driver of a pipeline moves bytes: quick to start counts for more than what Java could still compile."""
 
+_LOCAL_CONFS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_NUMBER_MIN_FOREIGN = 1
+"""Least number of the first batch where the tables of a sink have rows that are not ours: these stay."""
+
 _WAIT_S = 1.0
 """How often to look whether a pipeline that another worker has is free."""
 
@@ -49,6 +54,9 @@ class SparkChoice(Struct, frozen=True):
     remote: str | None = None
     confs: Mapping[str, str] = {}
     """Settings of Spark, over ours."""
+
+    session: Any = None
+    """A session that is there already, in place of all that; it is not stopped."""
 
 
 class Watcher:
@@ -71,13 +79,20 @@ class Job:
     """One run of one pipeline. For one thread; run it once."""
 
     def __init__(
-        self, store: PipelineStore, directory: Path, token: str | None, spark: SparkChoice, clock: Clock
+        self,
+        store: PipelineStore,
+        directory: Path,
+        token: str | None,
+        spark: SparkChoice,
+        clock: Clock,
+        options: CopyOptions | None = None,
     ) -> None:
         self._store = store
         self._directory = directory
         self._token = token
         self._spark = spark
         self._clock = clock
+        self._options = options or CopyOptions()
         self._session: Any = None
 
     def run(self, name: str, *, once: bool, wait: bool, watcher: Watcher, stopped: Callable[[], bool]) -> None:
@@ -165,10 +180,13 @@ class Job:
 
     def session(self, watcher: Watcher) -> Any:
         """Return the Spark session, started when it is first needed."""
+        if self._spark.session is not None:
+            return self._spark.session
         if self._session is None:
             java = find_java(self._directory)
             watcher.starting(self._spark.remote or f"{self._spark.master or 'local[*]'}, {java}")
-            confs = {**_CONFS, **self._spark.confs}
+            local = self._spark.remote is None and (self._spark.master or "local").startswith("local")
+            confs = {**_CONFS, **(_LOCAL_CONFS if local else {}), **self._spark.confs}
             self._session = open_session(java, master=self._spark.master, remote=self._spark.remote, confs=confs)
         return self._session
 
@@ -192,6 +210,7 @@ class Job:
                 client,
                 lambda: self.session(watcher),
                 self._token,
+                self._options,
             )
             copied = sum(one.rows_copied for one in self._store.progress(name))
             total = self._store.get(name).figures.rows
@@ -200,8 +219,9 @@ class Job:
                 watcher.copied(copied, total)
                 if stopped() or not keeper.wanted:
                     return
-            follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
             checkpoint = self.checkpoint(name, found.generation)
+            self._sweep(self._store.get(name), checkpoint, client, writer, watcher)
+            follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
             session = lambda: self.session(watcher)  # noqa: E731
             follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
@@ -219,7 +239,9 @@ class Job:
         if not ranges:
             info = client.info(definition.source, definition.tables, place="latest")
             assert info.after is not None
-            plans = {table.table: planned(client, definition.source, table.table) for table in info.tables}
+            plans = {
+                table.table: planned(client, definition.source, table.table, self._options) for table in info.tables
+            }
             figures = Figures(rows=sum(rows for _, rows in plans.values()))
             plan = {table: intervals for table, (intervals, _) in plans.items()}
             self._store.register(
@@ -235,6 +257,14 @@ class Job:
         if all(one.stage is Stage.REGISTER for one in ranges):
             subscription, _ = client.subscribe(definition.source, definition.tables, ranges[0].init_version)
             self._store.subscribed(lease, subscription)
+
+    def _sweep(
+        self, found: Pipeline, checkpoint: Path, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher
+    ) -> None:
+        """Remove what an earlier run of the pipeline left in the sink that the source no longer has."""
+        began_empty = found.generation == 0 and found.number_min <= _NUMBER_MIN_FOREIGN
+        if not began_empty and writer.sink().progress() is not None and not has_offsets(checkpoint):
+            self._verifier(found, client, writer, watcher).run(repair=True)
 
     def _verifier(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Verifier:
         return Verifier(
@@ -276,7 +306,7 @@ def _number_min(writer: BatchWriter, least: int) -> int:
     if progress is None and least == 0 and all(sink.is_empty(schema) for schema in writer.schemas()):
         return 0
     # One more than the next: a batch that only some of the tables have is never taken for another one.
-    return max(least, 1 + next_number(progress, 0))
+    return max(least, _NUMBER_MIN_FOREIGN + next_number(progress, 0))
 
 
 def worker_name() -> str:

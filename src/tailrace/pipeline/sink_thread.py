@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from tailrace.model.errors import SinkUnavailableError
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, Sink
 from tailrace.retry import Backoff
@@ -58,8 +58,11 @@ class SinkThread:
         return self._call(read)
 
     def is_empty(self, schema: TableSchema) -> bool:
-        """Tell whether the sink has no row of a table."""
-        return self._call(lambda: all(not batch.num_rows for batch in self._sink.rows(schema)))
+        """Tell whether the sink has no row of a table, or keeps none that could be read."""
+        try:
+            return self._call(lambda: all(not batch.num_rows for batch in self._sink.rows(schema)))
+        except SinkRefusedError:
+            return True
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

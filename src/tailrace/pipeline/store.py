@@ -108,7 +108,7 @@ class PipelineStore:
             cancels = select(subscribe.c.subscribe_name, func.max(subscribe.c.cancel)).group_by(
                 subscribe.c.subscribe_name
             )
-            cancelled = dict(connection.execute(cancels).tuples().all())
+            cancelled = {row[0]: row[1] for row in connection.execute(cancels)}
             rows = connection.execute(select(pipeline).where(*where).order_by(pipeline.c.name)).mappings()
             return [pipeline_of(row, cancelled.get(row["name"], 0), self._clock.now_us()) for row in rows]
 

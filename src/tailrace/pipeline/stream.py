@@ -19,7 +19,7 @@ from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.record import Figures
 from tailrace.pipeline.store import PipelineStore
 
-__all__ = ["Follower"]
+__all__ = ["Follower", "has_offsets"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Follower:
         init = max(one.init_version for one in ranges)
         progress = self._writer.sink().progress()
         reached = init if progress is None else progress.offsets.get(self._definition.source, init)
-        if reached > init and not _has_offsets(checkpoint):
+        if reached > init and not has_offsets(checkpoint):
             raise CheckpointLostError(self._definition.name, str(checkpoint))
         noted = max(reached, *(one.last_log_index for one in ranges))
         info = self._client.info(self._definition.source)
@@ -181,7 +181,7 @@ def _offset(text: Any) -> int | None:
     return int(decoded["offset"]) if isinstance(decoded, dict) and "offset" in decoded else None
 
 
-def _has_offsets(checkpoint: Path) -> bool:
+def has_offsets(checkpoint: Path) -> bool:
     """Tell whether a checkpoint has a micro-batch."""
     directory = checkpoint / "offsets"
     return directory.is_dir() and any(path.name.isdigit() for path in directory.iterdir())
