@@ -14,6 +14,7 @@ from msgspec import Struct
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink.base import Progress
+from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
 from tailrace.pipeline.sink.progress import decode_columns, encode_columns
 from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
 
@@ -22,6 +23,9 @@ __all__ = ["MysqlDatabase", "MysqlOptions"]
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 20_000
 _STATEMENT_BYTES_MAX = 4 << 20
+_PACKET_SPARE = 8192
+"""Room in a packet for the rest of a statement: names of columns."""
+
 _STAGE = "_tailrace_stage"
 _KEY_CHARACTERS_MAX = 760
 """An index takes 3072 bytes: so many characters of four bytes each, and a little for numbers beside them."""
@@ -64,6 +68,7 @@ class MysqlDatabase:
         self._options = options
         self._connection: Any = None
         self._collation = ""
+        self._packet_bytes_max = 0
 
     def connect(self) -> None:
         """Connect."""
@@ -81,6 +86,7 @@ class MysqlDatabase:
                 autocommit=True,
             )
             self._run("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00'")
+            ((self._packet_bytes_max,),) = self._run("SELECT @@max_allowed_packet")
             maria = "MariaDB" in self._connection.get_server_info()
             self._collation = "utf8mb4_nopad_bin" if maria else "utf8mb4_0900_bin"
             if self.columns(BATCHES) is None:
@@ -250,16 +256,11 @@ class MysqlDatabase:
 
     def _fill(self, table: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""
-        listed = ", ".join(map(_quoted, rows.column_names)).replace("%", "%%")
-        marks = ", ".join(["%s"] * rows.num_columns)
-        statement = f"INSERT INTO {_quoted(table).replace('%', '%%')} ({listed}) VALUES ({marks})"
-        with self._cursor() as cursor:
-            cursor.max_stmt_length = _STATEMENT_BYTES_MAX
-            for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
-                part = rows.slice(place, _ROWS_AT_ONCE_MAX)
-                cursor.executemany(
-                    statement, list(zip(*(_values(part[name]) for name in part.column_names), strict=True))
-                )
+        listed = ", ".join(map(_quoted, rows.column_names))
+        for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
+            texts = row_texts(rows.slice(place, _ROWS_AT_ONCE_MAX))
+            for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, self._packet_bytes_max - _PACKET_SPARE)):
+                self._run(f"INSERT INTO {_quoted(table)} ({listed}) VALUES {','.join(some)}")
 
     def _declared(self, field: pa.Field, key: Sequence[str] = (), columns: pa.Schema | None = None) -> str:
         """Return the type of a column in MySQL; long text can be no part of a key."""
@@ -348,13 +349,6 @@ def _arrow(type_: str, whole: str, comment: str, precision: int | None, scale: i
     if whole == "datetime(6)":
         return pa.timestamp("us", tz="UTC" if comment == "UTC" else None)
     return _TYPES.get(type_, pa.null())
-
-
-def _values(column: pa.ChunkedArray) -> Any:
-    """Return the values of a column as the driver takes them."""
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us")).to_pylist()
-    return column.to_pylist()
 
 
 def _column(values: Sequence[Any], type_: pa.DataType) -> Any:
