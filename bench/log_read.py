@@ -109,7 +109,8 @@ def one_core() -> Iterator[None]:
 def drained() -> Iterator[socket.socket]:
     """Give a socket whose other end a process of its own reads and throws away, as a subscriber would."""
     ours, theirs = socket.socketpair()
-    code = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1]))\nwhile s.recv_into(bytearray(1 << 20)): pass"
+    code = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); b = bytearray(1 << 20)"
+    code += "\nwhile s.recv_into(b): pass"
     with (
         ours,
         subprocess.Popen([sys.executable, "-c", code, str(theirs.fileno())], pass_fds=[theirs.fileno()]),

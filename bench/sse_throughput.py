@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.name import sub_id_of
@@ -24,6 +25,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
 CHANGES = 1_000_000
@@ -110,7 +112,7 @@ async def run_server(directory: Path) -> None:
     store = await MetaStore.open(f"sqlite:///{directory}/meta.db", clock)
     service = await SubscriptionService.open({"app": log}, store, ServiceOptions())
     options = HttpOptions()
-    app = create_app(service, list, Metrics(), clock, options)
+    app = create_app(Scopes(service), list, Metrics(), clock, options)
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
         async with serve(app, "127.0.0.1", 0, on_stop=service.stop, stop_timeout_s=1) as address:
@@ -291,6 +293,7 @@ if __name__ == "__main__":
 
     match sys.argv[1:]:
         case ["--serve", directory]:
+            prepare_process()
             uvloop.run(run_server(Path(directory)))
         case ["--bare", sample]:
             uvloop.run(run_bare(Path(sample)))

@@ -11,8 +11,10 @@ from tailrace.meta.store import MetaStore
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
+from tailrace.model.principal import ANONYMOUS
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 from tailrace.testing.log import MemoryLog
 
@@ -69,6 +71,7 @@ class Feeding:
     def __init__(self, log, service, schema_id):
         self.log = log
         self.service = service
+        self.scoped = Scopes(service).of(ANONYMOUS)
         self.schema_id = schema_id
 
     async def append(self, *ops, schema=None):

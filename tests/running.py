@@ -5,21 +5,23 @@ import threading
 
 from serving import Calls
 from tailrace.app import Application
-from tailrace.config import Config, RetentionConfig, SourceConfig
+from tailrace.config import AuthConfig, Config, RetentionConfig, SourceConfig, TlsConfig
 
 
 class Running(Calls):
     """A running `Application`; leave it by `stop`."""
 
-    def __init__(self, data_dir, *, retention=None, **sources):
+    def __init__(self, data_dir, auth=None, tls=None, *, retention=None, **sources):
         self.config = Config(
             data_dir=str(data_dir),
             http_port=0,
             grpc_port=0,
             retention=retention or RetentionConfig(),
             sources={name: SourceConfig(url) for name, url in sources.items()},
+            auth=auth or AuthConfig(),
+            tls=tls or TlsConfig(),
         )
-        self.url = ""
+        self.url = self.grpc = ""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -41,6 +43,6 @@ class Running(Calls):
 
     async def _serve(self):
         async with Application(self.config) as application:
-            self.url = application.addresses.http
+            self.url, self.grpc = application.addresses.http, application.addresses.grpc
             self._ready.set()
             await application.run(self._stop)

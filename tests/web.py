@@ -8,9 +8,14 @@ import httpx
 import websockets.asyncio.client
 
 from feeding import Feeding, feeding
+from tailrace.access.access import open_access
+from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app, serve
+from tailrace.meta.key_store import KeyStore
+from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
+from tailrace.subscription.access import Scopes
 
 DEADLINE_S = 20.0
 
@@ -163,16 +168,29 @@ class Connection:
 
 
 @asynccontextmanager
-async def web(log=None, service=None, server=None, url="sqlite://", **options):
-    """Serve a service over a log in memory."""
-    metrics, waiting_for = Metrics(), []
-    async with feeding(url, log=log, **(service or {})) as world:
-        app = create_app(world.service, lambda: waiting_for, metrics, SystemClock(), HttpOptions(**options))
+async def web(log=None, service=None, server=None, url="sqlite://", auth=None, clock=None, **options):
+    """Serve a service over a log in memory, to everybody or as `auth` says."""
+    metrics, waiting_for, clock = Metrics(), [], clock or SystemClock()
+    async with feeding(url, log=log, **(service or {})) as world, access_of(auth or AuthConfig(), clock) as access:
+        scopes = Scopes(world.service, access.keeper, access.limits)
+        app = create_app(scopes, lambda: waiting_for, metrics, clock, HttpOptions(**options), gate=access.gate)
         async with (
             serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, **(server or {})) as address,
             httpx.AsyncClient(base_url=address.url, timeout=DEADLINE_S, verify=False) as client,
         ):
-            yield Web(world, client, address, metrics, waiting_for)
+            served = Web(world, client, address, metrics, waiting_for)
+            served.access = access
+            yield served
+
+
+@asynccontextmanager
+async def access_of(auth, clock):
+    """Open access as a configuration says, with an empty metadata database for keys."""
+    meta = await MetaStore.open("sqlite://", clock)
+    try:
+        yield open_access(auth, KeyStore(meta, clock), clock, leeway_s=0.0)
+    finally:
+        await meta.close()
 
 
 async def until(condition, what):

@@ -6,29 +6,70 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 
+from tailrace.access.access import Access, open_access
+from tailrace.access.key_value import KeyValues
+from tailrace.access.statement import Statements
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
-from tailrace.config import Config, SourceConfig, data_directory, parse_duration_s, parse_size_bytes
+from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
+from tailrace.delivery.auth import GrpcGate
+from tailrace.delivery.grpc.call import Service
+from tailrace.delivery.grpc.coordinode.health import coordinode_health_service
+from tailrace.delivery.grpc.coordinode.meter import Meter
+from tailrace.delivery.grpc.coordinode.options import StreamOptions
+from tailrace.delivery.grpc.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.delivery.grpc.kv import kv_service
+from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
+from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
 from tailrace.delivery.http.app import create_app
+from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
+from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.tls import tls_context
 from tailrace.log.files import DiskFiles
+from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
+from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
+from tailrace.model.errors import ConfigError, InvalidPredicateError
+from tailrace.model.hlc import hlc_at
+from tailrace.model.number import Index, Offset
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.base import QuerySource, Source
-from tailrace.sources import Reader, build_query_source, build_source, without_password
+from tailrace.source.key_value import KeyValueStore
+from tailrace.source.statement import StatementRunner
+from tailrace.sources import (
+    Reader,
+    build_key_value_store,
+    build_query_source,
+    build_source,
+    build_statement_runner,
+    create_embedded,
+    without_password,
+)
+from tailrace.subscription.access import Scopes
+from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
+from tailrace.subscription.change_stream.shard import StreamShard
+from tailrace.subscription.change_stream.terms import Terms
+from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "log_options"]
+__all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "query_options", "stream_options"]
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +119,11 @@ class Application:
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
+        self._stream_shards: dict[int, StreamShard] = {}
+        self._hybrid = HybridClock(hlc_at(self._clock.now_us()))  # above all that was given before
         self._query_sources: dict[str, QuerySource] = {}
+        self._values: dict[str, KeyValueStore | None] = {}
+        self._runners: dict[str, StatementRunner] = {}
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -101,7 +146,8 @@ class Application:
             SourceStateError: A source cannot be captured without somebody's help.
         """
         stopped = asyncio.create_task(stop.wait())
-        captures = [asyncio.create_task(shard.run()) for shard in self._shards]
+        captured = self._shards if self._config.capture.enabled else []
+        captures = [asyncio.create_task(shard.run()) for shard in captured]
         try:
             done, _ = await asyncio.wait([stopped, *captures], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -116,64 +162,171 @@ class Application:
         directory = stack.enter_context(DataDirectory(data_directory(config)))
         embedded = {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
         sources = config.sources or embedded
+        if not config.sources:
+            await asyncio.to_thread(create_embedded, embedded["default"].url)
         store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
         stack.push_async_callback(store.close)
         shard_ids = await store.shards(list(sources))
+        consumers = await ConsumerStore(store, self._clock).consumers()
         for name, source in sources.items():
-            reader = f"{await store.server_id()}-{shard_ids[name]}"
+            number = shard_ids[name]
+            reader = f"{await store.server_id()}-{number}"
             built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
-            self._shards.append(await self._open_shard(built, directory.shard(shard_ids[name])))
-            self._query_sources[name] = build_query_source(source.url, Reader(reader))
+            shard = await self._open_shard(built, directory.shard(number), floor_of(consumers, number))
+            terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
+            self._stream_shards[number] = StreamShard(number, name, shard.log, terms, source.edges)
+            self._shards.append(shard)
+            self._query_sources[name] = build_query_source(source.url, Reader(reader), config.query.runs_max)
             stack.push_async_callback(self._query_sources[name].close)
-        http = await self._listen(store, shard_ids)
-        grpc = GrpcServer(config.host, config.grpc_port)
-        stack.push_async_callback(grpc.stop)
+            self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
+        http, grpc = await self._listen(store, shard_ids)
         self.addresses = Addresses(
             http=http,
-            grpc=await grpc.start(),
+            grpc=grpc,
             data_dir=str(directory.path),
             sources={name: without_password(source.url) for name, source in sources.items()},
         )
 
-    async def _open_shard(self, source: Source, directory: Path) -> Shard:
-        log = await Log.open(DiskFiles(directory), log_options(self._config), self._clock)
+    async def _open_shard(self, source: Source, directory: Path, floor: Offset | None) -> Shard:
+        options = log_options(self._config)
+        log = await Log.open(DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=floor)
         self._stack.push_async_callback(log.close)
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
 
-    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> str:
-        """Open the subscription service and the HTTP interface on it; return the interface's URL."""
+    def _open_stores(self, name: str, url: str, reader: Reader, *, writable: bool) -> None:
+        """Open what clients may write to: keys and values, and where that is allowed, all tables."""
+        captor = reader if self._config.capture.enabled else None
+        values = self._values[name] = build_key_value_store(url, captor, self._clock)
+        if values is not None:
+            self._stack.push_async_callback(values.close)
+            self._stack.push_async_callback(_end, asyncio.create_task(values.run()))
+        if writable or self._config.gateway.sql_write:
+            self._runners[name] = build_statement_runner(url, captor)
+            self._stack.push_async_callback(self._runners[name].close)
+
+    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> tuple[str, str]:
+        """Open the subscription service and the interfaces on it; return their addresses."""
+        metrics = Metrics()
         logs = {shard.source.name: shard.log for shard in self._shards}
         options = log_options(self._config)
-        service_options = ServiceOptions(options.retention_changes, shards=shard_ids)
+        service_options = ServiceOptions(
+            options.retention_changes, shards=shard_ids, capture_enabled=self._config.capture.enabled
+        )
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
-        queries = await QueryService.open(shards, store, self._clock)
+        queries = await QueryService.open(shards, store, self._clock, query_options(self._config), metrics)
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
-        tokens = self._config.auth.tokens if self._config.auth.enabled else ()
-        http_options = HttpOptions(auth_tokens=tokens)
-        app = create_app(service, self._waiting_for, Metrics(), self._clock, http_options)
+        http_options = HttpOptions()
+        values = KeyValues(self._values)
+        access = self._open_access(store)
+        scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
+        streams = await self._change_streams(store, scopes, metrics)
+        grpc = await self._listen_grpc([kv_service(values), *streams], scopes, access, metrics)
+        stores = GatewayStores(values, Statements(self._query_sources, self._runners))
+        app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate)
         server = serve(
             app,
             self._config.host,
             self._config.http_port,
             on_stop=service.stop,
             stop_timeout_s=http_options.stop_timeout_s,
+            tls=tls_context(self._config.tls, ["http/1.1"]),
         )
-        return (await self._stack.enter_async_context(server)).url
+        return (await self._stack.enter_async_context(server)).url, grpc
+
+    def _open_access(self, store: MetaStore) -> Access:
+        """Open what tells who calls, and have it end what is open on credentials that are no longer good."""
+        auth = self._config.auth
+        for name, principal in auth.principals.items():
+            try:
+                check_rows(principal.rows, "sqlite")
+            except InvalidPredicateError as error:
+                raise ConfigError(f"auth.principals.{name}: {error}") from error
+        leeway_s = parse_duration_s(auth.jwt_leeway) or 0.0
+        access = open_access(auth, KeyStore(store, self._clock), self._clock, leeway_s)
+        self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
+        return access
+
+    async def _change_streams(self, store: MetaStore, scopes: Scopes, metrics: Metrics) -> Sequence[Service]:
+        """Return the services of seed C, and hold their consumers to their bounds."""
+        kept = ConsumerStore(store, self._clock)
+        known = await kept.consumers()
+        bounds = consumer_options(self._config)
+        consumers = Consumers(self._stream_shards, kept, known, bounds, self._clock, metrics)
+        self._stack.push_async_callback(_end, asyncio.create_task(consumers.run()))
+        options = stream_options(self._config)
+        tools = ChangeStreamTools(self._stream_shards, consumers, scopes.restrictions, Meter(metrics), options)
+        return [change_stream_service(tools), coordinode_health_service()]
+
+    async def _listen_grpc(self, others: Sequence[Service], scopes: Scopes, access: Access, metrics: Metrics) -> str:
+        """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
+        options = GrpcOptions()
+        presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
+        tools = SochdbTools(scopes, presenter, metrics, options)
+        gate = GrpcGate(access) if self._config.auth.enabled else None
+        tls = tls_context(self._config.tls, ["h2"])
+        services = [sochdb_service(tools), *others]
+        server = GrpcServer(self._config.host, self._config.grpc_port, services, gate, tls)
+        self._stack.push_async_callback(server.stop)
+        return await server.start()
 
     def _waiting_for(self) -> Sequence[str]:
+        if not self._config.capture.enabled:
+            return []
         return [reason for shard in self._shards for reason in shard.waiting_for()]
 
 
 def log_options(config: Config) -> LogOptions:
     """Return the options of each log under a configuration."""
+    ring_changes = parse_size_bytes(config.log.ring_changes)
+    assert ring_changes is not None
     return LogOptions(
+        ring_changes_max=ring_changes,
         retention_changes=parse_size_bytes(config.retention.events),
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),
     )
+
+
+def consumer_options(config: Config) -> ConsumerOptions:
+    """Return the options of the consumers of change streams under a configuration."""
+    heartbeat_s = parse_duration_s(config.coordinode.heartbeat_interval)
+    assert heartbeat_s is not None
+    return ConsumerOptions(
+        heartbeat_ms=int(heartbeat_s * 1000),
+        strict_bytes_max=parse_size_bytes(config.coordinode.strict_bytes),
+        consumers_max=config.coordinode.consumers_max,
+    )
+
+
+def stream_options(config: Config) -> StreamOptions:
+    """Return the options of change streams under a configuration."""
+    event_bytes = parse_size_bytes(config.coordinode.event_bytes)
+    assert event_bytes is not None
+    return StreamOptions(capture_enabled=config.capture.enabled, event_bytes_max=event_bytes)
+
+
+def query_options(config: Config) -> QueryOptions:
+    """Return the options of the query service under a configuration that was checked."""
+    return QueryOptions(
+        rows_max=config.query.rows_max,
+        bytes_max=_limit(parse_size_bytes(config.query.bytes_max)),
+        run_timeout_s=_limit(parse_duration_s(config.query.timeout)),
+        barrier_timeout_s=_limit(parse_duration_s(config.query.log_timeout)),
+        prepared_max=config.query.prepared_max,
+        trackers_max=config.query.trackers_max,
+        inline_rows_max=config.query.inline_rows_max,
+        inline_bytes_max=_limit(parse_size_bytes(config.query.inline_bytes_max)),
+        delta_rows_max=config.query.delta_rows_max,
+        capture_enabled=config.capture.enabled,
+    )
+
+
+def _limit(value: _T | None) -> _T:
+    assert value is not None
+    return value
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -6,27 +6,35 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from tailrace.access.options import AuthConfig
+from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.delivery.tls import TlsConfig
+from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
 __all__ = [
     "SETTINGS",
     "AuthConfig",
+    "CaptureConfig",
     "Config",
+    "GatewayConfig",
+    "LogConfig",
     "LoggingConfig",
+    "QueryConfig",
     "RetentionConfig",
     "Setting",
     "SourceConfig",
+    "TlsConfig",
     "data_directory",
     "load_config",
-    "parse_duration_s",
-    "parse_size_bytes",
     "parse_source",
 ]
 
@@ -38,9 +46,22 @@ _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 
 
 class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream database."""
+    """One upstream database, and which of its tables hold edges of a graph, for change streams."""
 
     url: str
+    edges: dict[str, EdgeTable] = {}
+
+
+class CaptureConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether changes are captured. Where they are not, every interface says so to whoever asks for changes."""
+
+    enabled: bool = True
+
+
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the log is kept in memory, besides on disk."""
+
+    ring_changes: str | int = 65536
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,11 +72,25 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     age: str = "7d"
 
 
-class AuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may call. With `enabled`, every interface but the health checks wants one of `tokens`."""
+class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What prepared queries may cost, each and all together."""
 
-    enabled: bool = False
-    tokens: tuple[str, ...] = ()
+    rows_max: int = 10_000
+    bytes_max: str | int = "8MiB"
+    timeout: str = "5s"
+    log_timeout: str = "2s"
+    prepared_max: int = 10_000
+    trackers_max: int = 1024
+    runs_max: int = 4
+    inline_rows_max: int = 100
+    inline_bytes_max: str | int = "64KiB"
+    delta_rows_max: int = 2000
+
+
+class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The WebSocket gateway. With `sql_write` its SQL may write to configured sources, not only to the embedded one."""
+
+    sql_write: bool = False
 
 
 class LoggingConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,8 +109,14 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     grpc_port: int = 50051
     metadata_url: str = ""
     sources: dict[str, SourceConfig] = field(default_factory=dict)
+    capture: CaptureConfig = CaptureConfig()
+    log: LogConfig = LogConfig()
     retention: RetentionConfig = RetentionConfig()
+    query: QueryConfig = QueryConfig()
     auth: AuthConfig = AuthConfig()
+    tls: TlsConfig = TlsConfig()
+    coordinode: ChangeStreamConfig = ChangeStreamConfig()
+    gateway: GatewayConfig = GatewayConfig()
     logging: LoggingConfig = LoggingConfig()
 
 
@@ -96,7 +137,7 @@ class Setting(Struct, frozen=True):
         return _VARIABLES.get(self.path, _PREFIX + self.path.replace(".", "_").upper())
 
 
-_FLAGS = {"sources": "--source", "auth.enabled": "--auth"}
+_FLAGS = {"sources": "--source", "auth.enabled": "--auth", "capture.enabled": "--capture"}
 _VARIABLES = {"sources": "TAILRACE_SOURCE", "auth.enabled": "TAILRACE_AUTH"}
 
 SETTINGS = (
@@ -106,11 +147,42 @@ SETTINGS = (
     Setting("grpc_port", "Port of the gRPC interface; 0 takes a free one."),
     Setting("metadata_url", "Metadata database; by default an SQLite file in the data directory."),
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
+    Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
+    Setting("log.ring_changes", "Keep this many of the newest changes in memory."),
     Setting("retention.events", "Keep at most this many changes, or 'none'."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
-    Setting("auth.enabled", "Ask every caller for a token."),
-    Setting("auth.tokens", "Accepted tokens, separated by commas."),
+    Setting("query.rows_max", "Most rows in the result of a query."),
+    Setting("query.bytes_max", "Most bytes in the result of a query, e.g. 8MiB."),
+    Setting("query.timeout", "Longest run of a query, waiting for its turn included, e.g. 5s."),
+    Setting("query.log_timeout", "Longest wait for the log before a query is run instead of answered with 304."),
+    Setting("query.prepared_max", "Most prepared queries."),
+    Setting("query.trackers_max", "Most queries with arguments that are followed at one time."),
+    Setting("query.runs_max", "Most queries of one source that run at one time."),
+    Setting("query.inline_rows_max", "Most rows that an event carries along."),
+    Setting("query.inline_bytes_max", "Most bytes of rows that an event carries along."),
+    Setting("query.delta_rows_max", "Most rows of a result that is kept to tell how the next one differs."),
+    Setting("auth.enabled", "Ask every caller for credentials."),
+    Setting("auth.tokens", "Keys that may do everything, separated by commas."),
+    Setting("auth.key_pepper", "Secret under which API keys are hashed."),
+    Setting("auth.jwt_secret", "Secret of web tokens that are signed with HS256."),
+    Setting("auth.jwt_secret_file", "File that holds the secret of web tokens that are signed with HS256."),
+    Setting("auth.jwks_file", "JWKS file with the public keys of web tokens that are signed with RS256."),
+    Setting("auth.jwt_issuer", "The iss that web tokens must have."),
+    Setting("auth.jwt_audience", "The aud that web tokens must have."),
+    Setting("auth.jwt_leeway", "How long a web token lives on after its exp, e.g. 60s, or 'none'."),
+    Setting("auth.requests_per_s", "Calls that each principal may make a second, in the long run."),
+    Setting("auth.burst", "Calls that each principal may make at once."),
+    Setting("auth.streams_max", "Streams that each principal may have open."),
+    Setting("auth.subscriptions_max", "Subscriptions that each principal may own."),
+    Setting("tls.cert", "Certificate chain of both ports, in PEM."),
+    Setting("tls.key", "Private key of the certificate, in PEM."),
+    Setting("tls.client_ca", "Certificates of those who sign certificates of clients; then clients must have one."),
+    Setting("coordinode.event_bytes", "Largest event of a change stream; a larger commit is sent as several."),
+    Setting("coordinode.heartbeat_interval", "How often a consumer with an open change stream is heard."),
+    Setting("coordinode.strict_bytes", "Log that is kept for a consumer with strict retention, or 'none'."),
+    Setting("coordinode.consumers_max", "Consumers of change streams that may live at one time."),
+    Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
 )
@@ -154,43 +226,6 @@ def parse_source(text: str) -> tuple[str, SourceConfig]:
     if not _SOURCE_NAME.fullmatch(head):
         raise ConfigError(f"source name {head!r}: use letters, digits, '-' and '_', at most 64 of them")
     return head, SourceConfig(tail)
-
-
-_SIZE_UNITS = {"": 1, "b": 1} | {
-    unit: base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for unit, base in ((letter, 1024), (f"{letter}b", 1000), (f"{letter}ib", 1024))
-}
-_DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_size_bytes(text: str | int) -> int | None:
-    """Return the bytes of a size such as `500MB`, `4GiB` or `65536`; None for `none`.
-
-    Raises:
-        ConfigError: It is not a size, or not more than nothing.
-    """
-    if isinstance(text, str) and text.strip().lower() == "none":
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
-    unit = _SIZE_UNITS.get(match[2].lower()) if match else None
-    if not match or unit is None or float(match[1]) <= 0:
-        raise ConfigError(f"{text!r} is not a size: write e.g. 500MB, 4GiB or none")
-    return int(float(match[1]) * unit)
-
-
-def parse_duration_s(text: str) -> float | None:
-    """Return the seconds of a duration such as `45s`, `12h` or `7d`; None for `none`.
-
-    Raises:
-        ConfigError: It is not a duration, or not more than nothing.
-    """
-    if text.strip().lower() == "none":
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
-    if not match or float(match[1]) <= 0:
-        raise ConfigError(f"{text!r} is not a duration: write e.g. 45s, 90m, 12h, 7d or none")
-    return float(match[1]) * _DURATION_UNITS[match[2]]
 
 
 def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -246,27 +281,85 @@ def _put(tree: dict[str, Any], path: str, value: Any) -> None:
 
 def _check(config: Config) -> None:
     """Refuse what the types cannot: names, ports, sizes, words."""
-    for name in config.sources:
+    for name, source in config.sources.items():
+        _check_edges(name, source)
         if not _SOURCE_NAME.fullmatch(name):
             raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
+    _check_change_stream(config.coordinode)
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
-    for path, text in (("retention.events", config.retention.events), ("retention.bytes", config.retention.bytes)):
-        try:
-            parse_size_bytes(text)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from error
-    try:
-        parse_duration_s(config.retention.age)
-    except ConfigError as error:
-        raise ConfigError(f"retention.age: {error}") from error
+    _check_size("retention.events", config.retention.events)
+    _check_size("retention.bytes", config.retention.bytes)
+    _check_duration("retention.age", config.retention.age)
+    if _check_size("log.ring_changes", config.log.ring_changes) is None:
+        raise ConfigError("log.ring_changes: memory is not without a limit: give a number")
+    _check_query(config.query)
     if config.logging.level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
-    if config.auth.enabled and not config.auth.tokens:
-        raise ConfigError("auth is enabled but there is no token: set auth.tokens or TAILRACE_AUTH_TOKENS")
+    _check_auth(config.auth)
+    if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
+        raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")
+
+
+def _check_auth(auth: AuthConfig) -> None:
+    _check_duration("auth.jwt_leeway", auth.jwt_leeway)
+    for name in ("requests_per_s", "burst", "streams_max", "subscriptions_max"):
+        if not 0 < getattr(auth, name) < float("inf"):
+            raise ConfigError(f"auth.{name}: {getattr(auth, name)} is not a number above 0")
+
+
+def _check_size(path: str, text: str | int) -> int | None:
+    try:
+        return parse_size_bytes(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_duration(path: str, text: str) -> float | None:
+    try:
+        return parse_duration_s(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_edges(name: str, source: SourceConfig) -> None:
+    for table, edges in source.edges.items():
+        if not edges.source_column or not edges.target_column:
+            raise ConfigError(f"sources.{name}.edges.{table}: name source_column and target_column")
+        if bool(edges.type) == bool(edges.type_column):
+            raise ConfigError(f"sources.{name}.edges.{table}: set either type or type_column")
+
+
+def _check_change_stream(settings: ChangeStreamConfig) -> None:
+    required: dict[str, Callable[[], float | None]] = {
+        "event_bytes": lambda: parse_size_bytes(settings.event_bytes),
+        "heartbeat_interval": lambda: parse_duration_s(settings.heartbeat_interval),
+        "strict_bytes": lambda: parse_size_bytes(settings.strict_bytes) or 1,
+    }
+    for path, parse in required.items():
+        try:
+            if parse() is None:
+                raise ConfigError("there must be one")
+        except ConfigError as error:
+            raise ConfigError(f"coordinode.{path}: {error}") from error
+    if settings.consumers_max < 1:
+        raise ConfigError("coordinode.consumers_max: let there be at least one")
+
+
+def _check_query(query: QueryConfig) -> None:
+    for name in QueryConfig.__struct_fields__:
+        path, value = f"query.{name}", getattr(query, name)
+        if name.endswith("timeout"):
+            limit: float | None = _check_duration(path, value)
+        elif name.endswith("bytes_max"):
+            limit = _check_size(path, value)
+        else:
+            limit = value
+        if limit is None or limit <= 0:
+            raise ConfigError(f"{path}: a query has to have a limit of at least 1")
 
 
 def data_directory(config: Config) -> Path:

@@ -75,6 +75,21 @@ class Metrics:
             ["wire"],
             registry=self.registry,
         )
+        self.consumers = Gauge(
+            "tailrace_consumers", "Consumers of change streams that live.", ["source"], registry=self.registry
+        )
+        self.consumer_retained_bytes = Gauge(
+            "tailrace_consumer_retained_bytes",
+            "Log that is kept for the consumer furthest behind.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.consumers_ended = Counter(
+            "tailrace_consumers_ended_total",
+            "Consumers of change streams that ended, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.rpc_calls = Counter(
             "tailrace_rpc_calls_total", "RPC calls by method and outcome.", ["method", "code"], registry=self.registry
         )
@@ -83,5 +98,33 @@ class Metrics:
             "Time from a call's arrival to its answer, waiting included.",
             ["method"],
             buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.queries_prepared = Gauge("tailrace_queries_prepared", "Prepared queries.", registry=self.registry)
+        self.queries_followed = Gauge(
+            "tailrace_queries_followed", "Queries with arguments that are followed now.", registry=self.registry
+        )
+        self.query_answers = Counter(
+            "tailrace_query_answers_total",
+            "Requests for the result of a query that were answered, by what the client was given.",
+            ["answer"],
+            registry=self.registry,
+        )
+        self.query_runs = Histogram(
+            "tailrace_query_run_seconds",
+            "Time that the database took for a query, waiting for its turn included.",
+            ["outcome"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.query_changes = Counter(
+            "tailrace_query_changes_total",
+            "Changes of tables that a followed query reads, by whether they can touch its result.",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self.query_invalidations = Counter(
+            "tailrace_query_invalidations_total",
+            "Changes told to subscribers of queries as invalidations.",
             registry=self.registry,
         )

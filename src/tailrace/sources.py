@@ -6,11 +6,25 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError
 from tailrace.source.base import QuerySource, Source
+from tailrace.source.key_value import KeyValueStore
+from tailrace.source.sqlite.connection import create_database
+from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
+from tailrace.source.sqlite.statement import SqliteStatementRunner
+from tailrace.source.statement import StatementRunner
 
-__all__ = ["Reader", "build_query_source", "build_source", "sqlite_path", "without_password"]
+__all__ = [
+    "Reader",
+    "build_key_value_store",
+    "build_query_source",
+    "build_source",
+    "build_statement_runner",
+    "create_embedded",
+    "sqlite_path",
+    "without_password",
+]
 
 
 def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
@@ -24,13 +38,40 @@ def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: b
     return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
 
 
-def build_query_source(url: str, reader: Reader) -> QuerySource:
+def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
     """Return the reading side of the source at a URL; `reader` is who captures it.
+
+    At most `runs_max` queries run at one time.
 
     Raises:
         ConfigError: No kind of source has such a URL.
     """
-    return SqliteQuerySource(sqlite_path(url), reader)
+    return SqliteQuerySource(sqlite_path(url), reader, runs_max)
+
+
+def create_embedded(url: str) -> None:
+    """Make the embedded database where there is none. Blocking."""
+    create_database(sqlite_path(url))
+
+
+def build_key_value_store(url: str, reader: Reader | None, clock: Clock) -> KeyValueStore | None:
+    """Return the keys and values of the source at a URL, None for a source that has none.
+
+    `reader` is who captures the source; without one nobody does.
+
+    Raises:
+        ConfigError: No kind of source has such a URL.
+    """
+    return SqliteKeyValueStore(sqlite_path(url), reader, clock)
+
+
+def build_statement_runner(url: str, reader: Reader | None) -> StatementRunner:
+    """Return what runs statements that write in the source at a URL; see `build_key_value_store`.
+
+    Raises:
+        ConfigError: No kind of source has such a URL.
+    """
+    return SqliteStatementRunner(sqlite_path(url), reader)
 
 
 def sqlite_path(url: str) -> Path:

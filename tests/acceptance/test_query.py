@@ -11,7 +11,7 @@ import pytest
 import websockets.sync.client
 
 from running import Running
-from serving import DEADLINE_S, wait_until
+from serving import DEADLINE_S, Server, wait_until
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -261,6 +261,24 @@ def test_a_changed_view_changes_etag_and_tells_subscribers(world):
     assert (gone.status_code, gone.json()["error"]["code"]) == (400, "invalid_request")
 
 
+def test_a_new_index_tells_nobody_and_its_columns_count_from_then_on(world):
+    world.write("INSERT INTO users VALUES(3, 'cat', 1, 5), (4, 'dan', 1, 6)")
+    query_id = world.prepare("SELECT name FROM users WHERE team = 1 LIMIT 1")
+    made = world.subscribe(query_id)
+    world.write("UPDATE users SET score = 7 WHERE id = 4")
+    assert world.get(query_id).json()["data"]["rows"] == [["ann"]]
+    params = {"sub_id": made["sub_id"], "from_offset": made["offset"]}
+    looked = world.server.call("cdc.poll", params)
+    assert (looked["events"], looked["next_offset"]) == ([], looked["latest_offset"])
+    made["offset"] = looked["next_offset"]
+    world.write("CREATE INDEX by_team ON users(team, score)")
+    world.write("UPDATE users SET score = score + 10 WHERE id = 1")
+    (event,) = world.poll(made)
+    assert (event["op"], event["seq"]) == ("invalidate", made["offset"] + 1)
+    changed = world.get(query_id)
+    assert (changed.json()["data"]["rows"], changed.headers["etag"]) == ([["cat"]], event["etag"])
+
+
 def test_everything_is_there_after_a_restart(serve, path):
     source = ("--source", f"app=sqlite:///{path}")
     with world_of(serve(*source), path) as world:
@@ -488,3 +506,145 @@ def compare(world, rng):
             remembered[query_id] = (answer.headers["etag"], now)
     assert kept > 20
     assert changed > 20
+
+
+def test_answers_runs_verdicts_and_invalidations_are_counted(world):
+    query_id = world.prepare("SELECT name FROM users WHERE id = ?")
+    many = world.prepare("SELECT a.id FROM users a, users b, users c")
+    etag = world.get(query_id, [1]).headers["etag"]
+    made = world.subscribe(query_id, args=[1])
+    assert world.get(query_id, [1], etag=etag).status_code == 304
+    world.write("UPDATE users SET name = name || '!' WHERE id = 2")
+    assert world.get(query_id, [1], etag=etag).status_code == 304
+    world.write("UPDATE users SET name = name || '!' WHERE id = 1")
+    assert len(world.poll(made)) == 1
+    assert world.server.call("query.execute_prepared", {"query_id": query_id, "args": [1], "if_none_match": etag})[
+        "data"
+    ]
+    world.write("WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < 40) "
+                "INSERT INTO users SELECT i, 'n', 1, 0 FROM n")  # fmt: skip
+    assert world.get(many).status_code == 400
+    text = world.http.get("/metrics").text.splitlines()
+    for line in (
+        "tailrace_queries_prepared 2.0",
+        "tailrace_queries_followed 2.0",
+        'tailrace_query_answers_total{answer="not_modified"} 2.0',
+        'tailrace_query_answers_total{answer="result"} 2.0',
+        'tailrace_query_run_seconds_count{outcome="ok"} 2.0',
+        'tailrace_query_run_seconds_count{outcome="refused"} 1.0',
+        'tailrace_query_changes_total{verdict="irrelevant"} 1.0',
+        'tailrace_query_changes_total{verdict="relevant"} 1.0',
+        "tailrace_query_invalidations_total 1.0",
+    ):
+        assert line in text, [found for found in text if "query" in found and "bucket" not in found]
+
+
+TEAM = {
+    "body": {
+        "select": {
+            "projection": [{"expr": {"col": "name"}}],
+            "from": [{"db": "app", "table": "teams"}],
+            "where": {"op": "eq", "a": {"col": "id"}, "b": {"param": 0}},
+        }
+    }
+}
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Serve a database of the same schema, under the same name, from elsewhere."""
+    path = tmp_path / "elsewhere.db"
+    with contextlib.closing(apsw.Connection(str(path))) as made:
+        made.execute(SCHEMA).fetchall()
+    running = Running(tmp_path / "elsewhere", app=f"sqlite:///{path}")
+    try:
+        with world_of(running, path) as found:
+            yield found
+    finally:
+        running.stop()
+
+
+def test_subscriptions_to_queries_move_to_another_server(world, elsewhere):
+    by_text = world.prepare("SELECT name FROM users WHERE id = ?", name="one user")
+    by_tree = world.prepare(TEAM)
+    first = world.subscribe(
+        by_text, args=[1], deliver="result", format="plain_json", ops=["update"], where="name <> 'x'"
+    )
+    second = world.subscribe(by_tree, args=[{"t": "i64", "v": 1}], auto_ack=True)
+    world.subscribe(by_text, args=[2])
+    world.write("UPDATE users SET name = 'x' WHERE id = 1")
+    wait_until(lambda: world.poll(second | {"offset": 0}, wait_ms=0) == [], "captured")
+    document = world.server.call("cdc.export", {})
+    elsewhere.prepare("SELECT name FROM users WHERE id = ?")
+    assert elsewhere.server.call("cdc.import", document) == {"imported": 4}
+    assert elsewhere.server.call("cdc.import", document) == {"imported": 4}
+    again = elsewhere.server.call("cdc.export", {})
+    assert [entry | {"acked_offset": 0} for entry in again["subs"]] == [
+        entry | {"acked_offset": 0} for entry in document["subs"]
+    ]
+    queries = {entry["query_id"]: entry["name"] for entry in elsewhere.server.call("query.list", {})["queries"]}
+    assert queries == {by_text: "one user", by_tree: ""}
+    elsewhere.write("UPDATE users SET name = 'y' WHERE id = 1")
+    (event,) = elsewhere.poll(first | {"offset": 0})
+    assert event["result"]["rows"] == [["y"]]
+    elsewhere.write("UPDATE teams SET name = 'green' WHERE id = 1")
+    (event,) = elsewhere.poll(second | {"offset": 0})
+    assert (event["query_id"], event["table"]) == (by_tree, "teams")
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"query": None}, "q_unknown"),
+        ({"query": "SELECT nothing FROM users"}, "nothing"),
+        ({"query": 5}, "SQL text or a tree"),
+        ({"args": []}, "argument"),
+        ({"args": 1}, "`args`"),
+        ({"deliver": "cake"}, "`deliver`"),
+        ({"db": "nowhere"}, "nowhere"),
+        ({"db": 1}, "`db`"),
+    ],
+)
+def test_if_one_query_does_not_fit_nothing_is_imported(world, members, said):
+    before = world.server.call("cdc.export", {})
+    target = {"query_id": "q_unknown", "query": "SELECT name FROM users WHERE id = ?", "args": [1], "db": "app"}
+    good = {"id": "sub_7", "acked_offset": 0, "target": {"Query": target}}
+    bad = {"id": "sub_8", "acked_offset": 0, "target": {"Query": target | members}}
+    assert said in world.refusal("cdc.import", {"subs": [good, bad]})[1]
+    snapshot = good | {"options": {"snapshot": True}}
+    assert "snapshot" in world.refusal("cdc.import", {"subs": [good, snapshot]})[1]
+    assert world.server.call("cdc.export", {}) == before
+    assert world.server.call("query.list", {})["queries"] == []
+
+
+SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) SELECT max(i) FROM n"
+
+
+def test_the_limits_that_were_set_are_in_force(path, tmp_path):
+    config = tmp_path / "tailrace.toml"
+    config.write_text("[query]\ntimeout = '0.2s'\ninline_rows_max = 1\n")
+    server = Server(
+        tmp_path / "data",
+        str(config),
+        "--source",
+        f"app=sqlite:///{path}",
+        "--query-rows-max",
+        "2",
+        env={"TAILRACE_QUERY_PREPARED_MAX": "3"},
+    ).wait_ready()
+    try:
+        with world_of(server, path) as world:
+            users, slow = world.prepare("SELECT name FROM users"), world.prepare(SLOW)
+            wide = world.prepare("SELECT id, zeroblob(9000000) FROM users")
+            assert "3 prepared queries" in world.refusal("query.prepare", {"query": "SELECT 1"})[1]
+            assert world.get(users).status_code == 200
+            assert world.get(slow).status_code == 504
+            assert world.get(wide).status_code == 400  # the default of a limit that was not set
+            made = world.subscribe(users, deliver="result")
+            world.write("INSERT INTO users VALUES(3, 'cat', 1, 0)")
+            (event,) = world.poll(made)
+            assert event["result_omitted"] is True
+            refused = world.get(users)
+            assert (refused.status_code, "2 rows" in refused.text) == (400, True)
+    finally:
+        server.stop()

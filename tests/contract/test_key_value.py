@@ -7,16 +7,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import ResultTooLargeError
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.model.key_value import Entry
+from tailrace.source.key_value import PageLimits
+from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.options import Reader
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore
 
-STORES = {
-    "memory": lambda _directory, clock: MemoryKeyValueStore(clock),
-    "sqlite": lambda directory, clock: SqliteKeyValueStore(directory / "app.db", Reader("log"), clock, create=True),
-}
+
+def sqlite_store(directory, clock):
+    create_database(directory / "app.db")
+    return SqliteKeyValueStore(directory / "app.db", Reader("log"), clock)
+
+
+STORES = {"memory": lambda _directory, clock: MemoryKeyValueStore(clock), "sqlite": sqlite_store}
 MANY = PageLimits(entries_max=1000, bytes_max=1 << 20)
 
 

@@ -100,6 +100,21 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(store):
     assert found.cursor in {40, 50}
 
 
+async def test_many_subscriptions_made_at_once_are_all_kept_and_one_that_fails_takes_nothing_from_the_others(
+    store, url
+):
+    bad = msgspec.structs.replace(DRAFT, cursor=2**70)
+    drafts = [DRAFT] * 300 + [bad] + [DRAFT] * 300
+    made = await asyncio.gather(*map(store.add, drafts), return_exceptions=True)
+    good = [one for one in made if not isinstance(one, Exception)]
+    assert len(good) == 600
+    assert [place for place, one in enumerate(made) if isinstance(one, Exception)] == [300]
+    assert [one.id for one in good] == sorted({one.id for one in good})
+    again = await MetaStore.open(url, SystemClock())
+    assert list(await again.subscriptions()) == good
+    await again.close()
+
+
 async def test_advancing_or_removing_an_unknown_number_does_nothing(store):
     await store.advance(99, 5)
     await store.remove(99)
@@ -129,8 +144,9 @@ async def test_a_pause_is_kept(store, url):
 
 async def test_a_chosen_number_is_kept_and_passed(store):
     first = await store.add(DRAFT)
-    put = await store.put(first.id + 9, DRAFT)
-    again = await store.put(first.id, msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True))
+    (put,) = await store.put_all({first.id + 9: DRAFT})
+    changed = msgspec.structs.replace(DRAFT, cursor=99, paused=True, auto_ack=True)
+    (again,) = await store.put_all({first.id: changed})
     assert (again.cursor, again.paused, again.auto_ack) == (99, True, True)
     assert (await store.add(DRAFT)).id == put.id + 1
     assert await store.subscriptions() == [again, put, (await store.subscriptions())[-1]]
@@ -140,7 +156,7 @@ async def test_a_database_of_the_first_version_is_brought_up_to_date(url):
     engine = create_engine(url)
     with engine.begin() as connection:
         METADATA.create_all(connection)
-        for column in ("paused", "auto_ack", "snapshot", "snapshot_offset", "owner"):
+        for column in ("paused", "auto_ack", "snapshot", "snapshot_offset", "transient", "owner"):
             connection.execute(text(f"ALTER TABLE tailrace_subscription DROP COLUMN {column}"))
         connection.execute(insert(migration).values(version=1, applied_time_us=0))
         connection.execute(text(OLD_ROW))

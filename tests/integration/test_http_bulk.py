@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from feeding import schema_of
+from tailrace.access.options import AuthConfig
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ConnectionFailed, InvalidRequest, NotFound, Unauthorized
 from tailrace.delivery.http.bulk_stream import END
@@ -174,7 +175,7 @@ async def test_a_bulk_reader_has_a_subscription_that_shows_how_far_it_is():
 
 
 async def test_the_bulk_interface_asks_for_a_token_like_every_route():
-    async with web(auth_tokens=("secret",)) as world:
+    async with web(auth=AuthConfig(enabled=True, tokens=("secret",))) as world:
         refused = [await world.client.get(f"{PATH}{rest}") for rest in ("", "/cuts?after=0", "/changes?after=0")]
         with pytest.raises(Unauthorized):
             await asked(world, lambda client: client.info("app"))

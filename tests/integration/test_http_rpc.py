@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from feeding import schema_of
 from tailrace import __version__
+from tailrace.access.options import AuthConfig
 from tailrace.model.op import Op
 from web import Connection, until, web
 
@@ -439,7 +440,7 @@ async def test_any_origin_may_call():
 
 
 async def test_with_tokens_all_but_the_probes_want_one():
-    async with web(auth_tokens=("secret",)) as world:
+    async with web(auth=AuthConfig(enabled=True, tokens=("secret",))) as world:
         body = '{"skeinql":"1.0","id":1,"method":"system.ping"}'
         for answer in (
             await world.post(body),

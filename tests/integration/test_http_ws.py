@@ -13,10 +13,12 @@ import pytest
 import websockets
 
 from feeding import draft_of, feeding
+from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
+from tailrace.subscription.access import Scopes
 from tailrace.testing.log import MemoryLog
 from web import DEADLINE_S, WebSocket, until, web
 
@@ -89,7 +91,7 @@ async def test_a_connection_that_cannot_be_is_refused_before_the_upgrade_in_plai
 
 
 async def test_a_connection_needs_a_token_where_requests_do():
-    async with web(auth_tokens=("secret",)) as world:
+    async with web(auth=AuthConfig(enabled=True, tokens=("secret",))) as world:
         await world.subscribe()
         await world.append(Op.INSERT)
         for path in (f"/{SUB}", ""):
@@ -106,7 +108,7 @@ async def test_a_connection_needs_a_token_where_requests_do():
 
 async def test_no_token_reaches_the_log(caplog):
     caplog.set_level("DEBUG")
-    async with web(auth_tokens=("secret",)) as world:
+    async with web(auth=AuthConfig(enabled=True, tokens=("secret",))) as world:
         await world.subscribe()
         await world.append(Op.INSERT)
         async with world.socket(f"/{SUB}?access_token=secret", logger=websockets_silent()) as stream:
@@ -396,7 +398,7 @@ async def test_a_restart_in_the_middle_leaves_no_gap_and_repeats_nothing_that_wa
 
 
 def served(world):
-    app = create_app(world.service, list, Metrics(), SystemClock(), HttpOptions())
+    app = create_app(Scopes(world.service), list, Metrics(), SystemClock(), HttpOptions())
     return serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1)
 
 

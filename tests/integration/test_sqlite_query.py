@@ -102,6 +102,17 @@ async def test_the_catalog_is_that_of_the_newest_schema(world):
     assert (await world.queries.run("SELECT * FROM v", (), LIMITS)).catalog == version
 
 
+async def test_columns_are_those_of_the_newest_schema(world):
+    queries = SqliteQuerySource(world.path, world.reader, runs_max=1)
+    try:
+        for columns in ("id, v", "v, id AS number", "id, v, 1 AS one"):
+            world.write(f"DROP VIEW IF EXISTS seen; CREATE VIEW seen AS SELECT {columns} FROM t")
+            result = await queries.run("SELECT * FROM seen", (), LIMITS)
+            assert result.columns == tuple(column.split(" ")[-1] for column in columns.split(", "))
+    finally:
+        await queries.close()
+
+
 async def test_a_query_reads_rows_and_the_names_of_columns(world):
     world.write("INSERT INTO t VALUES(1, 'a'), (2, X'00'), (3, NULL)")
     found = await world.queries.run("SELECT id, v AS id FROM t WHERE id <> ?1", (2,), LIMITS)
@@ -169,3 +180,11 @@ async def test_a_database_that_is_not_there_is_unavailable(tmp_path):
     with pytest.raises(SourceUnavailableError):
         await queries.run("SELECT 1", (), LIMITS)
     await queries.close()
+
+
+async def test_a_blob_that_is_no_text_may_stand_in_a_query(world):
+    world.write("INSERT INTO t VALUES(1, x'ff00'), (2, 'a')")
+    text = "SELECT id FROM t WHERE v = x'ff00' OR id IN (SELECT 3 WHERE x'fe' <> x'fd')"
+    footprint, _ = await world.queries.consult(lambda catalog: catalog.footprint(text, 0))
+    assert footprint.tables == {"t"}
+    assert (await world.queries.run(text, (), LIMITS)).rows == [(1,)]

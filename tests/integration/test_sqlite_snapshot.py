@@ -97,3 +97,17 @@ async def test_a_copy_that_nobody_waits_for_ends(tmp_path):
         # Closing waits for the threads: it would take ten minutes.
         async with asyncio.timeout(20):
             await queries.close()
+
+
+async def test_a_locked_database_is_waited_for_as_long_as_the_caller_says(tmp_path):
+    async with capturing(tmp_path / "app.db") as (queries, database):
+        database.execute("BEGIN EXCLUSIVE; INSERT INTO t VALUES(1, 'a')").fetchall()
+        with pytest.raises(SourceUnavailableError, match="locked"):
+            await queries.snapshot(TABLE, 0.05)
+        copying = asyncio.create_task(queries.snapshot(TABLE, 30.0))
+        await asyncio.wait([copying], timeout=0.05)
+        assert not copying.done()
+        database.execute("COMMIT").fetchall()
+        rows = await copying
+        assert (await rows.rows()).keys == [b"[1]"]
+        rows.close()

@@ -15,6 +15,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.op import Op
 from tailrace.source.base import RunLimits
+from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
@@ -33,7 +34,8 @@ def path(tmp_path):
 
 @pytest.fixture
 async def runner(path):
-    made = SqliteStatementRunner(path, READER, create=True)
+    create_database(path)
+    made = SqliteStatementRunner(path, READER)
     await made.execute("CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT, price REAL)", [], LIMITS)
     yield made
     await made.close()

@@ -5,13 +5,15 @@ import pytest
 from tailrace.config import (
     SETTINGS,
     Config,
+    QueryConfig,
     SourceConfig,
     load_config,
-    parse_duration_s,
-    parse_size_bytes,
     parse_source,
 )
+from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
 
 @pytest.fixture
@@ -35,15 +37,39 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file):
 
 
 def test_every_setting_can_be_set_by_its_variable():
-    values = {
+    queries = {
+        "rows_max": 1,
+        "bytes_max": "2MiB",
+        "timeout": "3s",
+        "log_timeout": "0.5s",
+        "prepared_max": 4,
+        "trackers_max": 5,
+        "runs_max": 6,
+        "inline_rows_max": 7,
+        "inline_bytes_max": "8KiB",
+        "delta_rows_max": 9,
+    }
+    values = {f"query.{name}": str(value) for name, value in queries.items()} | {
         "sources": "a=sqlite:///a.db sqlite:///b.db",
         "http_port": "1",
         "grpc_port": "2",
+        "capture.enabled": "false",
+        "log.ring_changes": "64k",
         "retention.events": "5",
         "retention.bytes": "1GiB",
         "retention.age": "1h",
         "auth.enabled": "true",
         "auth.tokens": "x, y",
+        "auth.jwt_leeway": "5s",
+        "auth.requests_per_s": "7.5",
+        "auth.burst": "8",
+        "auth.streams_max": "9",
+        "auth.subscriptions_max": "10",
+        "gateway.sql_write": "true",
+        "coordinode.event_bytes": "1MiB",
+        "coordinode.heartbeat_interval": "2s",
+        "coordinode.strict_bytes": "none",
+        "coordinode.consumers_max": "7",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -52,9 +78,29 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.sources == {"a": SourceConfig("sqlite:///a.db"), "default": SourceConfig("sqlite:///b.db")}
     assert config.auth.enabled
     assert config.auth.tokens == ("x", "y")
+    assert (config.auth.jwks_file, config.auth.requests_per_s, config.auth.burst) == ("text", 7.5, 8)
+    assert (config.tls.cert, config.tls.key, config.tls.client_ca) == ("text", "text", "text")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
+    assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
+    assert config.gateway.sql_write
+    assert config.coordinode == ChangeStreamConfig("1MiB", "2s", "none", 7)
+    assert config.query == QueryConfig(**queries)
     assert (config.logging.level, config.logging.format) == ("debug", "json")
+
+
+def test_edge_tables_are_declared_in_the_file(file):
+    path = file(
+        """
+        [sources.app]
+        url = "sqlite:///app.db"
+        [sources.app.edges.follows]
+        type = "FOLLOWS"
+        source_column = "a"
+        target_column = "b"
+        """
+    )
+    assert load_config(path, {}, {}).sources["app"].edges == {"follows": EdgeTable("a", "b", type="FOLLOWS")}
 
 
 def test_variables_are_filled_into_the_file(file):
@@ -67,10 +113,38 @@ WRONG = [
     ("[retention]\nsize = 1", "size"),
     ("http_port = 'x'", "http_port"),
     ("http_port = 70000", "http_port"),
+    ("[log]\nring_changes = 'none'", "log.ring_changes"),
+    ("[log]\nring_changes = 'many'", "log.ring_changes"),
+    ("[capture]\nenabled = 'maybe'", "capture.enabled"),
     ("[retention]\nage = 'soon'", "retention.age"),
     ("[retention]\nbytes = '-1'", "retention.bytes"),
     ("[retention]\nevents = 0", "retention.events"),
-    ("[auth]\nenabled = true", "auth.tokens"),
+    ("[query]\nrows_max = 0", "query.rows_max"),
+    ("[query]\nruns_max = -1", "query.runs_max"),
+    ("[query]\nbytes_max = 'none'", "query.bytes_max"),
+    ("[query]\ntimeout = 'none'", "query.timeout"),
+    ("[query]\nlog_timeout = 'soon'", "query.log_timeout"),
+    ("[query]\nrow_max = 1", "row_max"),
+    ("[auth]\nburst = 0", "auth.burst"),
+    ("[auth]\nrequests_per_s = -1", "auth.requests_per_s"),
+    ("[auth]\nrequests_per_s = nan", "auth.requests_per_s"),
+    ("[auth]\njwt_leeway = 'long'", "auth.jwt_leeway"),
+    ("[auth.principals.x]\ntenant = 'a'", "tokens"),
+    ("[auth.principals.x]\ntokens = ['a']\ncolour = 1", "colour"),
+    ("[tls]\ncert = 'x'", "tls.cert"),
+    ("[tls]\nclient_ca = 'x'", "tls.client_ca"),
+    (
+        "[sources.a]\nurl = 'x'\n[sources.a.edges.t]\nsource_column = 's'\ntarget_column = 't'",
+        "either type or type_column",
+    ),
+    (
+        "[sources.a.edges.t]\nsource_column = ''\ntarget_column = 't'\ntype = 'T'\n[sources.a]\nurl = 'x'",
+        "source_column",
+    ),
+    ("[coordinode]\nevent_bytes = 'none'", "coordinode.event_bytes"),
+    ("[coordinode]\nheartbeat_interval = 'none'", "coordinode.heartbeat_interval"),
+    ("[coordinode]\nstrict_bytes = 'much'", "coordinode.strict_bytes"),
+    ("[coordinode]\nconsumers_max = 0", "coordinode.consumers_max"),
     ("[logging]\nlevel = 'loud'", "logging.level"),
     ("[logging]\nformat = 'xml'", "logging.format"),
     ("[sources.'a b']\nurl = 'x'", "a b"),
@@ -83,6 +157,20 @@ WRONG = [
 def test_a_mistake_in_the_file_is_named(file, text, named):
     with pytest.raises(ConfigError, match=named):
         load_config(file(text), {}, {})
+
+
+def test_principals_are_tables_of_the_file(file):
+    path = file("""
+        [auth.principals.reports]
+        tokens = ["${TOKEN}"]
+        tenant = "acme"
+        role = "viewer"
+        tables = ["shop.orders"]
+        rows = { "shop.orders" = "customer_id = 7" }
+    """)
+    reports = load_config(path, {"TOKEN": "secret"}, {}).auth.principals["reports"]
+    assert (reports.tokens, reports.tenant, reports.role) == (("secret",), "acme", "viewer")
+    assert (reports.tables, reports.rows) == (("shop.orders",), {"shop.orders": "customer_id = 7"})
 
 
 def test_an_unknown_variable_is_an_error():

@@ -27,6 +27,8 @@ class Access(Struct, frozen=True):
 
     gate: Gate
     keeper: Keeper
+    limits: RateLimits | None = None
+    """How often principals may ask for something; None where all are anonymous."""
 
 
 def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: float = 60.0) -> Access:
@@ -40,7 +42,7 @@ def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: flo
     if not config.enabled:
         return Access(OpenGate(), keeper)
     limits = RateLimits(config.requests_per_s, config.burst, clock)
-    return Access(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper)
+    return Access(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper, limits)
 
 
 def _fixed(config: AuthConfig) -> Mapping[str, Principal]:

@@ -44,7 +44,7 @@ class TokenGate:
             raise UnauthenticatedError
         if principal.expires_time_us is not None and principal.expires_time_us <= self._clock.now_us():
             raise UnauthenticatedError(expired=True)
-        self._limits.take(principal.id)
+        self._limits.take(principal.name)
         return principal
 
 

@@ -20,6 +20,9 @@ _DEFAULT = "default"
 """The tenant of whoever names none, and the source that every tenant may reach."""
 
 _NAME_MAX = 255
+_TENANT_MAX = 80
+"""Longest name of a tenant; with the id of a principal it must fit where owners are kept, however it is written."""
+
 _ENTRIES_MAX = 1000
 
 
@@ -82,7 +85,9 @@ def check_grant(grant: Grant) -> None:
             raise InvalidRequestError(f"table {path!r} is not of the form SOURCE.TABLE")
     if grant.tables is not None and not set(grant.rows) <= set(grant.tables):
         raise InvalidRequestError("rows are given of a table that is not among the tables")
-    names: Sequence[str] = [*grant.capabilities, *(grant.namespaces or ()), *paths, grant.tenant or _DEFAULT]
+    if grant.tenant is not None and not 0 < len(grant.tenant) <= _TENANT_MAX:
+        raise InvalidRequestError(f"a tenant has a name of 1 to {_TENANT_MAX} characters")
+    names: Sequence[str] = [*grant.capabilities, *(grant.namespaces or ()), *paths]
     if len(names) > _ENTRIES_MAX or any(not 0 < len(name) <= _NAME_MAX for name in names):
         raise InvalidRequestError(f"a grant has at most {_ENTRIES_MAX} names of 1 to {_NAME_MAX} characters")
 

@@ -35,11 +35,14 @@ class Keeper:
         self._due: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum(map(len, self._groups.values()))
 
-    def hold(self, principal: Principal, end: End) -> "Hold":
-        """Watch over something for the length of a `with` block: `end` is called when its credentials are not good."""
-        return Hold(self, principal, end)
+    def hold(self, principal: Principal, end: End, *, counted: bool = True) -> "Hold":
+        """Watch over something for the length of a `with` block: `end` is called when its credentials are not good.
+
+        What is `counted` is one of the things of which a principal may have so many; entering may raise `QuotaError`.
+        """
+        return Hold(self, principal, end, counted=counted)
 
     async def run(self) -> None:
         """Look at the credentials again and again, until cancelled."""
@@ -61,14 +64,18 @@ class Keeper:
         """Watch over something.
 
         Raises:
+            UnauthenticatedError: Its key was revoked since its principal was admitted.
             QuotaError: Its principal has as many open as it may.
         """
         principal = hold.principal
-        count = self._counts.get(principal.id, 0)
-        if count >= self._held_max:
-            raise QuotaError(f"principal {principal.id} has {count} streams open, as many as it may: close some")
-        self._counts[principal.id] = count + 1
         group = _group_of(principal)
+        if not self._keys.admits(principal.credential):
+            raise UnauthenticatedError
+        if hold.counted:
+            count = self._counts.get(principal.name, 0)
+            if count >= self._held_max:
+                raise QuotaError(f"principal {principal.id} has {count} streams open, as many as it may: close some")
+            self._counts[principal.name] = count + 1
         holds = self._groups.get(group)
         if holds is None:
             holds = self._groups[group] = set()
@@ -79,9 +86,10 @@ class Keeper:
     def remove(self, hold: "Hold") -> None:
         """Watch no longer over something that was added."""
         principal = hold.principal
-        self._counts[principal.id] -= 1
-        if not self._counts[principal.id]:
-            del self._counts[principal.id]
+        if hold.counted:
+            self._counts[principal.name] -= 1
+            if not self._counts[principal.name]:
+                del self._counts[principal.name]
         group = _group_of(principal)
         holds = self._groups.get(group, set())
         holds.discard(hold)
@@ -99,10 +107,11 @@ class Keeper:
 class Hold:
     """Something that is open on credentials, for the length of a `with` block."""
 
-    __slots__ = ("_keeper", "end", "principal")
+    __slots__ = ("_keeper", "counted", "end", "principal")
 
-    def __init__(self, keeper: Keeper, principal: Principal, end: End) -> None:
+    def __init__(self, keeper: Keeper, principal: Principal, end: End, *, counted: bool) -> None:
         self._keeper = keeper
+        self.counted = counted
         self.principal = principal
         self.end = end
 

@@ -46,6 +46,7 @@ class Keys:
         hashed = {key_hash(token, pepper): principal for token, principal in fixed.items()}
         self._fixed = {hash_: _Known(hash_, principal) for hash_, principal in hashed.items()}
         self._stored: dict[str, _Known] = {}
+        self._credentials: set[str] = set()
         self._version = _UNKNOWN
         self._lookups = RateLimits(_LOOKUPS_PER_S, _LOOKUPS_BURST, clock)
 
@@ -69,20 +70,28 @@ class Keys:
 
         A database that does not answer changes nothing: keys that were known stay known.
         """
+        known = frozenset(self._stored)
         try:
             version = await self._store.version()
             if version == self._version:
                 return frozenset()
+            self._version = version  # before the wait: a key that is found meanwhile makes it unknown again
             stored = await self._store.keys()
         except MetadataError:
+            self._version = _UNKNOWN
             logger.warning("the metadata database does not tell which keys there are")
             return frozenset()
-        before, self._stored = self._stored, {}
+        before = self._stored
+        self._stored = {hash_: kept for hash_, kept in before.items() if hash_ not in known}
+        self._credentials = {kept.principal.credential for kept in self._stored.values()}
         for key in stored:
             self._keep(key)
-        self._version = version
         gone = before.keys() - self._stored.keys()
         return frozenset(before[hash_].principal.credential for hash_ in gone)
+
+    def admits(self, credential: str) -> bool:
+        """Tell whether a stored key was there when the database was last asked; without a name it is none of those."""
+        return not credential or credential in self._credentials
 
     def _keep(self, key: StoredKey | None) -> _Known | None:
         if key is None:
@@ -95,6 +104,7 @@ class Keys:
             return None
         principal = principal_of(key.name, grant, expires_time_us=key.expires_time_us, credential=credential_of(key.id))
         self._stored[key.hash] = _Known(key.hash, principal)
+        self._credentials.add(principal.credential)
         return self._stored[key.hash]
 
 

@@ -24,17 +24,17 @@ class RateLimits:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, principal_id: str) -> None:
-        """Count a call of a principal.
+    def take(self, name: str) -> None:
+        """Count a call of the principal of that name.
 
         Raises:
             RateLimitError: It has made too many.
         """
         now_s = self._clock.monotonic_s()
-        left, then_s = self._buckets.pop(principal_id, (self._burst, now_s))
+        left, then_s = self._buckets.pop(name, (self._burst, now_s))
         left = min(self._burst, left + (now_s - then_s) * self._rate)
         refused = left < 1
-        self._buckets[principal_id] = (left if refused else left - 1, now_s)
+        self._buckets[name] = (left if refused else left - 1, now_s)
         if len(self._buckets) > _BUCKETS_MAX:
             self._buckets.popitem(last=False)
         if refused:

@@ -20,6 +20,7 @@ __all__ = ["PublicKeys", "WebTokenOptions", "WebTokens", "looks_like_web_token"]
 
 _SECRET_BYTES_MIN = 32
 _EXPIRES_S_MAX = 1 << 40
+_SUBJECT_MAX = 128
 
 PublicKeys = Callable[[], Mapping[str, Any]]
 """Returns the RSA public keys that are good now, by their ids."""
@@ -81,7 +82,7 @@ class WebTokens:
         """
         claims = self._claims(token)
         ends_s = claims.exp + self._options.leeway_s
-        if not 0 <= ends_s < _EXPIRES_S_MAX or not claims.sub:
+        if not 0 <= ends_s < _EXPIRES_S_MAX or not 0 < len(claims.sub) <= _SUBJECT_MAX:
             raise UnauthenticatedError
         if ends_s * 1_000_000 <= self._clock.now_us():
             raise UnauthenticatedError(expired=True)

@@ -1,8 +1,11 @@
 """`tailrace capture`: prepare a database for capture, look at it, change its schema, and take everything away again."""
 
+import sys
+
 import click
 from msgspec import json as msgspec_json
 
+from tailrace.source.sqlite.bulk import exec_bulk
 from tailrace.source.sqlite.capture_setup import exec_ddl, remove, remove_reader, set_up, status
 from tailrace.sources import sqlite_path
 
@@ -59,7 +62,17 @@ def show_status(url: str, *, as_json: bool) -> None:
 @capture.command("exec")
 @click.argument("url")
 @click.argument("sql")
-def exec_schema_change(url: str, sql: str) -> None:
-    """Run a schema change that SQLite refuses while triggers name a column, e.g. ALTER TABLE … DROP COLUMN."""
-    exec_ddl(sqlite_path(url), sql)
+@click.option(
+    "--bulk", is_flag=True, help="Run any statements in one transaction whose changes are marked as moved data."
+)
+def exec_statements(url: str, sql: str, *, bulk: bool) -> None:
+    """Run a schema change that SQLite refuses while triggers name a column, e.g. ALTER TABLE … DROP COLUMN.
+
+    With --bulk, run a bulk load. SQL is `-` for standard input.
+    """
+    text = sys.stdin.read() if sql == "-" else sql
+    if bulk:
+        exec_bulk(sqlite_path(url), text)
+    else:
+        exec_ddl(sqlite_path(url), text)
     click.echo("done")

@@ -6,6 +6,7 @@ import sys
 import click
 
 from tailrace import __version__
+from tailrace.cli.process import forgo
 from tailrace.model.errors import ConfigError, TailraceError
 
 __all__ = ["main", "tailrace"]
@@ -16,7 +17,9 @@ _COMMANDS = {
     "subs": "List, make, pause and close subscriptions of a server.",
     "query": "Prepare queries on a server, run them, watch their results change.",
     "pipeline": "Copy tables into lakes, databases and files, and keep them up to date.",
+    "token": "Make, list and revoke API keys.",
     "log": "List, print and verify the log of a data directory.",
+    "openapi": "Print the OpenAPI document of the HTTP interface.",
     "capture": "Set capture up in a database, look at it, remove it.",
     "demo": "Show what Tailrace does, on an SQLite shop of its own.",
 }
@@ -46,6 +49,8 @@ def tailrace() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["serve"]:
+        forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
     try:
         code = tailrace.main(standalone_mode=False)
     except click.ClickException as error:

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import uvloop
@@ -12,10 +13,32 @@ from msgspec import json as msgspec_json
 
 from tailrace import __version__
 from tailrace.app import Addresses, Application
-from tailrace.config import Config, load_config, parse_source
+from tailrace.cli.process import prepare_process
+from tailrace.config import SETTINGS, Config, load_config, parse_source
 from tailrace.diagnostics import set_up_logging
 
 __all__ = ["serve"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OTHERWISE = frozenset({"auth.enabled", "auth.tokens", "auth.key_pepper", "auth.jwt_secret"})
+"""Settings of access that have a flag of their own, or none: command lines can be read by others."""
+
+
+def _access_flags(command: _F) -> _F:
+    """Give a command a flag for each setting of access and TLS that is no secret."""
+    for setting in reversed(SETTINGS):
+        if setting.path.startswith(("auth.", "tls.")) and setting.path not in _OTHERWISE:
+            command = click.option(setting.flag, metavar="VALUE", help=setting.describe)(command)
+    return command
+
+
+def _query_flags(command: _F) -> _F:
+    """Give a command a flag for each limit of queries."""
+    for setting in reversed(SETTINGS):
+        if setting.path.startswith("query."):
+            command = click.option(setting.flag, metavar="LIMIT", help=setting.describe)(command)
+    return command
 
 
 @click.command()
@@ -26,10 +49,15 @@ __all__ = ["serve"]
 @click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", "--port", type=int, help="gRPC port; 0 takes a free one.")
 @click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
+@click.option("--capture/--no-capture", "capture_enabled", default=None, help="Capture changes, or do not.")
+@click.option("--log-ring-changes", metavar="N", help="Keep the newest N changes in memory.")
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")
 @click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
 @click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
-@click.option("--auth/--no-auth", default=None, help="Ask callers for a token (TAILRACE_AUTH_TOKENS, or the file).")
+@_query_flags
+@click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
+@_access_flags
+@click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")
 @click.option("--logging-level", help="debug, info, warning or error.")
 @click.option("--logging-format", help="text, json or auto.")
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
@@ -41,19 +69,13 @@ def serve(config: Path | None, sources: tuple[str, ...], *, as_json: bool, **fla
     """
     loaded = load_config(config, os.environ, _by_path(sources, flags))
     set_up_logging(loaded.logging.level, loaded.logging.format)
+    prepare_process()
     uvloop.run(_serve(loaded, as_json=as_json))
 
 
 def _by_path(sources: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the flags by their setting's path."""
-    nested = {
-        "retention_events": "retention.events",
-        "retention_bytes": "retention.bytes",
-        "retention_age": "retention.age",
-        "auth": "auth.enabled",
-        "logging_level": "logging.level",
-        "logging_format": "logging.format",
-    }
+    nested = {setting.path.replace(".", "_"): setting.path for setting in SETTINGS} | {"auth": "auth.enabled"}
     by_path = {nested.get(name, name): value for name, value in flags.items()}
     if sources:
         by_path["sources"] = {name: {"url": source.url} for name, source in map(parse_source, sources)}

@@ -11,6 +11,7 @@ ClientError
 │   ├── NotSupported              this server has no such method or option
 │   ├── Conflict                  the state changed meanwhile, or a condition of the request does not hold
 │   ├── TimedOut                  the server took too long: try again
+│   ├── RateLimited               too many calls, streams or subscriptions: wait, or close some
 │   └── ServerFault               a fault inside the server: see its diagnostics
 ├── ResnapshotRequired            changes were lost to retention: take a new snapshot
 └── FeedFailed                    the server ended a feed for a reason of its own
@@ -35,6 +36,7 @@ __all__ = [
     "InvalidRequest",
     "NotFound",
     "NotSupported",
+    "RateLimited",
     "Refused",
     "ResnapshotRequired",
     "ServerFault",
@@ -93,6 +95,10 @@ class TimedOut(Refused):
     """The server took too long and gave up. Trying again may help."""
 
 
+class RateLimited(Refused):
+    """Too many calls, streams or subscriptions. Wait, as long as the details tell, or close some."""
+
+
 class ServerFault(Refused):
     """A fault inside the server. Its diagnostics tell more; trying again may help."""
 
@@ -135,6 +141,7 @@ CODES: Mapping[str, type[Refused]] = {
     "conflict": Conflict,
     "precondition_failed": Conflict,
     "timeout": TimedOut,
+    "rate_limited": RateLimited,
     "internal": ServerFault,
 }
 """Error of each code that an answer can have; a code that is not here is a plain `Refused`."""
@@ -150,6 +157,7 @@ STATUSES: Mapping[int, str] = {
     413: "invalid_request",
     415: "invalid_request",
     422: "invalid_request",
+    429: "rate_limited",
     500: "internal",
 }
 """Code of an HTTP status whose body has none."""

@@ -1,5 +1,6 @@
 """HTTP to one server: calls, and the opening of streams. Thin shell around httpx."""
 
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -35,6 +36,7 @@ class Transport:
             timeout=self._timeout(options.answer_timeout_s),
             limits=httpx.Limits(max_connections=options.connections_max),
             transport=transport,
+            verify=_trusted() if self.url.startswith("https:") else True,
             trust_env=False,
         )
 
@@ -96,6 +98,13 @@ class Transport:
     def _timeout(self, read_s: float) -> httpx.Timeout:
         connect_s = self.options.connect_timeout_s
         return httpx.Timeout(connect=connect_s, read=read_s, write=connect_s, pool=connect_s)
+
+
+def _trusted() -> ssl.SSLContext:
+    """Return what servers are verified by: the public authorities, those of the machine, and those of SSL_CERT_FILE."""
+    context = httpx.create_ssl_context(trust_env=False)
+    context.load_default_certs()
+    return context
 
 
 def _checked(url: str) -> str:

@@ -1,30 +1,36 @@
-"""Who may use the interfaces: bearer tokens."""
+"""Who calls over gRPC: the gate of its server. HTTP has its own in `tailrace.delivery.http.gate`."""
 
-from collections.abc import Sequence
-from hmac import compare_digest
+from tailrace.access.access import Access
+from tailrace.access.credential import token_of
+from tailrace.access.keeper import End, Hold
+from tailrace.delivery.grpc.call import Metadata
+from tailrace.model.principal import Principal
 
-__all__ = ["TokenCheck"]
+__all__ = ["GrpcGate"]
 
 
-class TokenCheck:
-    """Checks tokens against the configured ones. With none configured everybody may enter."""
+class GrpcGate:
+    """Tells who calls by the metadata of the call, and has calls end with the credentials that they came with."""
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens = [token.encode() for token in tokens]
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
-    def admits(self, authorization: str | None, access_token: str | None) -> bool:
-        """Tell whether a request with this `Authorization` header and `access_token` parameter may enter.
+    async def __call__(self, path: str, metadata: Metadata) -> Principal:
+        """Return who calls.
 
-        The header counts where there is one; the parameter is for browsers, whose `EventSource` sends no headers.
+        Raises:
+            UnauthenticatedError: There are no credentials, or they are not good or not any more.
+            RateLimitError: The principal has called too often.
         """
-        if not self._tokens:
-            return True
-        if authorization is not None:
-            scheme, _, token = authorization.partition(" ")
-            return scheme.lower() == "bearer" and self._knows(token)
-        return access_token is not None and self._knows(access_token)
+        return await self._access.gate.admit(token_of(_first(metadata, "authorization"), _first(metadata, "x-api-key")))
 
-    def _knows(self, token: str) -> bool:
-        given = token.encode("utf-8", "surrogateescape")
-        # All are compared, whichever fits, so that the time taken tells nothing.
-        return sum(compare_digest(known, given) for known in self._tokens) > 0
+    def watch(self, principal: Principal, end: End, *, counted: bool) -> Hold:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
+
+        What is `counted` is one of its streams; entering raises `QuotaError` where it has as many as it may.
+        """
+        return self._access.keeper.hold(principal, end, counted=counted)
+
+
+def _first(metadata: Metadata, name: str) -> str | None:
+    return next((value for key, value in metadata if key == name and isinstance(value, str)), None)

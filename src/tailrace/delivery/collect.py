@@ -4,12 +4,12 @@ import asyncio
 
 from msgspec import Struct
 
-from tailrace.delivery.encoded import Piece
+from tailrace.delivery.encoded import Encoded, Piece
 from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
-from tailrace.model.errors import TailraceError
+from tailrace.model.errors import PredicateError, TailraceError
 from tailrace.model.number import Offset
-from tailrace.subscription.feed import Feed
+from tailrace.subscription.feed import Feed, FeedBatch
 
 __all__ = ["CollectLimits", "collect"]
 
@@ -23,6 +23,9 @@ class CollectLimits(Struct, frozen=True):
     bytes_max: int
     """Most bytes; one event may be larger."""
 
+    bytes_enough: int | None = None
+    """With so many bytes from one chunk, nothing is taken from the next: joining them would copy them. None: go on."""
+
     scan_changes_max: int = 1 << 16
     """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""
 
@@ -34,7 +37,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
         BehindHorizonError: The feed's place was lost before anything was collected.
         UnknownSubscriptionError: The subscription was closed.
         LogClosedError: The log was closed, or the service stops.
-        PredicateError: The filter failed on the next changes, before anything was collected.
+        PredicateError: The filter failed on the next change, and nothing before it was left to collect.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -45,7 +48,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
-            encoded = None if batch is None else presenter.encoded(batch, view)
+            encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:
                 break  # what is in hand goes out first; the next call meets the error again
@@ -65,4 +68,14 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             size_bytes += len(piece.data)
             if size_bytes + size_bytes // count > limits.bytes_max:
                 break  # one more of their size would not fit
+            if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
+                break
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
+
+
+def _encoded(batch: FeedBatch, presenter: Presenter, view: View) -> Encoded:
+    """Return the events of a batch; where its filter fails, of what comes before that."""
+    try:
+        return presenter.encoded(batch, view)
+    except PredicateError:
+        return presenter.encoded(batch.before_failure(), view)

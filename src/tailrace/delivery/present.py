@@ -9,9 +9,9 @@ A chunk is encoded column by column with Arrow; only values whose form really di
 converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ from tailrace.subscription.query.query_filter import Mark
 
 __all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode"]
 
-_ROWS_FEW = 24
+_ROWS_FEW = 64
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
 
 _VECTOR_BYTES_MAX = 256 << 20
@@ -59,13 +59,22 @@ class Wire(Enum):
     LINES = "lines"
     SOCHDB = "sochdb"
     SOCHDB_KEY = "sochdb_key"
+    GATEWAY = "gateway"
 
 
 TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
-"""Wires whose events are JSON, which `encode` writes; `tailrace.delivery.sochdb_event` writes the others."""
+"""Wires whose events are seed B's, which `encode` writes; `sochdb_event` and `gateway_event` write seed A's."""
 
 
-class View(Struct, frozen=True):
+_IMAGES_OF = {
+    (False, False): (),
+    (True, False): ("before",),
+    (False, True): ("after",),
+    (True, True): ("before", "after"),
+}
+
+
+class View(Struct, frozen=True, cache_hash=True):
     """All that decides an event's bytes besides the change. Feeds with equal views share them."""
 
     wire: Wire
@@ -76,6 +85,11 @@ class View(Struct, frozen=True):
 
     mark: Mark | None = None
     """What makes the changes invalidations of a query."""
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Return the names of the wanted images."""
+        return _IMAGES_OF[self.include.before, self.include.after]
 
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
@@ -105,9 +119,7 @@ def _has_schema_change(chunk: Chunk) -> bool:
 
 def _narrow(batch: Any, rows: Rows, view: View) -> Any:
     """Return the wanted columns of the wanted rows."""
-    names = ["offset", "commit_time_us", "op", "schema", "key"]
-    names += ["before"] * view.include.before + ["after"] * view.include.after
-    narrow = batch.select(names)
+    narrow = batch.select(["offset", "commit_time_us", "op", "schema", "key", *view.images])
     if isinstance(rows, range):
         return narrow.slice(rows.start, len(rows))
     return narrow.take(pa.array(rows, pa.int64()))
@@ -117,46 +129,77 @@ def _narrow(batch: Any, rows: Rows, view: View) -> Any:
 
 
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
-    key_form, image_form = FORMS[view.format]
-    columns = chunk.batch.columns
-    ops, schema_ids, keys, times_us = (columns[place] for place in _PLACES)
-    befores, afters = columns[_BEFORE], columns[_AFTER]
-    marked = _marked(view)
+    begin, end, marked = _BEGINS.get(view.wire), _ENDS[view.wire], _marked(view)
+    names = [b',"%s":' % name.encode() for name in view.images]
+    known: dict[tuple[int, int], tuple[bytes, bytes, _Form, _Form]] = {}
     events = []
-    for row in rows:
+    for row, (time_us, op, schema_id, key, *images) in zip(rows, _cells(chunk, rows, view), strict=True):
         offset = chunk.first + row
-        schema = chunk.schemas[schema_ids[row].as_py()]
-        front, middle = _pieces(schema, ops[row].as_py(), view)
-        images = b""
-        op = ops[row].as_py()
+        if (schema_id, op) not in known:
+            schema = chunk.schemas[schema_id]
+            known[schema_id, op] = (*_pieces(schema, op, view), *_forms(schema, view.format))
+        front, middle, key_form, image_form = known[schema_id, op]
+        members = b""
         if view.mark is not None and op == Op.SCHEMA:
-            key = _NO_KEY
+            pk = _NO_KEY
         else:
-            key = key_form(keys[row].as_py(), schema)
+            pk = key_form(key)
             columns_kept = view.columns if op != Op.SCHEMA else ()
-            if view.include.before and (before := befores[row].as_py()) is not None:
-                images = b',"before":' + image_form(_cut(before, columns_kept), schema)
-            if view.include.after and (after := afters[row].as_py()) is not None:
-                images += b',"after":' + image_form(_cut(after, columns_kept), schema)
+            for name, image in zip(names, images, strict=True):
+                if image is not None:
+                    members += name + image_form(_cut(image, columns_kept))
         events.append(
             b'%s%d%s%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
             % (
-                b"%s%d%s" % (_BEGINS[view.wire], offset, front) if view.wire in _BEGINS else front,
+                front if begin is None else b"%s%d%s" % (begin, offset, front),
                 offset,
                 middle,
-                key,
-                images,
+                pk,
+                members,
                 marked,
-                times_us[row].as_py() // 1000,
+                time_us // 1000,
                 offset,
-                _ENDS[view.wire],
+                end,
             )
         )
     return [frame_of(event) for event in events] if view.wire is Wire.WS else events
 
 
-_PLACES = [ENVELOPE.get_field_index(name) for name in ("op", "schema", "key", "commit_time_us")]
-_BEFORE, _AFTER = ENVELOPE.get_field_index("before"), ENVELOPE.get_field_index("after")
+_Form = Callable[[bytes], bytes]
+
+
+def _forms(schema: TableSchema, format_: Format) -> tuple[_Form, _Form]:
+    """Return how keys and images of one schema version are written; what must be known of that is found out once."""
+    key_form, image_form = FORMS[format_]
+    forms: list[_Form] = [lambda key: key_form(key, schema), lambda image: image_form(image, schema)]
+    if format_ is Format.PLAIN_JSON:
+        for place, columns in enumerate((schema.key_columns, schema.columns)):
+            if not _has_json(columns):
+                forms[place] = partial(_mostly_same, forms[place])
+    return forms[0], forms[1]
+
+
+def _mostly_same(form: _Form, value: bytes) -> bytes:
+    """Return a value in its plain form, which is the value itself unless there are literals in it."""
+    return form(value) if _LITERAL in value else value
+
+
+def _cells(chunk: Chunk, rows: Rows, view: View) -> Iterable[tuple[Any, ...]]:
+    """Return the wanted cells of each row."""
+    if len(rows) <= _ROWS_SINGLE:
+        batch = chunk.batch
+        columns = [batch.column(place) for place in _PLACES]
+        columns += [batch.column(_IMAGES[name]) for name in view.images]
+        return [tuple(column[row].as_py() for column in columns) for row in rows]
+    columns = _narrow(chunk.batch, rows, view).columns[1:]
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+_ROWS_SINGLE = 8
+"""Up to so many rows, taking single cells costs less than taking rows."""
+
+_PLACES = [ENVELOPE.get_field_index(name) for name in ("commit_time_us", "op", "schema", "key")]
+_IMAGES = {name: ENVELOPE.get_field_index(name) for name in ("before", "after")}
 
 FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
     Format.OBJECTS_JSON: (key_to_literals, image_to_literals),
@@ -212,7 +255,7 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         front = [_scalar(pieces[0][0])]
     images = []
     for name in ("before", "after"):
-        if name in batch.schema.names:
+        if name in view.images:
             column = _images(_cut_all(batch, name, view.columns), places, schemas, view.format)
             # Null where there is no image, so the join below leaves the member out.
             images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
@@ -305,7 +348,7 @@ def _has_json(columns: Sequence[Any]) -> bool:
 
 
 def _digits(numbers: Any) -> Any:
-    return pc.cast(pc.cast(numbers, pa.utf8()), pa.binary())
+    return pc.cast(numbers, pa.utf8()).view(pa.binary())
 
 
 @cache

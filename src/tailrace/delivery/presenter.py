@@ -6,6 +6,7 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.gateway_event import encode_gateway_events
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.number import Offset
@@ -20,11 +21,14 @@ _Key = tuple[str, Offset, Offset, View, Filter | None]
 _SHARE_MIN = 0.25
 """From this share of a chunk on, a filter picks its events out of those of the whole chunk."""
 
+_ABSENT = Encoded.of_list((), (), Offset(0))
+"""Stands for what is not kept."""
+
 _ENTRY_BYTES = 512
 """About what an entry takes besides its events."""
 
 
-_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events}
+_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events, Wire.GATEWAY: encode_gateway_events}
 """What makes the events of wires other than those of text."""
 
 
@@ -55,9 +59,10 @@ class Presenter:
         if isinstance(batch.filter, QueryFilter):
             view = structs.replace(view, mark=batch.filter.mark)
         key = (batch.source, chunk.first, chunk.last, view, batch.filter)
-        if key in self._kept:
+        kept = self._kept.get(key, _ABSENT)
+        if kept is not _ABSENT:
             self._kept.move_to_end(key)
-            return self._kept[key] or self._whole(batch, view)
+            return kept or self._whole(batch, view)
         rows = batch.rows()
         if batch.filter.is_restricted:
             encoded = self._encode(batch, rows, view)  # what a whole chunk says is not for everybody

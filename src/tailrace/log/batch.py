@@ -1,8 +1,10 @@
 """Drafts to Arrow and back: the payload of a frame. Pure."""
 
 import struct
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -21,6 +23,9 @@ PIECE_BYTES_MAX = 1024 * 1024
 _JOINED_CHANGES_MIN = 512
 _JOINED_BYTES_MIN = 128 * 1024
 _pack = struct.Struct("=q").pack
+_COUNTING_MAX = 16384
+"""Frames of more changes are rare; their numbers are made one by one."""
+
 _ROW_BYTES = 64
 """What a change takes in a frame besides its key and images, about."""
 
@@ -39,16 +44,28 @@ def measure(drafts: Sequence[Draft], schema_count: int) -> tuple[int, int]:
         count = len(draft.ops)
         if not count == len(schemas) == len(keys) == len(befores) == len(afters) or not count:
             raise ValueError("a draft needs changes, and columns of one length")
-        if min(schemas) < 1 or max(schemas) > schema_count:
-            raise ValueError("a draft refers to a schema that was not put")
         changes += count
         if count == 1:
+            least = most = schemas[0]
             size_bytes += len(keys[0]) + len(befores[0] or b"") + len(afters[0] or b"")
         else:
-            size_bytes += (
-                sum(map(len, keys)) + sum(map(len, filter(None, befores))) + sum(map(len, filter(None, afters)))
-            )
+            least, most = (schemas[0], schemas[0]) if _alike(schemas) else (min(schemas), max(schemas))
+            size_bytes += sum(map(len, keys)) + _bytes_of(befores) + _bytes_of(afters)
+        if least < 1 or most > schema_count:
+            raise ValueError("a draft refers to a schema that was not put")
     return changes, size_bytes + changes * _ROW_BYTES
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    """Tell whether all values are the same. Quicker than anything else that looks at each, and mostly they are."""
+    return values.count(values[0]) == len(values)
+
+
+def _bytes_of(images: Sequence[bytes | None]) -> int:
+    absent = images.count(None)
+    if absent == len(images):
+        return 0
+    return sum(map(len, filter(None, images) if absent else images))  # type: ignore[arg-type]
 
 
 def encode_drafts(
@@ -59,12 +76,12 @@ def encode_drafts(
     total = sum(counts)
     integer, binary = pa.int64(), pa.binary()
     columns = [
-        _fixed(integer, total, array("q", range(first_offset, first_offset + total))),
+        _numbers(first_offset, total),
         _fixed(integer, total, _repeated(range(first_index, first_index + len(drafts)), counts)),
         _fixed(integer, total, _repeated([draft.commit_time_us for draft in drafts], counts)),
         _fixed(integer, total, _repeated([draft.txid for draft in drafts], counts)),
-        _fixed(pa.int8(), total, bytes(_joined([draft.ops for draft in drafts]))),
-        _fixed(pa.int32(), total, array("i", _joined([draft.schemas for draft in drafts]))),
+        _fixed(pa.int8(), total, _ops(_joined([draft.ops for draft in drafts]))),
+        _fixed(pa.int32(), total, _schemas(_joined([draft.schemas for draft in drafts]))),
         pa.array(_joined([draft.keys for draft in drafts]), binary, size=total),
         pa.array(_joined([draft.befores for draft in drafts]), binary, size=total),
         pa.array(_joined([draft.afters for draft in drafts]), binary, size=total),
@@ -154,6 +171,27 @@ def _repeated(values: Sequence[int], counts: Sequence[int]) -> "array[int] | byt
     if len(counts) == sum(counts):
         return array("q", values)
     return b"".join([_pack(value) * count for value, count in zip(values, counts, strict=True)])
+
+
+def _numbers(first: int, count: int) -> pa.Array:
+    """Return consecutive numbers."""
+    if count > _COUNTING_MAX:
+        return _fixed(pa.int64(), count, array("q", range(first, first + count)))
+    return pc.add(_counting().slice(0, count), pa.scalar(first, pa.int64()))
+
+
+@cache
+def _counting() -> pa.Array:
+    return _fixed(pa.int64(), _COUNTING_MAX, array("q", range(_COUNTING_MAX)))
+
+
+def _schemas(numbers: list[int]) -> "array[int] | bytes":
+    """Return the numbers of schemas as 32-bit integers; mostly they are all the same."""
+    return numbers[0].to_bytes(4, sys.byteorder) * len(numbers) if _alike(numbers) else array("i", numbers)
+
+
+def _ops(numbers: list[int]) -> bytes:
+    return bytes(numbers[:1]) * len(numbers) if _alike(numbers) else bytes(numbers)
 
 
 def _joined(lists: Sequence[list[Any]]) -> list[Any]:

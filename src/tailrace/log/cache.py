@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Offset
 
-__all__ = ["MEMO_FACTOR", "BlockCache"]
-
-MEMO_FACTOR = 3
-"""A chunk is counted this many times, for what readers make of it and keep in its memo."""
+__all__ = ["BlockCache"]
 
 
 class BlockCache:
-    """The blocks used last, found by any offset in them, bounded in bytes, memos included.
+    """The blocks used last, found by any offset in them, bounded in bytes.
 
     The block put last always stays, however large: a huge frame is read once and not once per piece.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max // MEMO_FACTOR
+        self._bytes_max = bytes_max
         self._blocks: OrderedDict[Offset, tuple[Sequence[Chunk], int]] = OrderedDict()
         self._firsts: list[Offset] = []
         self._bytes = 0
@@ -32,15 +29,23 @@ class BlockCache:
 
     def find(self, offset: Offset) -> Chunk | None:
         """Return the chunk that holds a change; None when it is not here."""
+        chunks = self._chunks(offset)
+        if chunks is None:
+            return None
+        self._blocks.move_to_end(chunks[0].first)
+        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.first) - 1]
+
+    def last_of(self, offset: Offset) -> Offset | None:
+        """Return the last change of the block that holds a change; None when it is not here."""
+        chunks = self._chunks(offset)
+        return None if chunks is None else chunks[-1].last
+
+    def _chunks(self, offset: Offset) -> Sequence[Chunk] | None:
         place = bisect_right(self._firsts, offset) - 1
         if place < 0:
             return None
-        first = self._firsts[place]
-        chunks, _ = self._blocks[first]
-        if offset > chunks[-1].last:
-            return None
-        self._blocks.move_to_end(first)
-        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.first) - 1]
+        chunks, _ = self._blocks[self._firsts[place]]
+        return chunks if offset <= chunks[-1].last else None
 
     def put(self, chunks: Sequence[Chunk], size_bytes: int) -> None:
         """Keep the chunks of a block, in place of a shorter reading of the same block."""

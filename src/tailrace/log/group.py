@@ -1,8 +1,9 @@
 """Group commit: many appends, one frame, one sync.
 
-Appends collect on the event loop and go to two worker threads. While one of them waits for the disk, the other takes
-what has come meanwhile and encodes it, if that is enough to be worth it, and then waits for its turn. So the disk is
-never idle while there is work, and whatever arrives during a sync shares the next one.
+Appends collect on the event loop and go to two worker threads. One stores: it takes what has come, encodes it, writes
+it and waits for the disk. Meanwhile the other encodes what comes next, if that is enough to be worth it, so that the
+first goes on with the next frame at once. So the disk is hardly idle while there is work, and whatever arrives during a
+sync shares the next one.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from msgspec import Struct
 from tailrace.clock import Clock
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
-from tailrace.log.writer import Stored, Writer, disk_error, encode_frame
+from tailrace.log.writer import Frame, Stored, Writer, disk_error, encode_frame
 from tailrace.model.commit import Appended, Draft
 from tailrace.model.errors import AppendTooLargeError, LogClosedError, LogWriteError
 from tailrace.model.number import Index, Offset
@@ -25,7 +26,6 @@ __all__ = ["APPEND_BYTES_MAX", "GroupCommit"]
 APPEND_BYTES_MAX = 1024 * 1024 * 1024
 """Arrow counts the bytes of a column in 31 bits; one append is one frame."""
 
-_WORKERS = 2
 _OVERLAP_BYTES_MIN = 32 * 1024
 """Less than this is not worth encoding while the disk is busy; it rather waits for company."""
 
@@ -80,13 +80,17 @@ class GroupCommit:
         self._pending_changes = 0
         self._failures = 0
         self._closed = False
-        # Shared with the workers, under the condition.
-        self._condition = threading.Condition()
+        # Shared with the workers, under the lock.
+        self._lock = threading.Lock()
+        self._to_store = threading.Condition(self._lock)
+        self._to_encode = threading.Condition(self._lock)
         self._queue: deque[_Request] = deque()
         self._queue_bytes = 0
         self._ending = False
+        self._storing = False
+        self._encoding = False
+        self._ready: _Encoded | None = None
         self._next_ticket = 0
-        self._turn = 0
         self._doomed_below = 0
         self._doom: Exception | None = None
         self._planned = (writer.next_offset, writer.next_index)
@@ -94,8 +98,8 @@ class GroupCommit:
         self._hybrid = hybrid
         self._unpublished: dict[int, int] = {}
         self._workers = [
-            threading.Thread(target=self._work, name=f"tailrace-log-{number}", daemon=True)
-            for number in range(_WORKERS)
+            threading.Thread(target=self._store_on, name="tailrace-log-store", daemon=True),
+            threading.Thread(target=self._encode_on, name="tailrace-log-encode", daemon=True),
         ]
         for worker in self._workers:
             worker.start()
@@ -125,15 +129,15 @@ class GroupCommit:
         self._closed = True
         self._room.set()
         self._hand_over()
-        with self._condition:
+        with self._lock:
             self._ending = True
-            self._condition.notify_all()
+            self._to_store.notify()
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
 
     def hlc_complete(self) -> int:
         """Return a hybrid timestamp below which no commit will be published any more that is not published now."""
-        with self._condition:
+        with self._lock:
             return min(self._unpublished.values(), default=self._hybrid.last + 1) - 1
 
     def _is_full(self) -> bool:
@@ -157,15 +161,18 @@ class GroupCommit:
     def _hand_over(self) -> None:
         if not self._arrived:
             return
-        with self._condition:
+        with self._lock:
             self._queue.extend(self._arrived)
             self._queue_bytes += sum(request.size_bytes for request in self._arrived)
-            self._condition.notify()
+            if not self._storing:
+                self._to_store.notify()
+            elif self._may_encode():
+                self._to_encode.notify()
         self._arrived.clear()
 
     def _succeeded(self, group: _Group, stored: Stored) -> None:
         self._publish(stored)
-        with self._condition:
+        with self._lock:
             del self._unpublished[group.ticket]
         offset, index = group.first_offset, group.first_index
         for request in group.requests:
@@ -193,73 +200,103 @@ class GroupCommit:
 
     # The rest runs in the workers.
 
-    def _work(self) -> None:
-        while (group := self._take()) is not None:
+    def _store_on(self) -> None:
+        """Store groups in the order of their tickets, until all is done."""
+        while (encoded := self._next_to_store()) is not None:
+            group, frame = encoded.group, encoded.frame
             outcome: Stored | Exception
-            try:
-                drafts = [draft for request in group.requests for draft in request.drafts]
-                frame = encode_frame(
-                    drafts, group.first_offset, group.first_index, group.append_time_us, group.first_hlc
-                )
-                outcome = self._await_turn(group) or self._writer.store(frame)
-            except Exception as error:  # the appenders get it, whatever it is
-                outcome = error
-            self._end_turn(group, outcome)
+            if group.ticket < self._doomed_below:
+                assert self._doom is not None
+                outcome = self._doom
+            elif isinstance(frame, Exception):
+                outcome = frame
+            else:
+                try:
+                    outcome = self._writer.store(frame)
+                except Exception as error:  # the appenders get it, whatever it is
+                    outcome = error
+            self._end(group, outcome)
 
-    def _take(self) -> _Group | None:
-        """Return the next group, as soon as it is worth starting; None when all is done."""
-        with self._condition:
-            self._condition.wait_for(self._may_take)
-            if not self._queue:
-                self._condition.notify_all()
-                return None
-            requests = [self._queue.popleft()]
-            changes, size = requests[0].changes, requests[0].size_bytes
-            while self._queue:
-                changes += self._queue[0].changes
-                size += self._queue[0].size_bytes
-                if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
-                    break
-                requests.append(self._queue.popleft())
-            self._queue_bytes -= sum(request.size_bytes for request in requests)
-            offset, index = self._planned
-            self._append_time_us = max(self._append_time_us, self._clock.now_us())
-            commits = sum(len(request.drafts) for request in requests)
-            hlc = self._hybrid.take(commits, self._append_time_us)
-            group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc)
-            self._unpublished[self._next_ticket] = hlc
-            self._next_ticket += 1
-            self._planned = (Offset(offset + sum(request.changes for request in requests)), Index(index + commits))
-            return group
+    def _next_to_store(self) -> "_Encoded | None":
+        """Return the next group, encoded by the other worker or, where that has none, here; None when all is done."""
+        with self._lock:
+            self._storing = False
+            self._to_store.wait_for(lambda: self._ready or (not self._encoding and (self._queue or self._ending)))
+            self._storing = True
+            encoded, self._ready = self._ready, None
+            group = self._take() if encoded is None and self._queue else None
+            if self._may_encode() or (encoded is None and group is None):
+                self._to_encode.notify()
+        return encoded if group is None else _encode(group)
 
-    def _may_take(self) -> bool:
-        if not self._queue:
-            return self._ending
-        in_flight = self._next_ticket - self._turn
-        return in_flight == 0 or (in_flight < _WORKERS and self._queue_bytes >= _OVERLAP_BYTES_MIN)
+    def _encode_on(self) -> None:
+        """Encode a group ahead while another is stored, until all is done."""
+        while True:
+            with self._lock:
+                self._to_encode.wait_for(lambda: self._may_encode() or (self._ending and not self._queue))
+                if not self._queue:
+                    return
+                self._encoding = True
+                group = self._take()
+            encoded = _encode(group)
+            with self._lock:
+                self._encoding = False
+                self._ready = encoded
+                self._to_store.notify()
 
-    def _await_turn(self, group: _Group) -> Exception | None:
-        """Wait until all groups before this one are done; return the error if one of them failed."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._turn == group.ticket)
-            return self._doom if group.ticket < self._doomed_below else None
+    def _may_encode(self) -> bool:
+        waits = self._encoding or self._ready is not None
+        return self._storing and not waits and self._queue_bytes >= _OVERLAP_BYTES_MIN
 
-    def _end_turn(self, group: _Group, outcome: Stored | Exception) -> None:
-        with self._condition:
-            self._condition.wait_for(lambda: self._turn == group.ticket)
-            requests = group.requests
-            if isinstance(outcome, Exception):
-                del self._unpublished[group.ticket]
-            if isinstance(outcome, Exception) and group.ticket >= self._doomed_below:
+    def _take(self) -> _Group:
+        """Return the next group."""
+        requests = [self._queue.popleft()]
+        changes, size = requests[0].changes, requests[0].size_bytes
+        while self._queue:
+            changes += self._queue[0].changes
+            size += self._queue[0].size_bytes
+            if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
+                break
+            requests.append(self._queue.popleft())
+        self._queue_bytes -= sum(request.size_bytes for request in requests)
+        offset, index = self._planned
+        self._append_time_us = max(self._append_time_us, self._clock.now_us())
+        commits = sum(len(request.drafts) for request in requests)
+        hlc = self._hybrid.take(commits, self._append_time_us)
+        group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc)
+        self._unpublished[self._next_ticket] = hlc
+        self._next_ticket += 1
+        self._planned = (Offset(offset + sum(request.changes for request in requests)), Index(index + commits))
+        return group
+
+    def _end(self, group: _Group, outcome: Stored | Exception) -> None:
+        requests = group.requests
+        if not isinstance(outcome, Exception):
+            self._loop.call_soon_threadsafe(self._succeeded, group, outcome)
+            return
+        with self._lock:
+            del self._unpublished[group.ticket]
+            if group.ticket >= self._doomed_below:
                 self._doom, self._doomed_below = outcome, self._next_ticket
                 requests = [*requests, *self._queue]
                 self._queue.clear()
                 self._queue_bytes = 0
                 self._planned = (self._writer.next_offset, self._writer.next_index)
-            self._turn += 1
-            self._condition.notify_all()
-            # Still under the condition, so that outcomes arrive in the order of the turns.
-            if isinstance(outcome, Exception):
-                self._loop.call_soon_threadsafe(self._failed, requests, outcome)
-            else:
-                self._loop.call_soon_threadsafe(self._succeeded, group, outcome)
+        self._loop.call_soon_threadsafe(self._failed, requests, outcome)
+
+
+class _Encoded(Struct, frozen=True, eq=False):
+    """A group and its frame, or why there is none."""
+
+    group: _Group
+    frame: Frame | Exception
+
+
+def _encode(group: _Group) -> _Encoded:
+    try:
+        drafts = [draft for request in group.requests for draft in request.drafts]
+        return _Encoded(
+            group, encode_frame(drafts, group.first_offset, group.first_index, group.append_time_us, group.first_hlc)
+        )
+    except Exception as error:  # the appenders get it, whatever it is
+        return _Encoded(group, error)

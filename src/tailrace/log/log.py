@@ -211,7 +211,7 @@ class Log:
         chunk = self._ring.find(wanted)
         if chunk is None:
             chunk = self._cache.find(wanted) or await self._load(wanted)
-            self._read_ahead(Offset(chunk.last + 1))
+            self._read_ahead(Offset((self._cache.last_of(chunk.first) or chunk.last) + 1))
         return chunk
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:

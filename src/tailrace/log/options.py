@@ -34,11 +34,11 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     ring_changes_max: int = 65536
     """Newest changes kept in memory."""
 
-    ring_bytes_max: int = 24 * _MIB
-    """Memory for the newest changes, with what readers make of them."""
+    ring_bytes_max: int = 12 * _MIB
+    """Memory for the newest changes."""
 
-    cache_bytes_max: int = 32 * _MIB
-    """Memory for blocks read back from segments, with what readers make of them."""
+    cache_bytes_max: int = 10 * _MIB
+    """Memory for blocks read back from segments."""
 
     retention_changes: int | None = None
     """Keep at most this many changes; exact. None keeps all."""

@@ -19,7 +19,7 @@ from tailrace.model.table import TableSchema
 
 __all__ = ["LogReader"]
 
-_CACHE_BYTES_MAX = 16 * 1024 * 1024
+_CACHE_BYTES_MAX = 6 * 1024 * 1024
 _TRIES_MAX = 10
 
 

@@ -4,7 +4,6 @@ from bisect import bisect_right
 
 import pyarrow as pa
 
-from tailrace.log.cache import MEMO_FACTOR
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Offset
 
@@ -17,7 +16,7 @@ _COMPACT_COUNT = 1024
 
 
 class Ring:
-    """Consecutive chunks up to the head, bounded in changes and in bytes, memos included.
+    """Consecutive chunks up to the head, bounded in changes and in bytes.
 
     A chunk is one frame, as long as it is the newest. Behind it, runs of small chunks are merged step by step, so that
     a reader that lags a little takes large pieces, and each change is merged only a few times.
@@ -25,7 +24,7 @@ class Ring:
 
     def __init__(self, changes_max: int, bytes_max: int) -> None:
         self._changes_max = changes_max
-        self._bytes_max = bytes_max // MEMO_FACTOR
+        self._bytes_max = bytes_max
         self._chunks: list[Chunk] = []
         self._firsts: list[Offset] = []
         self._sizes: list[int] = []

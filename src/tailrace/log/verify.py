@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -146,8 +147,20 @@ def _check_batch(batch: pa.RecordBatch, header: FrameHeader, schema_count: int) 
     whole = (Index(indexes[0].as_py()), Index(indexes[-1].as_py())) == (header.first_index, header.last_index)
     if not whole or not steps.equals(borders.slice(0, rows - 1).cast(pa.int64())) or not borders[-1].as_py():
         yield "commits are not whole, or lack their position"
+    elif not _rise(batch.column("hlc"), borders):
+        yield "timestamps do not rise from commit to commit"
     if not pc.all(pc.is_in(batch.column("op"), pa.array(list(Op), pa.int8()))).as_py():
         yield "an op is unknown"
     lowest_highest = pc.min_max(batch.column("schema")).as_py()
     if lowest_highest["min"] < 1 or lowest_highest["max"] > schema_count:
         yield f"schema {lowest_highest['max']} is not known"
+
+
+def _rise(stamps: Any, borders: Any) -> bool:
+    """Tell whether timestamps, where there are any, change where commits do and rise there."""
+    if stamps.null_count:
+        return True
+    rows = len(stamps)
+    rising = pc.greater(pc.subtract(stamps.slice(1), stamps.slice(0, rows - 1)), 0)
+    falling = pc.any(pc.less(stamps.slice(1), stamps.slice(0, rows - 1))).as_py()
+    return not falling and bool(rising.equals(borders.slice(0, rows - 1)))

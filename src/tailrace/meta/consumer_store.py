@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from tailrace.clock import Clock
 from tailrace.meta.store import MetaStore
 from tailrace.meta.table import consumer
-from tailrace.model.consumer import Consumer, Retention
+from tailrace.model.consumer import Consumer, ConsumerKey, Retention
 from tailrace.model.errors import MetadataError
 from tailrace.model.number import Index, Offset
 
@@ -25,13 +25,13 @@ class ConsumerStore:
 
     async def consumers(self) -> Sequence[Consumer]:
         """Return all consumers, the ended ones first that ended first."""
-        statement = select(consumer).order_by(consumer.c.changed_time_us, consumer.c.id)
+        statement = select(consumer).order_by(consumer.c.changed_time_us, consumer.c.owner, consumer.c.id)
         return await self._store.transact(
             lambda connection: [_from_row(row) for row in connection.execute(statement).mappings()]
         )
 
     async def put(self, kept: Consumer) -> None:
-        """Keep a consumer, in place of one of the same id."""
+        """Keep a consumer, in place of one of the same owner and id."""
         values = {
             "id": kept.id,
             "shard": kept.shard,
@@ -45,24 +45,29 @@ class ConsumerStore:
         }
 
         def run(connection: Connection) -> None:
-            connection.execute(delete(consumer).where(consumer.c.id == kept.id))
+            connection.execute(delete(consumer).where(_is(kept.key)))
             connection.execute(insert(consumer).values(values))
 
         await self._store.transact(run)
 
-    async def acknowledge(self, consumer_id: str, checkpoint: Index, offset: Offset) -> None:
+    async def acknowledge(self, key: ConsumerKey, checkpoint: Index, offset: Offset) -> None:
         """Move a checkpoint forward; one that is already further stays."""
         statement = (
             update(consumer)
-            .where(consumer.c.id == consumer_id, consumer.c.checkpoint < checkpoint)
+            .where(_is(key), consumer.c.checkpoint < checkpoint)
             .values(checkpoint=checkpoint, checkpoint_offset=offset, changed_time_us=self._clock.now_us())
         )
         await self._store.transact(lambda connection: connection.execute(statement))
 
-    async def remove(self, consumer_id: str) -> None:
+    async def remove(self, key: ConsumerKey) -> None:
         """Forget a consumer, its incarnations included."""
-        statement = delete(consumer).where(consumer.c.id == consumer_id)
+        statement = delete(consumer).where(_is(key))
         await self._store.transact(lambda connection: connection.execute(statement))
+
+
+def _is(key: ConsumerKey) -> ColumnElement[bool]:
+    owner, consumer_id = key
+    return and_(consumer.c.owner == owner, consumer.c.id == consumer_id)
 
 
 def _from_row(row: Mapping[Any, Any]) -> Consumer:

@@ -26,18 +26,15 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
+from tailrace.meta.subscription_row import subscription_of, values_of
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
-    FilterOptions,
-    Format,
-    Include,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
-    Target,
 )
 
 __all__ = ["MetaStore", "open_engine"]
@@ -52,11 +49,22 @@ class _Move(Struct, frozen=True):
     forced: bool = False
 
 
+class _Call(Struct, frozen=True, eq=False):
+    """Statements that wait for their transaction, and where their result goes."""
+
+    statements: Callable[[Connection], Any]
+    result: Future[Any]
+
+
+_CALLS_TOGETHER_MAX = 256
+"""Most calls in one transaction."""
+
+
 class MetaStore:
     """Keeps subscriptions in one SQL database. What a method wrote is durable when it returns.
 
-    All statements run on one thread of the store's own, in the order of the calls; callers may be many tasks of one
-    event loop. Cursors that are advanced while that thread is busy share the next transaction.
+    All statements run on one thread of the store's own; callers may be many tasks of one event loop. What they ask for
+    while that thread is busy shares the next transaction, in the order of the calls; of a cursor only the last place.
     """
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor, clock: Clock) -> None:
@@ -66,6 +74,7 @@ class MetaStore:
         self._lock = threading.Lock()
         self._moves: dict[SubscriptionId, _Move] = {}
         self._flush: Future[None] | None = None
+        self._waiting: list[_Call] = []
         self._closed = False
 
     @classmethod
@@ -89,29 +98,40 @@ class MetaStore:
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return all subscriptions in order of their numbers."""
         statement = select(subscription).order_by(subscription.c.id)
-        return await self._run(lambda connection: [_from_row(row) for row in connection.execute(statement).mappings()])
+        return await self._run(
+            lambda connection: [subscription_of(row) for row in connection.execute(statement).mappings()]
+        )
 
     async def add(self, draft: SubscriptionDraft) -> Subscription:
         """Keep a new subscription under the next number, which was never given before."""
-        values = _values(draft) | {"created_time_us": self._clock.now_us()}
+        values = values_of(draft) | {"created_time_us": self._clock.now_us()}
 
         def run(connection: Connection) -> Subscription:
-            key = connection.execute(insert(subscription).values(values)).inserted_primary_key
+            key = connection.execute(insert(subscription), values).inserted_primary_key  # quicker than `values` in it
             assert key is not None
-            return _from_row(values | {"id": key[0]})
+            return subscription_of(values | {"id": key[0]})
 
         return await self._run(run)
 
-    async def put(self, subscription_id: SubscriptionId, draft: SubscriptionDraft) -> Subscription:
-        """Keep a subscription under a number of the caller's choice, in place of one that has it."""
-        values = _values(draft) | {"id": subscription_id, "created_time_us": self._clock.now_us()}
+    async def put_all(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], queries: Sequence[PreparedQuery] = ()
+    ) -> Sequence[Subscription]:
+        """Keep subscriptions under numbers of the caller's choice, and queries, in place of those that have the ids.
 
-        def run(connection: Connection) -> Subscription:
-            connection.execute(delete(subscription).where(subscription.c.id == subscription_id))
-            connection.execute(insert(subscription).values(values))
+        All of them or, when that fails, none.
+        """
+        values = [values_of(draft) | {"id": number} for number, draft in drafts.items()]
+        values = [row | {"created_time_us": self._clock.now_us()} for row in values]
+
+        def run(connection: Connection) -> Sequence[Subscription]:
+            for prepared in queries:
+                _put_query(connection, prepared)
+            for row in values:
+                connection.execute(delete(subscription).where(subscription.c.id == row["id"]))
+                connection.execute(insert(subscription), row)
             if connection.dialect.name == "postgresql":
                 connection.execute(_PASS_NUMBERS)
-            return _from_row(values)
+            return [subscription_of(row) for row in values]
 
         return await self._run(run)
 
@@ -154,12 +174,7 @@ class MetaStore:
 
     async def put_query(self, prepared: PreparedQuery) -> None:
         """Keep a prepared query, in place of one of the same id."""
-
-        def run(connection: Connection) -> None:
-            connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
-            connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))
-
-        await self._run(run)
+        await self._run(lambda connection: _put_query(connection, prepared))
 
     async def server_id(self) -> str:
         """Return the name of whoever keeps this metadata: made up once, the same for ever."""
@@ -225,8 +240,35 @@ class MetaStore:
         self._transact(run)
 
     async def _run(self, statements: Callable[[Connection], _T]) -> _T:
-        future = self._thread.submit(self._transact, statements)
-        return await asyncio.shield(asyncio.wrap_future(future))
+        call: _Call = _Call(statements, Future())
+        with self._lock:
+            self._waiting.append(call)
+            if len(self._waiting) == 1:
+                self._thread.submit(self._run_waiting)
+        # A caller that is cancelled must not take it from the others of the same transaction.
+        return await asyncio.shield(asyncio.wrap_future(call.result))
+
+    def _run_waiting(self) -> None:
+        with self._lock:
+            calls, self._waiting = self._waiting[:_CALLS_TOGETHER_MAX], self._waiting[_CALLS_TOGETHER_MAX:]
+            if self._waiting:
+                self._thread.submit(self._run_waiting)
+        if not self._run_together(calls):
+            for call in calls:  # one of them failed, and none is done: each by itself
+                self._run_together([call])
+
+    def _run_together(self, calls: Sequence[_Call]) -> bool:
+        """Run calls in one transaction; False when one failed, which undoes all."""
+        try:
+            results = self._transact(lambda connection: [call.statements(connection) for call in calls])
+        except Exception as error:  # whoever fails by itself gets it
+            if len(calls) > 1:
+                return False
+            calls[0].result.set_exception(error)
+            return True
+        for call, result in zip(calls, results, strict=True):
+            call.result.set_result(result)
+        return True
 
     def _transact(self, statements: Callable[[Connection], _T]) -> _T:
         try:
@@ -282,41 +324,6 @@ _PASS_NUMBERS = text(
 """Where numbers come from a sequence, it must pass those that were chosen."""
 
 
-def _values(draft: SubscriptionDraft) -> dict[str, Any]:
-    return {
-        "source": draft.source,
-        "target": msgspec.json.encode(draft.target).decode(),
-        "filter": msgspec.json.encode(draft.filter).decode(),
-        "include_before": draft.include.before,
-        "include_after": draft.include.after,
-        "format": str(draft.format),
-        "cursor": draft.cursor,
-        "paused": draft.paused,
-        "auto_ack": draft.auto_ack,
-        "snapshot": draft.snapshot,
-        "snapshot_offset": None,
-        "transient": draft.transient,
-        "owner": draft.owner,
-    }
-
-
-def _from_row(row: Mapping[Any, Any]) -> Subscription:
-    try:
-        return Subscription(
-            id=SubscriptionId(row["id"]),
-            source=row["source"],
-            target=msgspec.json.decode(row["target"], type=Target),
-            filter=msgspec.json.decode(row["filter"], type=FilterOptions),
-            include=Include(before=row["include_before"], after=row["include_after"]),
-            format=Format(row["format"]),
-            cursor=Offset(row["cursor"]),
-            created_time_us=row["created_time_us"],
-            paused=row["paused"],
-            auto_ack=row["auto_ack"],
-            snapshot=row["snapshot"],
-            snapshot_offset=row["snapshot_offset"],
-            transient=row["transient"],
-            owner=row["owner"],
-        )
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
+def _put_query(connection: Connection, prepared: PreparedQuery) -> None:
+    connection.execute(delete(query).where(query.c.query_id == prepared.query_id))
+    connection.execute(insert(query).values(msgspec.structs.asdict(prepared)))

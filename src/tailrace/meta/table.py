@@ -118,13 +118,13 @@ term = Table(
 consumer = Table(
     "tailrace_consumer",
     METADATA,
+    Column("owner", String(255), primary_key=True),
     Column("id", String(255), primary_key=True),
     Column("shard", Integer, nullable=False),
     Column("incarnation", BigInteger, nullable=False),
     Column("retention", Text, nullable=False),
     Column("checkpoint", BigInteger, nullable=False),
     Column("checkpoint_offset", BigInteger, nullable=False),
-    Column("owner", String(255), nullable=False),
     Column("ended", String(64), nullable=True),
     Column("changed_time_us", BigInteger, nullable=False),
 )

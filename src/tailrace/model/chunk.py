@@ -37,6 +37,9 @@ _CHANGE_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
 
 _T = TypeVar("_T")
 
+_MEMO_MAX = 64
+"""Most results that a chunk keeps for others."""
+
 
 class Change(Struct, frozen=True):
     """One change, numbered. Key and images are in their natural JSON form."""
@@ -59,7 +62,7 @@ class Chunk:
     from several threads: two may compute the same thing, one of the two results is kept.
     """
 
-    __slots__ = ("_memo", "batch", "first", "last", "schemas")
+    __slots__ = ("_memo", "_size_bytes", "batch", "first", "last", "schemas")
 
     def __init__(self, batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> None:
         self.batch = batch
@@ -67,6 +70,7 @@ class Chunk:
         self.first = Offset(batch.column(0)[0].as_py())
         self.last = Offset(self.first + batch.num_rows - 1)
         self._memo: dict[Hashable, Any] = {}
+        self._size_bytes: int | None = None
 
     def __len__(self) -> int:
         return self.batch.num_rows  # type: ignore[no-any-return]
@@ -74,13 +78,18 @@ class Chunk:
     @property
     def size_bytes(self) -> int:
         """Return how much memory the changes take, without memos."""
-        return self.batch.nbytes  # type: ignore[no-any-return]
+        if self._size_bytes is None:
+            self._size_bytes = self.batch.nbytes
+        return self._size_bytes
 
     def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
-        """Return `compute(self)`, computed at most once for equal keys."""
-        if key not in self._memo:
-            self._memo.setdefault(key, compute(self))
-        return self._memo[key]  # type: ignore[no-any-return]
+        """Return `compute(self)`, computed once for equal keys, as long as there are not very many different ones."""
+        memo = self._memo
+        if key in memo:
+            return memo[key]  # type: ignore[no-any-return]
+        if len(memo) >= _MEMO_MAX:
+            self._memo = memo = {}  # another thread may still look into the old one
+        return memo.setdefault(key, compute(self))  # type: ignore[no-any-return]
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes one by one. For people and small batches; fast paths work on `batch`."""

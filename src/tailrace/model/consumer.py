@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Bounded", "Consumer", "Retention", "Strict"]
+__all__ = ["Bounded", "Consumer", "ConsumerKey", "Retention", "Strict"]
 
 
 class Strict(Struct, frozen=True, tag="strict"):
@@ -26,11 +26,15 @@ class Bounded(Struct, frozen=True, tag="bounded"):
 
 Retention = Strict | Bounded
 
+ConsumerKey = tuple[str, str]
+"""The owner of a consumer and its id."""
+
 
 class Consumer(Struct, frozen=True):
-    """One consumer. `checkpoint` is the last commit that it acknowledged, `checkpoint_offset` that commit's last change.
+    """One consumer. `checkpoint` is the last commit that it acknowledged, `checkpoint_offset` its last change.
 
     `ended` tells why it ended; None while it lives. Each registration of an id is another incarnation, from 1 upwards.
+    Each owner has ids of its own.
     """
 
     id: str
@@ -41,3 +45,8 @@ class Consumer(Struct, frozen=True):
     checkpoint_offset: Offset
     owner: str
     ended: str | None = None
+
+    @property
+    def key(self) -> ConsumerKey:
+        """Return what tells it from all others."""
+        return self.owner, self.id

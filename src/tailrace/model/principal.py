@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from tailrace.model.errors import PermissionDeniedError
 from tailrace.model.table import TableName
 
-__all__ = ["ANONYMOUS", "Capability", "Principal", "table_path"]
+__all__ = ["ANONYMOUS", "Capability", "Principal", "row_path", "table_path"]
 
 
 class Capability(StrEnum):
@@ -43,7 +43,11 @@ class Principal(Struct, frozen=True):
     """Tables that it may see, each `source.table`; None for all of its namespaces."""
 
     rows: Mapping[str, str] = field(default_factory=dict)
-    """SQL predicate over the rows that it may see, by `source.table`; a table without one is seen whole."""
+    """SQL predicate over the rows that it may see, by `source.table`; a table without one is seen whole.
+
+    The table is found whatever its capitals: SQLite takes `Orders` and `orders` for one, and what was written to hide
+    rows must not show them all.
+    """
 
     expires_time_us: int | None = None
     """When its credentials end; None for never."""
@@ -91,6 +95,32 @@ class Principal(Struct, frozen=True):
         if not self.sees(table):
             raise PermissionDeniedError(f"Access denied to table '{table_path(table)}' for tenant '{self.tenant}'")
 
+    def predicates(self, source: str) -> Mapping[str, str]:
+        """Return the predicates over rows of a source, by `row_path`; where two are for one table, both must hold."""
+        found: dict[str, str] = {}
+        for path, predicate in self.rows.items():
+            if path.startswith(f"{source}."):
+                folded = path.lower()
+                found[folded] = f"({found[folded]}) AND ({predicate})" if folded in found else predicate
+        return found
+
+    def narrowed(self, table: TableName) -> bool:
+        """Tell whether it may see only some rows of a table."""
+        return row_path(table) in self.predicates(table.source)
+
+    @property
+    def owner(self) -> str | None:
+        """Return the name under which it owns subscriptions; None where nobody asked who calls."""
+        return None if self == ANONYMOUS else self.name
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from all others: its id, with the tenant where that is another than `default`."""
+        if self.tenant == "default" and "/" not in self.id:
+            return self.id
+        tenant = self.tenant.replace("%", "%25").replace("/", "%2F")
+        return f"{tenant}/{self.id}"
+
     @property
     def sees_all(self) -> bool:
         """Tell whether nothing is hidden from it."""
@@ -100,6 +130,11 @@ class Principal(Struct, frozen=True):
 def table_path(table: TableName) -> str:
     """Return a table as rights name it: `source.table`, or `source.schema.table` outside the default schema."""
     return f"{table.source}.{table.wire}"
+
+
+def row_path(table: TableName) -> str:
+    """Return a table as its predicate is found: its path in small letters."""
+    return table_path(table).lower()
 
 
 ANONYMOUS = Principal("anonymous", capabilities=frozenset(Capability))

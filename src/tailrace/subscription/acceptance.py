@@ -2,18 +2,27 @@
 
 from collections.abc import Mapping
 
-from tailrace.model.errors import InvalidPredicateError, InvalidRequestError, UnknownSourceError, UnknownTableError
-from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.errors import InvalidRequestError, UnknownSourceError, UnknownTableError
+from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget, TableTarget
+from tailrace.model.table import Column, TableName, TableSchema
+from tailrace.model.value import from_literal
 from tailrace.subscription.filter import compile_filter
+from tailrace.subscription.key_filter import KeyBounds
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.predicate.sql import parse
 from tailrace.subscription.source_filter import SourceFilter
+from tailrace.subscription.table import find_table
 
-__all__ = ["WHERE_CHARACTERS_MAX", "accept_source", "accept_tables"]
+__all__ = ["accept_query", "accept_source", "accept_tables"]
 
-WHERE_CHARACTERS_MAX = 1 << 20
-"""Longest SQL predicate that is looked at."""
+_KEY_WIDTH_MAX = 64
+_ANY_TABLE = TableSchema(
+    TableName("", "any"),
+    1,
+    tuple(Column(f"k{number}") for number in range(_KEY_WIDTH_MAX)),
+    tuple(f"k{number}" for number in range(_KEY_WIDTH_MAX)),
+)
+"""Stands for the tables of a query, of which each has a key of its own."""
 
 
 def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> str:
@@ -50,9 +59,6 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
     if log is None:
         raise UnknownSourceError(target.source)
     if options.where is not None:
-        if len(options.where) > WHERE_CHARACTERS_MAX:
-            reason = f"a predicate has at most {WHERE_CHARACTERS_MAX} characters; this has {len(options.where)}"
-            raise InvalidPredicateError(reason, text="", place=0)
         parse(options.where, dialect)
     wanted = SourceFilter(target, options, dialect)
     newest: dict[TableName, TableSchema] = {}
@@ -72,3 +78,30 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
                 return
     if misfit is not None:
         raise misfit
+
+
+def accept_query(target: QueryTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> None:
+    """Refuse a filter that is wrong whatever the table, or a predicate that fits none of a query's tables.
+
+    Where a predicate does not fit one of them, no change of that table passes.
+
+    Raises:
+        InvalidRequestError: The filter is wrong.
+    """
+    for literal in options.key:
+        from_literal(literal)
+    if options.bounds is not None:
+        KeyBounds(options.bounds, _ANY_TABLE)
+    if options.where is None and options.cel is None:
+        return
+    problem: InvalidRequestError | None = None
+    wanted = FilterOptions(options.ops, where=options.where, cel=options.cel)
+    for table in target.tables:
+        schema = find_table(logs, table.source, table.wire)
+        try:
+            compile_filter(frozenset(target.tables), wanted, schema, dialect)
+        except InvalidRequestError as error:
+            problem = problem or error
+        else:
+            return
+    raise problem or InvalidRequestError("the query reads no table that a predicate could be about")

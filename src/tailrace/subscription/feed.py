@@ -2,10 +2,10 @@
 
 import asyncio
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.model.chunk import Chunk
-from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
+from tailrace.model.errors import BehindHorizonError, LogClosedError, PredicateError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Subscription, TableTarget
@@ -34,6 +34,31 @@ class FeedBatch(Struct, frozen=True):
     def rows(self) -> Rows:
         """Return the rows that pass, of the *whole* chunk: the same for every feed with this filter."""
         return self.filter.select(self.chunk)
+
+    def before_failure(self) -> "FeedBatch":
+        """Return the changes before the first on which the filter fails, of those after `after`.
+
+        For a batch whose `rows` fails. What failed at or before `after` is over: somebody went on behind it.
+
+        Raises:
+            PredicateError: It fails on the very next change.
+        """
+        begin = self.after + 1 - self.chunk.first
+        passing, failing = 0, len(self.chunk) - begin + 1  # so many changes pass, so many do not
+        failure: PredicateError | None = None
+        while passing + 1 < failing:
+            middle = (passing + failing) // 2
+            try:
+                self.filter.select(self._part(begin, middle))
+                passing = middle
+            except PredicateError as error:
+                failing, failure = middle, error
+        if passing == 0 and failure is not None:
+            raise failure
+        return structs.replace(self, chunk=self._part(begin, passing))
+
+    def _part(self, begin: int, count: int) -> Chunk:
+        return Chunk(self.chunk.batch.slice(begin, count), self.chunk.schemas)
 
 
 class Feed:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.columns import ChangedColumns
@@ -28,8 +29,8 @@ Rows = range | list[int]
 _ROWS_FEW = 16
 """Below so many rows, going through them in Python costs less than calling Arrow."""
 
-_IDENTITY_PARTS = 3
-"""Parts of the identity of a filter that is not restricted."""
+_SCHEMAS_FEW = 32
+"""Up to so many schema versions in the log, looking at all of them costs less than finding those in a chunk."""
 
 _VERSIONS_KEPT = 8
 """Compiled forms that a filter keeps; an older one is made anew when it is needed again."""
@@ -42,21 +43,27 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "dialect", "identity", "ops", "options", "tables")
+    __slots__ = ("_compiled", "_conditions", "dialect", "ops", "options", "restriction", "tables")
 
     def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
         self.tables = _shared(frozenset(target.tables))
         self.ops = _shared(frozenset(options.ops))
         self.options = options
         self.dialect = dialect
-        self.identity: tuple[Any, ...] = (self.tables, self.ops, _row_conditions(options))
-        self._compiled: tuple[tuple[SchemaId, RowFilter], ...] = ()  # the newest first; smaller than a dictionary
+        self._conditions = _row_conditions(options)
+        self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
+        self.restriction: Hashable = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.identity == other.identity
 
     def __hash__(self) -> int:
         return hash(self.identity)
+
+    @property
+    def identity(self) -> tuple[frozenset[TableName], frozenset[Op], bytes, Hashable]:
+        """Return what equal filters have in common."""
+        return self.tables, self.ops, self._conditions, self.restriction
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -66,17 +73,17 @@ class Filter:
     @property
     def looks_at_rows(self) -> bool:
         """Tell whether more than table and op decides."""
-        return bool(self.identity[2])
+        return bool(self._conditions)
 
     @property
     def is_restricted(self) -> bool:
         """Tell whether the chunks that it is for hold only what somebody may see."""
-        return len(self.identity) > _IDENTITY_PARTS
+        return self.restriction is not None
 
     def restricted(self, by: Hashable) -> Self:
         """Return this filter for chunks that hold only what somebody may see. It equals only those for the same."""
         made = copy.copy(self)
-        made.identity = (*self.identity[:_IDENTITY_PARTS], by)
+        made.restriction = by
         return made
 
     def wants(self, table: TableName) -> bool:
@@ -100,11 +107,13 @@ class Filter:
         Raises:
             PredicateError: The table no longer has what the filter asks for.
         """
-        for known, compiled in self._compiled:
-            if known == schema_id:
+        kept = self._compiled
+        for place in range(0, len(kept), 2):
+            compiled = kept[place + 1]
+            if kept[place] == schema_id and isinstance(compiled, RowFilter):
                 return compiled
         compiled = self.compile(schema)
-        self._compiled = ((schema_id, compiled), *self._compiled[: _VERSIONS_KEPT - 1])
+        self._compiled = (schema_id, compiled, *kept[: 2 * (_VERSIONS_KEPT - 1)])
         return compiled
 
     def compile(self, schema: TableSchema) -> RowFilter:
@@ -135,10 +144,11 @@ class Filter:
         if not masks:
             return range(len(chunk))
         mask = masks[0] if len(masks) == 1 else pc.and_(*masks)
+        count = mask.true_count
+        if count in (0, len(chunk)):
+            return range(count)
         rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-        if rows and rows[-1] - rows[0] == len(rows) - 1:
-            return range(rows[0], rows[-1] + 1)
-        return rows
+        return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == count - 1 else rows
 
     def _select_few(self, chunk: Chunk) -> Rows:
         schema_ids = chunk.batch.column("schema").to_pylist()
@@ -153,20 +163,24 @@ class Filter:
         return range(len(chunk)) if len(rows) == len(chunk) else rows
 
     def _table_mask(self, chunk: Chunk) -> Any:
-        """Return a mask of the wanted tables, or None when all rows are of such."""
-        column = chunk.batch.column("schema")
-        present: list[SchemaId] = pc.unique(column).to_pylist()
-        wanted = [schema_id for schema_id in present if self.wants(chunk.schemas[schema_id].table)]
-        if len(wanted) == len(present):
-            return None
-        return pc.is_in(column, value_set=pa.array(wanted, column.type))
+        """Return a mask of the rows of wanted tables, or None when there are no others."""
+        column, schemas = chunk.batch.column("schema"), chunk.schemas
+        present = schemas if len(schemas) <= _SCHEMAS_FEW else pc.unique(column).to_pylist()
+        wanted = [number for number in present if self.wants(schemas[number].table)]
+        return None if len(wanted) == len(present) else _mask(column, wanted)
 
     def _op_mask(self, chunk: Chunk) -> Any:
-        column = chunk.batch.column("op")
-        present = pc.unique(column).to_pylist()
-        if all(op in self.ops for op in present):
+        """Return a mask of the rows with wanted ops, or None when all ops are. What is hidden has no op at all."""
+        if len(self.ops) == len(Op) and not self.is_restricted:
             return None
-        return pc.is_in(column, value_set=pa.array(sorted(self.ops), pa.int8()))
+        return _mask(chunk.batch.column("op"), sorted(self.ops))
+
+
+def _mask(column: Any, wanted: Sequence[int]) -> Any:
+    """Return where a column has one of the wanted numbers."""
+    if len(wanted) == 1:
+        return pc.equal(column, pa.scalar(wanted[0], column.type))
+    return pc.is_in(column, value_set=pa.array(wanted, column.type))
 
 
 def compile_filter(

@@ -5,8 +5,7 @@ demands, its ops. Equal filters are one group and evaluated once. So a change co
 may concern, however many others there are.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -24,6 +23,7 @@ from tailrace.subscription.row_filter import Changes, RowFilter
 __all__ = ["FilterIndex", "Match"]
 
 _Id = TypeVar("_Id", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Match(Struct, Generic[_Id], frozen=True):
@@ -34,13 +34,16 @@ class Match(Struct, Generic[_Id], frozen=True):
     """
 
     filter: RowFilter
-    ids: AbstractSet[_Id]
+    ids: Collection[_Id]
     rows: Sequence[int]
     error: PredicateError | None = None
 
 
 class FilterIndex(Generic[_Id]):
-    """Filters of many subscriptions over the changes of one source. For one thread at a time."""
+    """Filters of many subscriptions over the changes of one source. For one thread at a time.
+
+    There may be a hundred thousand, each with a filter of its own: groups of one and places of one are tuples.
+    """
 
     def __init__(self) -> None:
         self._tables: dict[TableName, _TableIndex[_Id]] = {}
@@ -50,6 +53,12 @@ class FilterIndex(Generic[_Id]):
     def __len__(self) -> int:
         return len(self._group_of)
 
+    def __iter__(self) -> Iterator[_Id]:
+        return iter(self._group_of)
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._group_of
+
     def add(self, id_: _Id, row_filter: RowFilter) -> None:
         """Add a subscription, or give one that is there another filter."""
         self.remove(id_)
@@ -58,7 +67,7 @@ class FilterIndex(Generic[_Id]):
             group = self._groups[row_filter] = _Group(row_filter)
             for table in row_filter.tables:
                 self._tables.setdefault(table, _TableIndex()).add(group)
-        group.ids.add(id_)
+        group.add(id_)
         self._group_of[id_] = group
 
     def remove(self, id_: _Id) -> None:
@@ -66,14 +75,14 @@ class FilterIndex(Generic[_Id]):
         group = self._group_of.pop(id_, None)
         if group is None:
             return
-        group.ids.discard(id_)
+        group.discard(id_)
         if group.ids:
             return
         del self._groups[group.filter]
         for table in group.filter.tables:
             index = self._tables[table]
             index.remove(group)
-            if not index.groups:
+            if not index.count:
                 del self._tables[table]
 
     def match(self, changes: Changes, schemas: Mapping[SchemaId, TableSchema]) -> list[Match[_Id]]:
@@ -101,9 +110,21 @@ class _Group(Generic[_Id]):
 
     def __init__(self, row_filter: RowFilter) -> None:
         self.filter = row_filter
-        self.ids: set[_Id] = set()
+        self.ids: tuple[_Id] | tuple[()] | set[_Id] = ()
         demanded = (equality for predicate in row_filter.predicates for equality in predicate.equalities)
         self.equality: Equality | None = None if row_filter.key is not None else next(demanded, None)
+
+    def add(self, id_: _Id) -> None:
+        if isinstance(self.ids, set):
+            self.ids.add(id_)
+        else:
+            self.ids = {*self.ids, id_} if self.ids else (id_,)
+
+    def discard(self, id_: _Id) -> None:
+        if isinstance(self.ids, set):
+            self.ids.discard(id_)
+        else:
+            self.ids = ()
 
     def match(self, changes: Changes, rows: list[int]) -> Match[_Id] | None:
         """Evaluate what the index has not; None if nothing is left."""
@@ -118,65 +139,55 @@ class _Group(Generic[_Id]):
 _Groups = dict[_Group[_Id], None]
 """Groups in order of their arrival."""
 
+_Place = tuple[_Group[_Id]] | _Groups[_Id]
+"""Groups that are found by the same key or value; one, or many."""
+
 
 class _TableIndex(Generic[_Id]):
     """The groups of one table."""
 
-    __slots__ = ("_by_key", "_by_op", "_by_value", "_elsewhere", "_readers", "groups")
+    __slots__ = ("_by_key", "_by_op", "_by_value", "_elsewhere", "_readers", "count")
 
     def __init__(self) -> None:
-        self.groups: _Groups[_Id] = {}
-        self._by_key: dict[bytes, list[_Group[_Id]]] = {}
-        self._by_value: dict[tuple[Image, str], dict[SqlValue, list[_Group[_Id]]]] = {}
+        self.count = 0
+        self._by_key: dict[bytes, _Place[_Id]] = {}
+        self._by_value: dict[tuple[Image, str], dict[SqlValue, _Place[_Id]]] = {}
         self._by_op: dict[int, _Groups[_Id]] = {}
         self._elsewhere: _Groups[_Id] = {}
         self._readers: dict[int, Callable[[bytes], Mapping[str, SqlValue]]] = {}
 
     def add(self, group: _Group[_Id]) -> None:
-        self.groups[group] = None
-        columns = len(self._by_value)
-        place = self._place(group)
-        if place is not None:
-            place.append(group)
-        if len(self._by_value) != columns:
-            self._readers.clear()
-        if group.filter.key is None and group.equality is None:
+        self.count += 1
+        key, equality = group.filter.key, group.equality
+        if key is not None:
+            if key.key is not None:
+                _put(self._by_key, key.key, group)
+        elif equality is not None:
+            if (equality.image, equality.column) not in self._by_value:
+                self._readers.clear()
+            _put(self._by_value.setdefault((equality.image, equality.column), {}), equality.value, group)
+        else:
             for op in group.filter.ops:
                 self._by_op.setdefault(op, {})[group] = None
-        elif Op.SCHEMA in group.filter.ops:
+            return
+        if Op.SCHEMA in group.filter.ops:
             self._elsewhere[group] = None
 
     def remove(self, group: _Group[_Id]) -> None:
-        del self.groups[group]
-        place = self._place(group)
-        if place is not None:
-            place.remove(group)
-        for op in group.filter.ops:
-            self._by_op.get(op, {}).pop(group, None)
-        self._elsewhere.pop(group, None)
-        self._forget_empty(group)
-
-    def _place(self, group: _Group[_Id]) -> list[_Group[_Id]] | None:
-        """Return the list in which a group is found by key or by value."""
+        self.count -= 1
         key, equality = group.filter.key, group.equality
         if key is not None:
-            return None if key.key is None else self._by_key.setdefault(key.key, [])
-        if equality is None:
-            return None
-        values = self._by_value.setdefault((equality.image, equality.column), {})
-        return values.setdefault(equality.value, [])
-
-    def _forget_empty(self, group: _Group[_Id]) -> None:
-        key, equality = group.filter.key, group.equality
-        if key is not None and key.key is not None and not self._by_key[key.key]:
-            del self._by_key[key.key]
-        if equality is not None:
+            if key.key is not None:
+                _take(self._by_key, key.key, group)
+        elif equality is not None:
             values = self._by_value[equality.image, equality.column]
-            if not values[equality.value]:
-                del values[equality.value]
+            _take(values, equality.value, group)
             if not values:
                 del self._by_value[equality.image, equality.column]
                 self._readers.clear()
+        for op in group.filter.ops:
+            self._by_op.get(op, {}).pop(group, None)
+        self._elsewhere.pop(group, None)
 
     def collect(
         self, candidates: dict[_Group[_Id], list[int]], changes: Changes, rows: Sequence[int], schema: TableSchema
@@ -230,3 +241,20 @@ class _TableIndex(Generic[_Id]):
             columns = sorted({column for _, column in self._by_value})
             found = self._readers[schema.version] = cell_reader(columns, schema)
         return found
+
+
+def _put(places: dict[_Key, _Place[_Id]], key: _Key, group: _Group[_Id]) -> None:
+    found = places.get(key)
+    if isinstance(found, dict):
+        found[group] = None
+    else:
+        places[key] = (group,) if found is None else {found[0]: None, group: None}
+
+
+def _take(places: dict[_Key, _Place[_Id]], key: _Key, group: _Group[_Id]) -> None:
+    found = places[key]
+    if isinstance(found, dict):
+        del found[group]
+        if found:
+            return
+    del places[key]

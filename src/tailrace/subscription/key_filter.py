@@ -35,7 +35,7 @@ class ExactKey:
     literals. An empty `pk` is no filter: make none of it.
     """
 
-    __slots__ = ("canonical", "key")
+    __slots__ = ("key",)
 
     def __init__(self, literals: Json, schema: TableSchema) -> None:
         """Compile `pk`.
@@ -52,7 +52,11 @@ class ExactKey:
                 f"pk has {len(literals)} values; the primary key of {schema.table.wire} has {len(schema.key)} columns"
             )
         self.key = _reading("pk", lambda: key_bytes(literals, schema))
-        self.canonical = "pk:" + ("" if self.key is None else self.key.decode())
+
+    @property
+    def canonical(self) -> bytes:
+        """Return what equal filters by key have in common: the key, which no other kind of filter gives."""
+        return b"" if self.key is None else self.key
 
     def select(self, keys: Sequence[bytes]) -> list[bool]:
         """Tell for each key whether it passes."""

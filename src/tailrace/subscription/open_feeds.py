@@ -13,7 +13,8 @@ class OpenFeeds:
     """Knows the feeds from their opening to their end."""
 
     def __init__(self) -> None:
-        self._feeds: dict[SubscriptionId, list[Feed]] = {}
+        self._feeds: dict[SubscriptionId, tuple[Feed] | dict[Feed, None]] = {}
+        """A tuple where there is one, which is small; a dictionary, which is quick, where there are many."""
 
     def __len__(self) -> int:
         return sum(map(len, self._feeds.values()))
@@ -27,15 +28,21 @@ class OpenFeeds:
 
     def add(self, feed: Feed) -> None:
         """Note that a feed is open."""
-        self._feeds.setdefault(feed.subscription.id, []).append(feed)
+        feeds = self._feeds.get(feed.subscription.id)
+        if isinstance(feeds, dict):
+            feeds[feed] = None
+        else:
+            self._feeds[feed.subscription.id] = (feed,) if feeds is None else {feeds[0]: None, feed: None}
 
     def remove(self, feed: Feed) -> None:
         """Forget a feed that was added, and have nobody evaluate changes for it any more."""
         feed.release()
         feeds = self._feeds[feed.subscription.id]
-        feeds.remove(feed)
-        if not feeds:
-            del self._feeds[feed.subscription.id]
+        if isinstance(feeds, dict):
+            del feeds[feed]
+            if feeds:
+                return
+        del self._feeds[feed.subscription.id]
 
 
 class OpenFeed:

@@ -14,4 +14,3 @@ class RawKey(ExactKey):
 
     def __init__(self, raw: bytes, schema: TableSchema) -> None:
         self.key = key_of_raw(raw, schema)
-        self.canonical = f"raw:{'' if self.key is None else self.key.hex()}"

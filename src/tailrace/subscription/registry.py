@@ -1,6 +1,6 @@
 """The subscriptions that exist, in memory and in the metadata database, and every durable change of one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import InvalidRequestError, UnknownSubscriptionError
 from tailrace.model.number import Offset
+from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import Subscription, SubscriptionDraft, SubscriptionId
 
 __all__ = ["Registry"]
@@ -33,9 +34,6 @@ class Registry:
         await store.remove_transient()
         registry._subscriptions = {subscription.id: subscription for subscription in await store.subscriptions()}
         return registry
-
-    def __contains__(self, subscription_id: SubscriptionId) -> bool:
-        return subscription_id in self._subscriptions
 
     def all(self) -> list[Subscription]:
         """Return all subscriptions in order of their numbers."""
@@ -69,9 +67,20 @@ class Registry:
         self._subscriptions[subscription.id] = subscription
         return subscription
 
-    async def put(self, subscription_id: SubscriptionId, draft: SubscriptionDraft) -> None:
-        """Keep a subscription under a number that no other has now."""
-        self._subscriptions[subscription_id] = await self._store.put(subscription_id, draft)
+    async def restore(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], queries: Sequence[PreparedQuery]
+    ) -> None:
+        """Keep subscriptions under their numbers, in place of those that have them, and the queries that they are for.
+
+        All of them or, when that fails, none.
+
+        Raises:
+            InvalidRequestError: There would be too many.
+        """
+        if len(self._subscriptions.keys() | drafts.keys()) > self._subscriptions_max:
+            raise InvalidRequestError(f"there would be more than {self._subscriptions_max} subscriptions")
+        kept = await self._store.put_all(drafts, queries)
+        self._subscriptions |= {subscription.id: subscription for subscription in kept}
         self._subscriptions = dict(sorted(self._subscriptions.items()))
 
     async def remove(self, subscription_id: SubscriptionId) -> None:

@@ -15,7 +15,7 @@ offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,7 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import Op
-from tailrace.model.principal import Principal, table_path
+from tailrace.model.principal import Principal, row_path, table_path
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.predicate.compile import SqlPredicate, compile_where
 from tailrace.subscription.predicate.sql import parse
@@ -76,7 +76,7 @@ class Restriction:
 
     def narrows(self, table: TableName) -> bool:
         """Tell whether only some rows of a table may be seen, so that changes may turn into others."""
-        return table_path(table) in self._predicates
+        return row_path(table) in self._predicates
 
     def narrows_any(self, tables: frozenset[TableName]) -> bool:
         """Tell whether it narrows one of the tables that a filter names."""
@@ -146,7 +146,7 @@ class Restriction:
     def _compile(self, schema: TableSchema) -> SqlPredicate | None:
         """Return the predicate for a version of a table; None where it does not fit that."""
         try:
-            predicate = compile_where(self._predicates[table_path(schema.table)], schema, self._dialect)
+            predicate = compile_where(self._predicates[row_path(schema.table)], schema, self._dialect)
         except InvalidPredicateError:
             return None
         return None if predicate.pairs else predicate
@@ -162,8 +162,10 @@ class Restrictions:
     def get(self, principal: Principal, source: str) -> Restriction | None:
         """Return what a principal may see of a source that it reaches; None where it is everything."""
         own = f"{source}."
-        tables = None if principal.tables is None else frozenset(_beginning(principal.tables, own))
-        predicates = tuple(sorted((path, principal.rows[path]) for path in _beginning(principal.rows, own)))
+        tables = (
+            None if principal.tables is None else frozenset(filter(lambda path: path.startswith(own), principal.tables))
+        )
+        predicates = tuple(sorted(principal.predicates(source).items()))
         if tables is None and not predicates:
             return None
         identity = (source, tables, predicates)
@@ -256,7 +258,3 @@ def _select(predicate: SqlPredicate | None, images: Sequence[bytes | None], sche
     except PredicateError as error:
         raise PermissionDeniedError(refusal) from error
     return [passes and image is not None for passes, image in zip(passing, images, strict=True)]
-
-
-def _beginning(paths: Mapping[str, str] | frozenset[str], own: str) -> Iterator[str]:
-    return (path for path in paths if path.startswith(own))

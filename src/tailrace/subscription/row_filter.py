@@ -38,7 +38,7 @@ class RowFilter:
     The parts were compiled for one version of the table's schema; when that changes, compile and add them anew.
     """
 
-    __slots__ = ("bounds", "canonical", "columns", "key", "ops", "predicates", "tables")
+    __slots__ = ("bounds", "columns", "key", "ops", "predicates", "tables")
 
     def __init__(
         self,
@@ -56,8 +56,12 @@ class RowFilter:
         self.bounds = bounds
         self.columns = columns
         self.predicates = tuple(predicates)
-        parts: Sequence[Any] = (key, bounds, columns, *self.predicates)
-        self.canonical = (self.tables, self.ops, *(part.canonical for part in parts if part is not None))
+
+    @property
+    def canonical(self) -> tuple[Any, ...]:
+        """Return what equal filters have in common."""
+        parts: Sequence[Any] = (self.key, self.bounds, self.columns, *self.predicates)
+        return (self.tables, self.ops, *(part.canonical for part in parts if part is not None))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowFilter) and self.canonical == other.canonical

@@ -1,6 +1,6 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tailrace.model.errors import (
     UnknownSubscriptionError,
 )
 from tailrace.model.number import Offset
+from tailrace.model.query import PreparedQuery
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
@@ -26,7 +27,7 @@ from tailrace.model.subscription import (
     TableTarget,
 )
 from tailrace.model.table import TableSchema
-from tailrace.subscription.acceptance import accept_source, accept_tables
+from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
@@ -109,7 +110,9 @@ class SubscriptionService:
 
         Raises:
             UnknownTableError: No such source or table.
+            CaptureDisabledError: Nothing is captured.
         """
+        self._require_capture()
         return find_table(self._logs, source, wire)
 
     async def subscribe_tables(
@@ -122,6 +125,7 @@ class SubscriptionService:
         auto_ack: bool = False,
         snapshot: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes from now on, the rows of a `snapshot` first, or from a place in the log.
 
@@ -138,7 +142,7 @@ class SubscriptionService:
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot))
+        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot, owner=owner))
 
     async def subscribe_query(
         self,
@@ -149,21 +153,23 @@ class SubscriptionService:
         format_: Format,
         auto_ack: bool = False,
         start: CursorStart = _NOW,
+        owner: str | None = None,
     ) -> Subscription:
         """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
 
         Raises:
             UnknownQueryError: There is no such query.
-            InvalidRequestError: The arguments are not those of the query, or there are too many subscriptions.
+            InvalidRequestError: Arguments or filter do not fit the query, or there are too many subscriptions.
             SourceUnavailableError: The database cannot be reached.
         """
         assert self.queries is not None
         self._require_capture()
         source = self.queries.get(target.query_id).source
-        cursor = await find_place(start, self._logs[source])
         target = await self.queries.resolve(target)
+        accept_query(target, filter_options, self._logs, self._options.dialect)
+        cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(draft)
+        return await self._registry.add(msgspec.structs.replace(draft, owner=owner))
 
     async def subscribe_source(
         self,
@@ -249,24 +255,28 @@ class SubscriptionService:
         cursor = await find_place(start, log_of(self._logs, self.subscription(subscription_id)))
         return await self._registry.reset(subscription_id, cursor)
 
-    async def restore(self, drafts: Mapping[SubscriptionId, SubscriptionDraft]) -> None:
-        """Keep subscriptions to tables under the numbers that they had elsewhere, in place of those that have them.
+    async def restore(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
+    ) -> None:
+        """Keep subscriptions under the numbers that they had elsewhere, in place of those that have them here.
+
+        `prepared` are queries that they are for and that may not be kept here yet. Either all is kept, or nothing.
 
         Raises:
-            InvalidRequestError: A filter asks for what its table does not have; then none is kept.
+            UnknownTableError: A table is not captured here.
+            UnknownQueryError: A query is neither known nor given.
+            InvalidRequestError: A filter or arguments do not fit, or there would be too many.
         """
-        for draft in drafts.values():
-            match draft.target:
-                case TableTarget():
-                    accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
-                case SourceTarget():
-                    accept_source(draft.target, draft.filter, self._logs, self._options.dialect)
-                case QueryTarget():
-                    raise InvalidRequestError("a subscription to a query cannot be restored: subscribe anew")
-        for subscription_id, draft in drafts.items():
-            if subscription_id in self._registry:
-                await self.close(subscription_id)
-            await self._registry.put(subscription_id, draft)
+        given = {entry.query_id: entry for entry in prepared}
+        accepted = {number: await self._accept(draft, given) for number, draft in drafts.items()}
+        if self.queries is not None:
+            self.queries.check_room(prepared)
+        replaced = drafts.keys() & {subscription.id for subscription in self._registry.all()}
+        await self._registry.restore(accepted, prepared)
+        if self.queries is not None:
+            self.queries.adopt(prepared)
+        for number in replaced:
+            self._opener.end(number, UnknownSubscriptionError(f"sub-{number}"))
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
@@ -365,3 +375,16 @@ class SubscriptionService:
     def _require_capture(self) -> None:
         if not self._options.capture_enabled:
             raise CaptureDisabledError
+
+    async def _accept(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
+        """Return a draft whose target exists here, as it is here."""
+        if isinstance(draft.target, TableTarget):
+            accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            return draft
+        if isinstance(draft.target, SourceTarget):
+            accept_source(draft.target, draft.filter, self._logs, self._options.dialect)
+            return draft
+        assert self.queries is not None
+        target = await self.queries.resolve(draft.target, given.get(draft.target.query_id))
+        accept_query(target, draft.filter, self._logs, self._options.dialect)
+        return msgspec.structs.replace(draft, target=target)

@@ -50,10 +50,10 @@ class Wake:
         self._clock = clock
         self._measure_due_s = 0.0
         self._log = log
-        self._watches: set[Watch] = set()
         self._index: FilterIndex[Watch] = FilterIndex()
         self._versions: dict[TableName, SchemaId] = {}
-        self._by_table: dict[TableName, set[Watch]] = {}
+        self._compiled: dict[TableName, int] = {}
+        """How many watches have a filter that depends on the schema of a table."""
 
     async def run(self) -> None:
         """Wake feeds as the log grows, until it is closed or this task is cancelled; then wake all for ever."""
@@ -67,36 +67,33 @@ class Wake:
             logger.info("log closed: its feeds end")
         finally:
             self.closed = True
-            for watch in self._watches:
+            for watch in self._index:
                 watch.wake()
 
     def add(self, watch: Watch) -> None:
         """Evaluate all changes after `scanned` for a watch."""
         watch.since = self.scanned
-        self._watches.add(watch)
         table = _table_compiled_for(watch.filter)
-        if table is not None:
-            self._by_table.setdefault(table, set()).add(watch)
+        if table is not None and watch not in self._index:
+            self._compiled[table] = self._compiled.get(table, 0) + 1
         self._index.add(watch, self._row_filter(watch.filter, table))
 
     def remove(self, watch: Watch) -> None:
         """Evaluate nothing more for a watch; one that was not added is none to remove."""
-        if watch not in self._watches:
+        if watch not in self._index:
             return
-        self._watches.discard(watch)
         self._index.remove(watch)
         table = _table_compiled_for(watch.filter)
         if table is not None:
-            watches = self._by_table[table]
-            watches.discard(watch)
-            if not watches:
-                del self._by_table[table]
+            self._compiled[table] -= 1
+            if not self._compiled[table]:
+                del self._compiled[table]
                 self._versions.pop(table, None)
 
     async def _scan(self) -> None:
         """Evaluate what is new, one window a turn."""
         while self.scanned < self._log.head:
-            if not self._watches:
+            if not self._index:
                 self.scanned = self._log.head
                 return
             try:
@@ -140,23 +137,24 @@ class Wake:
     def _lose(self, scanned: Offset) -> None:
         """Go on behind changes that cannot be read: all feeds must look for themselves what they miss."""
         self.scanned = scanned
-        for watch in self._watches:
+        for watch in self._index:
             watch.since = scanned
             watch.wake()
 
     async def _follow_schemas(self, fresh: Chunk) -> None:
         """Compile filters anew for tables that have another schema version now; their feeds look for themselves."""
-        if not self._by_table:
+        if not self._compiled:
             return
         for schema_id in pc.unique(fresh.batch.column("schema")).to_pylist():
             table = fresh.schemas[schema_id].table
-            if table in self._by_table and self._versions.get(table) != schema_id:
+            if table in self._compiled and self._versions.get(table) != schema_id:
                 self._versions[table] = schema_id
                 await self._compile_anew(table, fresh)
 
     async def _compile_anew(self, table: TableName, fresh: Chunk) -> None:
-        for number, watch in enumerate(list(self._by_table[table]), start=1):
-            if watch in self._watches:
+        watches = [watch for watch in self._index if _table_compiled_for(watch.filter) == table]
+        for number, watch in enumerate(watches, start=1):
+            if watch in self._index:
                 watch.tell(fresh.first, fresh.last)
                 self._index.add(watch, self._row_filter(watch.filter, table))
             if number % _TURN_WATCHES == 0:

@@ -14,4 +14,4 @@ def window_of(chunk: Chunk, after: Offset) -> Chunk:
     if len(chunk) <= WINDOW_CHANGES_MAX:
         return chunk
     row = (after + 1 - chunk.first) // WINDOW_CHANGES_MAX * WINDOW_CHANGES_MAX
-    return Chunk(chunk.batch.slice(row, WINDOW_CHANGES_MAX), chunk.schemas)
+    return chunk.memo(("window", row), lambda chunk: Chunk(chunk.batch.slice(row, WINDOW_CHANGES_MAX), chunk.schemas))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from tailrace.clock import Clock
 from tailrace.model.errors import ResultTooLargeError
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.model.key_value import Entry
+from tailrace.source.key_value import PageLimits
 
 __all__ = ["MemoryKeyValueStore"]
 

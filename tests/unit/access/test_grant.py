@@ -59,6 +59,8 @@ def test_a_grant_reaches_what_it_names_and_else_what_its_tenant_may(grant, tenan
         (Grant(rows={"orders": "1"}), "SOURCE.TABLE"),
         (Grant(tables=("shop.a",), rows={"shop.b": "1"}), "not among"),
         (Grant(capabilities=("",)), "1 to 255"),
+        (Grant(tenant="x" * 81), "tenant"),
+        (Grant(tenant=""), "tenant"),
         (Grant(capabilities=("x",) * 1001), "1000"),
     ],
 )

@@ -230,3 +230,47 @@ async def test_the_configuration_says_which_keys_there_are(store, clock, tmp_pat
 def test_a_mistake_in_the_configuration_is_named(store, clock, config, named):
     with pytest.raises(ConfigError, match=named):
         open_access(config, store, clock)
+
+
+async def test_nothing_is_opened_on_a_key_that_was_revoked_after_it_was_admitted(keys, store, clock):
+    token, stored = await add(store)
+    principal = await keys.find(token)
+    keeper = Keeper(keys, clock, held_max=10)
+    await store.remove(stored.id)
+    await keeper.look()
+    with pytest.raises(UnauthenticatedError), keeper.hold(principal, lambda reason: None):
+        pass
+    assert len(keeper) == 0
+
+
+class Between:
+    """A store of keys in which something happens before it tells of all keys."""
+
+    def __init__(self, store):
+        self._store = store
+        self.version, self.find = store.version, store.find
+        self.happens = None
+
+    async def keys(self):
+        told = await self._store.keys()
+        if self.happens is not None:
+            await self.happens()
+        return told
+
+
+async def test_a_key_that_is_found_while_the_database_tells_of_all_is_not_taken_for_revoked(store, clock):
+    between = Between(store)
+    keys = Keys({}, between, "", clock)
+    await add(store)
+    made = []
+
+    async def happens():
+        between.happens = None
+        made.extend(await add(store))
+        assert await keys.find(made[0]) is not None
+
+    between.happens = happens
+    assert await keys.refresh() == frozenset()
+    assert keys.admits(f"key-{made[1].id}")
+    await store.remove(made[1].id)
+    assert await keys.refresh() == {f"key-{made[1].id}"}

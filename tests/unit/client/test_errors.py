@@ -15,6 +15,7 @@ CONTRACT = {
     "not_implemented",
     "conflict",
     "timeout",
+    "rate_limited",
     "internal",
     "precondition_failed",
 }

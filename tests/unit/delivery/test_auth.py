@@ -1,32 +1,71 @@
-"""Facts about tokens."""
+"""Facts about the gate of gRPC."""
 
 import pytest
 
-from tailrace.delivery.auth import TokenCheck
+from signing import NOW_S, SECRET, hs256
+from tailrace.access.options import AuthConfig
+from tailrace.delivery.auth import GrpcGate
+from tailrace.model.errors import QuotaError, UnauthenticatedError
+from tailrace.model.principal import ANONYMOUS
+from tailrace.testing.clock import FakeClock
+from web import access_of
 
-CASES = [
-    ("the right token", "Bearer one", None, True),
-    ("another right token", "Bearer two", None, True),
-    ("the scheme in any case", "bearer one", None, True),
-    ("as a parameter", None, "two", True),
-    ("nothing", None, None, False),
-    ("a wrong token", "Bearer three", None, False),
-    ("part of a token", "Bearer on", None, False),
-    ("no scheme", "one", None, False),
-    ("another scheme", "Basic one", None, False),
-    ("a wrong header is not healed by the parameter", "Bearer three", "one", False),
-    ("an empty token", "Bearer ", None, False),
-    ("a token that is not ASCII", "Bearer ü\udcff", None, False),
-]
+PATH = "/sochdb.v1.SubscriptionService/Subscribe"
+
+
+@pytest.fixture
+async def gate():
+    config = AuthConfig(enabled=True, tokens=("key",), jwt_secret=SECRET.decode())
+    async with access_of(config, FakeClock(now_us=NOW_S * 1_000_000)) as access:
+        yield GrpcGate(access)
 
 
 @pytest.mark.parametrize(
-    ("authorization", "access_token", "admitted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    "metadata",
+    [
+        [("authorization", "Bearer key")],
+        [("x-api-key", "key")],
+        [("user-agent", "x"), ("authorization", "Bearer key"), ("x-api-key", "wrong")],
+        [("authorization", f"Bearer {hs256()}")],
+        [("x-api-key", hs256())],
+    ],
+    ids=lambda value: str(value)[:50],
 )
-def test_who_is_admitted(authorization, access_token, admitted):
-    assert TokenCheck(["one", "two"]).admits(authorization, access_token) is admitted
+async def test_a_call_is_admitted_by_its_metadata(gate, metadata):
+    assert (await gate(PATH, metadata)).id in {"alice", "apikey-2c70e12b"}
 
 
-def test_without_tokens_everybody_is():
-    assert TokenCheck([]).admits(None, None)
-    assert TokenCheck([]).admits("Bearer whatever", None)
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [],
+        [("authorization", "Bearer wrong"), ("x-api-key", "key")],
+        [("authorization", "Bearer wrong"), ("authorization", "Bearer key")],
+        [("authorization-bin", b"Bearer key")],
+        [("authorization", "bearer key")],
+    ],
+    ids=str,
+)
+async def test_a_call_without_good_credentials_is_not(gate, metadata):
+    with pytest.raises(UnauthenticatedError):
+        await gate(PATH, metadata)
+
+
+async def test_a_call_ends_with_the_credentials_that_it_came_with():
+    clock = FakeClock(now_us=NOW_S * 1_000_000)
+    config = AuthConfig(enabled=True, jwt_secret=SECRET.decode(), streams_max=1)
+    async with access_of(config, clock) as access:
+        gate, ended = GrpcGate(access), []
+        principal = await gate(PATH, [("x-api-key", hs256(exp=NOW_S + 5))])
+        uncounted = gate.watch(principal, ended.append, counted=False)
+        with gate.watch(principal, ended.append, counted=True), uncounted:
+            with pytest.raises(QuotaError), gate.watch(principal, ended.append, counted=True):
+                pass
+            clock.advance(5)
+            await access.keeper.look()
+        assert [reason.expired for reason in ended] == [True, True]
+
+
+async def test_without_authentication_everybody_is_anonymous():
+    async with access_of(AuthConfig(), FakeClock()) as access:
+        assert await GrpcGate(access)(PATH, [("authorization", "anything")]) is ANONYMOUS

@@ -12,9 +12,9 @@ from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
-from tailrace.model.errors import BehindHorizonError, LogClosedError
+from tailrace.model.errors import BehindHorizonError, LogClosedError, PredicateError
 from tailrace.model.op import Op
-from tailrace.model.start import Earliest, Latest
+from tailrace.model.start import After, Earliest, Latest
 from tailrace.model.subscription import Format, Include
 
 VIEW = View(Wire.LINES, Format.PLAIN_JSON, Include())
@@ -25,8 +25,8 @@ class Collector:
         self.feed = feed
         self.presenter = Presenter(1 << 20, Metrics().encoded_changes)
 
-    async def __call__(self, changes_max=100, bytes_max=1 << 20, scan_changes_max=1 << 16, timeout_s=0.0):
-        limits = CollectLimits(changes_max=changes_max, bytes_max=bytes_max, scan_changes_max=scan_changes_max)
+    async def __call__(self, changes_max=100, bytes_max=1 << 20, timeout_s=0.0, **more):
+        limits = CollectLimits(changes_max=changes_max, bytes_max=bytes_max, **more)
         piece = await collect(self.feed, self.presenter, VIEW, limits, timeout_s)
         assert piece.through == self.feed.after
         return [json.loads(line)["seq"] for line in piece.data.splitlines()], piece.through
@@ -53,6 +53,16 @@ async def test_a_write_keeps_the_byte_limit_over_several_chunks():
         with world.service.feed(subscription.id, Earliest()) as feed:
             assert await Collector(feed)(bytes_max=2 * size) == ([1, 2], 2)
             assert await Collector(feed)(bytes_max=1) == ([3], 3)
+
+
+async def test_with_enough_bytes_nothing_is_taken_from_the_next_chunk():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(3):
+            await world.append(*[Op.INSERT] * 3)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert await Collector(feed)(bytes_enough=1) == ([1, 2, 3], 3)
+            assert await Collector(feed)(bytes_enough=1 << 20) == ([4, 5, 6, 7, 8, 9], 9)
 
 
 async def collect_one(feed):
@@ -103,6 +113,45 @@ async def test_what_is_in_hand_goes_out_before_an_error_is_met():
                 await collector()
 
 
+FAILS_AT_MINUS = "abs(CAST(name AS INTEGER)) >= 0"
+LEAST = "-9223372036854775808"
+
+
+async def test_matches_before_a_change_on_which_the_predicate_fails_are_delivered_first():
+    async with feeding() as world:
+        subscription = await world.subscribe(filters={"where": FAILS_AT_MINUS})
+        await world.write(*[(Op.INSERT, key, None, name) for key, name in enumerate(["1", "2", LEAST, "3"])])
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            assert await collector(changes_max=1) == ([1], 1)
+            assert await collector() == ([2], 2)
+            for _ in range(2):
+                with pytest.raises(PredicateError, match="overflow"):
+                    await collector()
+        with world.service.feed(subscription.id, After(3)) as feed:
+            assert await Collector(feed)() == ([4], 4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from(["1", "2", LEAST]), min_size=1, max_size=40), st.integers(0, 39))
+async def test_a_failing_predicate_delivers_everything_up_to_the_failure(names, after):
+    async with feeding() as world:
+        subscription = await world.subscribe(filters={"where": FAILS_AT_MINUS})
+        await world.write(*[(Op.INSERT, key, None, name) for key, name in enumerate(names)])
+        after = min(after, len(names))
+        found = []
+        with world.service.feed(subscription.id, After(after)) as feed:
+            try:
+                while not feed.caught_up:
+                    found += (await Collector(feed)(changes_max=7))[0]
+                failed = None
+            except PredicateError:
+                failed = feed.after + 1
+        expected = next((offset for offset, name in enumerate(names, 1) if offset > after and name == LEAST), None)
+        assert failed == expected
+        assert found == list(range(after + 1, expected or len(names) + 1))
+
+
 async def test_the_end_of_service_is_told():
     async with feeding() as world:
         subscription = await world.subscribe()
@@ -133,6 +182,6 @@ async def test_collecting_again_and_again_gives_every_match_once_in_order(
         with world.service.feed(subscription.id, Earliest()) as feed:
             collector = Collector(feed)
             while not feed.caught_up:
-                found += (await collector(changes_max, bytes_max, scan_changes_max))[0]
+                found += (await collector(changes_max, bytes_max, scan_changes_max=scan_changes_max))[0]
         flat = [op for commit in commits for op in commit]
         assert found == [offset for offset, op in enumerate(flat, start=1) if op in ops]

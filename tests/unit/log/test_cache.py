@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from log_samples import draft
 from tailrace.log.batch import encode_drafts
-from tailrace.log.cache import MEMO_FACTOR, BlockCache
+from tailrace.log.cache import BlockCache
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset
 
@@ -22,10 +22,11 @@ def test_a_block_is_found_by_any_offset_in_it_and_gives_the_chunk_that_holds_it(
     cache.put(chunks, 10)
     assert [cache.find(Offset(offset)) for offset in (9, 17)] == [None, None]
     assert [cache.find(Offset(offset)) for offset in range(10, 17)] == [chunks[0]] * 3 + [chunks[1]] * 4
+    assert [cache.last_of(Offset(offset)) for offset in (9, 10, 16, 17)] == [None, 16, 16, None]
 
 
 def test_the_blocks_used_last_stay_within_the_bound():
-    cache = BlockCache(30 * MEMO_FACTOR)
+    cache = BlockCache(30)
     for first in (1, 11, 21):
         cache.put(block(first, 10), 10)
     assert cache.find(Offset(5)) is not None
@@ -52,7 +53,7 @@ def test_the_block_put_last_stays_however_large():
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 40)), max_size=60))
 def test_the_bound_holds_and_what_is_found_is_right(puts):
-    cache = BlockCache(100 * MEMO_FACTOR)
+    cache = BlockCache(100)
     for number, size in puts:
         cache.put(block(number * 10 + 1, 10), size)
         assert cache.size_bytes <= 100

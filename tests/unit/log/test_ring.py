@@ -3,7 +3,6 @@ from hypothesis import strategies as st
 
 from log_samples import draft, rows_in, rows_of
 from tailrace.log.batch import encode_drafts
-from tailrace.log.cache import MEMO_FACTOR
 from tailrace.log.ring import Ring
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset
@@ -21,7 +20,7 @@ def fill(ring: Ring, counts: list[int]) -> list:
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=150), st.integers(1, 500), st.integers(100, 30_000))
 def test_the_newest_changes_are_there_within_the_bounds_and_unchanged(counts, changes_max, bytes_max):
-    ring = Ring(changes_max, bytes_max * MEMO_FACTOR)
+    ring = Ring(changes_max, bytes_max)
     rows = fill(ring, counts)
     floor = ring.floor
     assert floor is not None

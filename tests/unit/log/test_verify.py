@@ -96,6 +96,9 @@ def spoiled(column: str, values: list) -> Frame:
         ("position", [None, None, "p2"], "commits are not whole"),
         ("position", [None, "p1", None], "commits are not whole"),
         ("op", [1, 9, 1], "an op is unknown"),
+        ("hlc", [5, 5, 5], "timestamps do not rise"),
+        ("hlc", [5, 6, 7], "timestamps do not rise"),
+        ("hlc", [5, 5, 4], "timestamps do not rise"),
         ("schema", [1, 2, 1], "schema 2 is not known"),
     ],
 )

@@ -35,3 +35,10 @@ def test_a_memo_is_computed_once_per_key():
     for key in ("a", "a", "b"):
         assert shared.memo(key, lambda c: calls.append(c) or len(calls)) in (1, 2)
     assert calls == [shared, shared]
+
+
+def test_a_chunk_keeps_only_so_many_results():
+    shared = chunk()
+    for key in range(1000):
+        assert shared.memo(key, lambda _, key=key: key) == key
+        assert len(shared._memo) <= 64

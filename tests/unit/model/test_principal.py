@@ -53,6 +53,25 @@ def test_a_table_is_seen_if_its_source_is_reached_and_it_is_among_the_tables(nam
             principal.require_table(ORDERS)
 
 
+@pytest.mark.parametrize(
+    ("tenant", "id_", "name"),
+    [
+        ("default", "bob", "bob"),
+        ("acme", "bob", "acme/bob"),
+        ("default", "acme/bob", "default/acme/bob"),
+        ("acme/x", "bob", "acme%2Fx/bob"),
+        ("acme", "x/bob", "acme/x/bob"),
+        ("acme%2Fx", "bob", "acme%252Fx/bob"),
+    ],
+)
+def test_no_two_principals_have_one_name(tenant, id_, name):
+    assert Principal(id_, tenant=tenant).name == Principal(id_, tenant=tenant).owner == name
+
+
+def test_nobody_owns_what_the_anonymous_make():
+    assert (ANONYMOUS.owner, ANONYMOUS.name) == (None, "anonymous")
+
+
 def test_a_table_of_another_schema_is_named_with_it():
     principal = Principal("p", tables=frozenset({"shop.sales.orders"}))
     assert principal.sees(TableName("shop", "orders", "sales"))

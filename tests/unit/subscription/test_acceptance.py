@@ -3,10 +3,10 @@
 import pytest
 
 from feeding import ROW_OPS, schema_of
-from tailrace.model.errors import InvalidRequestError, UnknownTableError
-from tailrace.model.subscription import FilterOptions, TableTarget
-from tailrace.model.table import TableName
-from tailrace.subscription.acceptance import accept_tables
+from tailrace.model.errors import InvalidPredicateError, InvalidRequestError, UnknownSourceError, UnknownTableError
+from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget
+from tailrace.model.table import Column, Kind, TableName
+from tailrace.subscription.acceptance import accept_source, accept_tables
 from tailrace.testing.log import MemoryLog
 
 USERS, ORDERS = TableName("app", "users"), TableName("app", "orders")
@@ -37,3 +37,41 @@ async def test_a_filter_that_fits_each_table_is_accepted_for_their_source():
 async def test_what_cannot_be_served_is_refused(tables, where, error):
     with pytest.raises(error):
         accept_tables(TableTarget(tables), FilterOptions(ROW_OPS, where=where), await logs(), "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [
+        pytest.param((), None, id="all tables"),
+        pytest.param(("unknown",), None, id="a table that is not there yet"),
+        pytest.param((), "price > 1", id="all tables, of which one fits"),
+        pytest.param(("priced",), "price > 1", id="a table that fits"),
+        pytest.param(("priced", "unknown"), "price > 1", id="a table that fits and one that is not there yet"),
+        pytest.param(("unknown",), "whatever > 1", id="a table of which nobody knows the columns"),
+    ],
+)
+async def test_a_filter_that_fits_what_is_known_of_a_source_is_accepted(names, where):
+    made = await logs()
+    columns = (Column("id", Kind.I64), Column("price", Kind.I64))
+    await made["app"].put_schema(schema_of("priced"))
+    await made["app"].put_schema(schema_of("priced", version=2, columns=columns))
+    accept_source(SourceTarget("app", names), FilterOptions(ROW_OPS, where=where), made, "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "where", "error"),
+    [
+        pytest.param("other", (), None, UnknownSourceError, id="an unknown source"),
+        pytest.param("app", (), "none = 1", InvalidPredicateError, id="a column that no table has"),
+        pytest.param("app", ("users",), "none = 1", InvalidPredicateError, id="a column that the table lacks"),
+        pytest.param("app", ("unknown",), "id = ", InvalidPredicateError, id="half a predicate"),
+        pytest.param("app", (), " " * (1 << 20) + "1", InvalidPredicateError, id="a predicate too long"),
+    ],
+)
+async def test_what_no_table_of_a_source_can_serve_is_refused(source, names, where, error):
+    with pytest.raises(error):
+        accept_source(SourceTarget(source, names), FilterOptions(ROW_OPS, where=where), await logs(), "sqlite")
+
+
+async def test_nothing_speaks_against_a_predicate_where_no_table_is_known():
+    accept_source(SourceTarget("app"), FilterOptions(ROW_OPS, where="id = 1"), {"app": MemoryLog()}, "sqlite")

@@ -1,6 +1,7 @@
 """Facts about the registry of subscriptions."""
 
 import pytest
+from msgspec import structs
 
 from feeding import ROW_OPS
 from tailrace.clock import SystemClock
@@ -32,8 +33,7 @@ async def store():
 async def test_every_change_is_there_when_the_registry_is_opened_again(store):
     registry = await Registry.open(store, 9)
     kept, gone, put = await registry.add(DRAFT), await registry.add(DRAFT), SubscriptionId(7)
-    await registry.put(put, DRAFT)
-    await registry.put(SubscriptionId(5), DRAFT)
+    await registry.restore({put: DRAFT, SubscriptionId(5): DRAFT}, ())
     await registry.pause(kept.id, paused=True)
     await registry.reset(kept.id, Offset(4))
     await registry.snapshot_sent(put, Offset(3))
@@ -64,7 +64,18 @@ async def test_there_are_no_more_than_allowed_and_none_that_is_unknown(store):
     with pytest.raises(InvalidRequestError, match="close some"):
         await registry.add(DRAFT)
     await registry.remove(number)
-    assert number not in registry
+    with pytest.raises(InvalidRequestError, match="more than 1"):
+        await registry.restore({number: DRAFT, SubscriptionId(5): DRAFT}, ())
+    assert registry.all() == []
     for call in (registry.remove(number), registry.advance(number, Offset(1)), registry.pause(number, paused=True)):
         with pytest.raises(UnknownSubscriptionError):
             await call
+
+
+async def test_transient_subscriptions_are_gone_when_the_registry_is_opened_again(store):
+    registry = await Registry.open(store, 9)
+    passing = await registry.add(structs.replace(DRAFT, transient=True, snapshot=False))
+    kept = await registry.add(DRAFT)
+    assert (await registry.advance(passing.id, Offset(5))).cursor == registry.get(passing.id).cursor == 5
+    assert [(s.id, s.cursor) for s in await store.subscriptions()] == [(passing.id, 0), (kept.id, 0)]
+    assert [s.id for s in (await Registry.open(store, 9)).all()] == [kept.id]

@@ -12,7 +12,9 @@ from tailrace.model.commit import Draft
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError
 from tailrace.model.op import Op
 from tailrace.model.principal import ANONYMOUS, Principal
+from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
+from tailrace.subscription.filter import Filter
 from tailrace.subscription.restrict import HIDDEN, Restrictions, check_rows
 
 USERS = schema_of("users")
@@ -80,6 +82,20 @@ def test_a_change_is_seen_by_the_images_that_are(op, before, after, expected):
     assert seen(restriction(MINE).apply(chunk((op, 1, before, after)))) == [expected]
 
 
+@pytest.mark.parametrize("path", ["app.users", "app.Users", "app.USERS"])
+@pytest.mark.parametrize("table", ["users", "Users"])
+def test_a_predicate_is_of_its_table_whatever_the_capitals_of_either(path, table):
+    changes = chunk((Op.INSERT, 1, ..., "other"), (Op.INSERT, 1, ..., "mine"), schemas=(schema_of(table),))
+    made = restriction({path: "name = 'mine'"})
+    assert [row[0] for row in seen(made.apply(changes))] == [HIDDEN, Op.INSERT]
+    assert made.visible([image(1, "other"), image(1, "mine")], schema_of(table)) == [False, True]
+
+
+def test_of_two_predicates_that_differ_in_the_capitals_of_the_table_both_hold():
+    made = restriction({"app.users": "name = 'a' OR name = 'b'", "app.Users": "name = 'b' OR name = 'c'"})
+    assert made.visible([image(1, name) for name in "abc"], USERS) == [False, True, False]
+
+
 def test_a_row_is_seen_if_the_predicate_is_true_and_not_if_it_is_null():
     changes = chunk((Op.INSERT, 1, ..., None), (Op.INSERT, 1, ..., "x"))
     assert [row[0] for row in seen(restriction({"app.users": "name <> 'mine'"}).apply(changes))] == [HIDDEN, Op.INSERT]
@@ -115,6 +131,15 @@ def test_the_hidden_leave_no_bytes_behind():
     for column in made.batch.columns:
         for buffer in column.buffers():
             assert buffer is None or b"secret" not in buffer.to_pybytes()
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_a_filter_for_all_ops_does_not_let_the_hidden_through(count):
+    rights = restriction(MINE)
+    names = ["mine" if number % 2 else "other" for number in range(count)]
+    shown = rights.apply(chunk(*((Op.INSERT, 1, ..., name) for name in names)))
+    wanted = Filter(TableTarget((USERS.table,)), FilterOptions(tuple(Op))).restricted(rights)
+    assert list(wanted.select(shown)) == [row for row, name in enumerate(names) if name == "mine"]
 
 
 def test_whoever_sees_all_is_not_restricted():

@@ -10,6 +10,7 @@ from feeding import feeding, schema_of
 from tailrace.model.errors import PredicateError
 from tailrace.model.op import Op
 from tailrace.model.start import After, Latest
+from tailrace.model.subscription import FilterOptions, SourceTarget
 from tailrace.model.table import Column, Kind
 from web import until
 
@@ -102,7 +103,7 @@ async def test_nothing_is_kept_of_a_feed_that_is_gone():
                 await feed.next(0.001)
                 assert len(watches(world)._index) == 1
         wake = watches(world)
-        assert (len(wake._index), wake._watches, wake._by_table, wake._versions) == (0, set(), {}, {})
+        assert (len(wake._index), wake._compiled, wake._versions) == (0, {}, {})
 
 
 FILTERS = [
@@ -199,3 +200,22 @@ async def test_a_change_of_the_table_that_a_filter_cannot_follow_wakes_its_feed(
             batch = await waiting
             with pytest.raises(PredicateError, match="no longer fits"):
                 batch.rows()
+
+
+async def test_feeds_of_a_whole_source_wake_for_tables_there_and_to_come():
+    async with feeding() as world:
+        everything = world.service.feed_of_source(SourceTarget("app"), FilterOptions((Op.INSERT,)))
+        by_name = world.service.feed_of_source(SourceTarget("app", ("orders",)), FilterOptions((Op.INSERT,)))
+        narrow = world.service.feed_of_source(SourceTarget("app"), FilterOptions((Op.INSERT,), where="name = 'Ada'"))
+        with everything as one, by_name as two, narrow as three:
+            waiting = [asyncio.create_task(feed.next(30)) for feed in (one, two, three)]
+            await asyncio.sleep(0.01)
+            await world.append(Op.DELETE)
+            await settled(world)
+            assert [task.done() for task in waiting] == [False, False, False]
+            orders = await world.log.put_schema(schema_of("orders"))
+            await world.write((Op.INSERT, 7, None, "Ada"), schema=orders)
+            async with asyncio.timeout(20):
+                batches = await asyncio.gather(*waiting)
+            assert [list(batch.rows()) for batch in batches] == [[0], [0], [0]]
+        assert watches(world)._index._groups == {}

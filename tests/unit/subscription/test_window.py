@@ -19,3 +19,9 @@ def test_a_long_chunk_is_cut_at_the_same_places_for_everybody(after, first, last
 def test_a_short_chunk_is_its_own_window():
     chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * WINDOW_CHANGES_MAX))
     assert window_of(chunk, 7) is chunk
+
+
+def test_everybody_gets_the_same_window_of_a_chunk():
+    chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * 3000))
+    assert window_of(chunk, 7) is window_of(chunk, 8)
+    assert window_of(chunk, 7) is not window_of(chunk, 2999)

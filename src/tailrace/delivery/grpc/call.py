@@ -108,6 +108,9 @@ class Method(Struct, frozen=True):
     open_to_all: bool = False
     """Also for callers who have not said who they are: health checks."""
 
+    counted: bool = False
+    """A call of it is one of the streams of which a principal may have so many. Feeds count themselves."""
+
 
 class Service(Struct, frozen=True):
     """One service: its full name, its methods by name, and for reflection the name of the file that declares it."""

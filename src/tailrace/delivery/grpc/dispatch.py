@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from tailrace.delivery.grpc.call import Code, Metadata, Method, Service, StatusError
 from tailrace.delivery.grpc.http2.stream import Stream
@@ -14,8 +16,21 @@ __all__ = ["Dispatcher", "Gate"]
 
 logger = logging.getLogger(__name__)
 
-Gate = Callable[[str, Metadata], Awaitable[Principal]]
-"""Tells who calls a path with some metadata, or raises `StatusError` or `TailraceError`."""
+
+class Gate(Protocol):
+    """Tells who calls."""
+
+    async def __call__(self, path: str, metadata: Metadata) -> Principal:
+        """Return who calls a path with some metadata, or raise `StatusError` or `TailraceError`."""
+
+    def watch(
+        self, principal: Principal, end: Callable[[TailraceError], None], *, counted: bool
+    ) -> AbstractContextManager[None]:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
+
+        What is `counted` is one of its streams; entering may raise `QuotaError`.
+        """
+
 
 _INTERNAL = "internal error: see the log of the server"
 
@@ -41,7 +56,8 @@ class Dispatcher:
         """
         try:
             await self._admit(stream, method)
-            await _run(stream, method)
+            with self._watch(stream, method):
+                await _run(stream, method)
             stream.finish(Code.OK)
         except StatusError as error:
             _finish(stream, error)
@@ -64,6 +80,16 @@ class Dispatcher:
         stream.principal = await self._gate(stream.path, stream.metadata)
         if method.capability is not None:
             stream.principal.require(method.capability)
+
+    def _watch(self, stream: Stream, method: Method) -> AbstractContextManager[None]:
+        """End a call that lasts when its caller's credentials do."""
+        if self._gate is None or method.unary is not None or method.open_to_all:
+            return nullcontext()
+
+        def end(reason: TailraceError) -> None:
+            stream.end(status_of(reason))
+
+        return self._gate.watch(stream.principal, end, counted=method.counted)
 
 
 async def _run(stream: Stream, method: Method) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 
-from google.protobuf.message import DecodeError, Message
-
 from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError, prefixed
 from tailrace.delivery.grpc.proto.grpc_health_pb2 import (
     DESCRIPTOR,
@@ -12,6 +10,7 @@ from tailrace.delivery.grpc.proto.grpc_health_pb2 import (
     HealthCheckResponse,
     HealthListResponse,
 )
+from tailrace.delivery.grpc.protobuf import decoded, encoded
 
 __all__ = ["HEALTH", "Health"]
 
@@ -52,22 +51,22 @@ class Health:
         changed.set()
 
     async def _check(self, call: Call, message: bytes) -> bytes:
-        status = self._status(_asked(message))
+        status = self._status(decoded(HealthCheckRequest, message).service)
         if status == HealthCheckResponse.SERVICE_UNKNOWN:
             raise StatusError(Code.NOT_FOUND, "there is no service of that name")
-        return _encoded(HealthCheckResponse(status=status))
+        return encoded(HealthCheckResponse(status=status))
 
     async def _list(self, call: Call, message: bytes) -> bytes:
         statuses = {name: HealthCheckResponse(status=self._status(name)) for name in self._serving}
-        return _encoded(HealthListResponse(statuses=statuses))
+        return encoded(HealthListResponse(statuses=statuses))
 
     async def _watch(self, call: Call, message: bytes) -> None:
-        name = _asked(message)
+        name = decoded(HealthCheckRequest, message).service
         told = None
         while True:
             changed, status = self._changed, self._status(name)
             if status != told:
-                await call.write(prefixed(_encoded(HealthCheckResponse(status=status))))
+                await call.write(prefixed(encoded(HealthCheckResponse(status=status))))
                 told = status
             if self._stopped:
                 raise StatusError(Code.UNAVAILABLE, "the server is stopping")
@@ -77,16 +76,3 @@ class Health:
         if name not in self._serving:
             return HealthCheckResponse.SERVICE_UNKNOWN
         return HealthCheckResponse.SERVING if self._serving[name] else HealthCheckResponse.NOT_SERVING
-
-
-def _asked(message: bytes) -> str:
-    try:
-        name: str = HealthCheckRequest.FromString(message).service
-    except DecodeError:
-        raise StatusError(Code.INVALID_ARGUMENT, "the request is not a HealthCheckRequest") from None
-    return name
-
-
-def _encoded(message: Message) -> bytes:
-    encoded: bytes = message.SerializeToString()
-    return encoded

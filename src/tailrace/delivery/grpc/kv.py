@@ -2,12 +2,12 @@
 
 from contextlib import aclosing
 
+from tailrace.access.key_value import KeyValues
 from tailrace.delivery.grpc.call import Call, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
-from tailrace.delivery.key_value import KeyValues
+from tailrace.model.key_value import Entry
 from tailrace.model.principal import Capability
-from tailrace.source.key_value import Entry
 
 __all__ = ["kv_service"]
 
@@ -21,7 +21,7 @@ def kv_service(values: KeyValues) -> Service:
             "Get": Method(unary=handlers.get, capability=Capability.READ),
             "Put": Method(unary=handlers.put, capability=Capability.WRITE),
             "Delete": Method(unary=handlers.delete, capability=Capability.WRITE),
-            "Scan": Method(stream=handlers.scan, capability=Capability.READ),
+            "Scan": Method(stream=handlers.scan, capability=Capability.READ, counted=True),
             "BatchGet": Method(unary=handlers.batch_get, capability=Capability.READ),
             "BatchPut": Method(unary=handlers.batch_put, capability=Capability.WRITE),
         },

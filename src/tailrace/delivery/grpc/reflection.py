@@ -1,12 +1,12 @@
 """What the server serves, as tools ask for it: `grpc.reflection.v1.ServerReflection` and its older name."""
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.message import DecodeError
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import Call, Code, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import grpc_reflection_alpha_pb2, grpc_reflection_pb2
 from tailrace.delivery.grpc.proto.grpc_reflection_pb2 import (
     ErrorResponse,
@@ -17,6 +17,7 @@ from tailrace.delivery.grpc.proto.grpc_reflection_pb2 import (
     ServerReflectionResponse,
     ServiceResponse,
 )
+from tailrace.delivery.grpc.protobuf import decoded, encoded
 
 __all__ = ["reflection_services"]
 
@@ -29,7 +30,7 @@ _FILES = {
 def reflection_services(services: Iterable[Service]) -> list[Service]:
     """Return the services that describe others, and themselves. Those without a file are listed, not described."""
     named = {service.name: service.file for service in services} | _FILES
-    methods = {"ServerReflectionInfo": Method(bidi=_Reflection(named).answer)}
+    methods = {"ServerReflectionInfo": Method(bidi=_Reflection(named).answer, counted=True)}
     return [Service(name, methods, file) for name, file in _FILES.items()]
 
 
@@ -47,14 +48,11 @@ class _Reflection:
     async def answer(self, call: Call, messages: AsyncIterator[bytes]) -> None:
         """Answer each question."""
         async for message in messages:
-            try:
-                request = ServerReflectionRequest.FromString(message)
-            except DecodeError:
-                raise StatusError(Code.INVALID_ARGUMENT, "the request is not a ServerReflectionRequest") from None
+            request = decoded(ServerReflectionRequest, message)
             response = self._respond(request)
             response.valid_host = request.host
             response.original_request.CopyFrom(request)
-            await call.write(prefixed(response.SerializeToString()))
+            await call.write(prefixed(encoded(response)))
 
     def _respond(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
         match request.WhichOneof("message_request"):
@@ -81,11 +79,11 @@ class _Reflection:
         return ServerReflectionResponse(file_descriptor_response=described)
 
     def _declaring(self, symbol: str) -> FileDescriptor | None:
-        try:
-            file = self._pool.FindFileContainingSymbol(symbol)
-        except KeyError:
-            return None
-        return self._files.get(file.name)
+        with suppress(KeyError):
+            return self._files.get(self._pool.FindFileContainingSymbol(symbol).name)
+        with suppress(KeyError):
+            return self._files.get(self._pool.FindMethodByName(symbol).containing_service.file.name)
+        return None
 
     def _add(self, file: FileDescriptor) -> None:
         if file.name not in self._files:

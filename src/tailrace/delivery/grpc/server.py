@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
@@ -53,7 +54,7 @@ class GrpcServer:
         self._on_stop = on_stop
         self._listener: asyncio.Server | None = None
         self._connections: set[Connection] = set()
-        self._gone = asyncio.Event()
+        self._moved = asyncio.Event()
 
     async def start(self) -> str:
         """Listen, and return the address with the port really taken.
@@ -85,18 +86,20 @@ class GrpcServer:
             self._on_stop()
         for connection in list(self._connections):
             connection.leave()
-        await self._emptied(self.options.streams_stop_s)
-        self.end_calls(lambda call: not self._is_unary(call), _STOPPING)
-        await self._emptied(self.options.stop_s_max)
+        await self._until(lambda: not any(map(self._is_stream, self._calls())), self.options.streams_stop_s)
+        self.end_calls(self._is_stream, _STOPPING)
+        await self._until(lambda: not self._calls(), self.options.stop_s_max)
         self.end_calls(lambda call: True, _STOPPING)
-        await self._emptied(self.options.close_s_max)
+        await self._until(lambda: all(connection.idle for connection in self._connections), self.options.close_s_max)
+        await self._until(lambda: not self._connections, self.options.streams_stop_s)
         for connection in list(self._connections):
             connection.abort()
+        await self._until(lambda: not self._connections, self.options.close_s_max)
         await self._listener.wait_closed()
 
     def end_calls(self, which: Callable[[Call], bool], error: StatusError) -> int:
         """End running calls with a status, whatever their handlers do; return how many."""
-        ended = [call for connection in self._connections for call in connection.calls if which(call)]
+        ended = [call for call in self._calls() if which(call)]
         for call in ended:
             call.end(error)
         return len(ended)
@@ -116,24 +119,29 @@ class GrpcServer:
         self._connections.add(connection)
         return len(self._connections) <= self.options.connections_max
 
+    def settled(self) -> None:
+        """Take note that a call is over and its handler done."""
+        self._moved.set()
+
     def left(self, connection: Connection) -> None:
         """Take note that a connection is gone."""
         self._connections.discard(connection)
-        if not self._connections:
-            self._gone.set()
+        self._moved.set()
 
-    def _is_unary(self, call: Call) -> bool:
+    def _calls(self) -> list[Stream]:
+        return [call for connection in self._connections for call in connection.calls]
+
+    def _is_stream(self, call: Call) -> bool:
         method = self.find(call.path)
-        return method is not None and method.unary is not None
+        return method is not None and method.unary is None
 
-    async def _emptied(self, timeout_s: float) -> None:
-        """Wait until nobody is connected, or until the time is over."""
-        self._gone.clear()
-        if self._connections:
-            try:
-                await asyncio.wait_for(self._gone.wait(), timeout_s)
-            except TimeoutError:
-                return
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until a condition is true, or until the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._moved.clear()
+                    await self._moved.wait()
 
 
 def _shown(host: str) -> str:

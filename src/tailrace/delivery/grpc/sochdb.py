@@ -23,16 +23,14 @@ from tailrace.delivery.grpc.sochdb_request import (
     watched_of,
 )
 from tailrace.delivery.grpc.sochdb_stream import Sending, send
-from tailrace.delivery.namespace import source_for
 from tailrace.delivery.present import Wire
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.model.errors import MetadataError, UnknownSourceError, UnknownSubscriptionError
-from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
 from tailrace.model.subscription import Format, Include, SourceTarget, Subscription, SubscriptionId
+from tailrace.subscription.access import Scoped, Scopes
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService
 
 __all__ = ["SochdbTools", "sochdb_service"]
 
@@ -44,7 +42,7 @@ _BOTH = Include(before=True, after=True)
 class SochdbTools(Struct, frozen=True):
     """What all calls share."""
 
-    service: SubscriptionService
+    scopes: Scopes
     presenter: Presenter
     metrics: Metrics
     options: GrpcOptions
@@ -70,7 +68,7 @@ class _Handlers:
 
     def __init__(self, tools: SochdbTools) -> None:
         self._tools = tools
-        self._service = tools.service
+        self._scopes = tools.scopes
         self._live: dict[SubscriptionId, list[Sending]] = {}
 
     async def subscribe(self, call: Call, message: bytes) -> None:
@@ -79,40 +77,39 @@ class _Handlers:
         A new one is gone when its stream ends, unless it is to be kept.
         """
         request = decoded(proto.SubscribeRequest, message)
+        service = self._scopes.of(call.principal)
         named = call.header(SUBSCRIPTION)
         if named is not None:
-            subscription = self._named(call.principal, named, request)
+            subscription = _named(service, named, request)
             start = start_of(request.start_sequence) if request.start_sequence else After(subscription.cursor)
-            with self._service.feed(subscription.id, start) as feed:
+            with service.feed(subscription.id, start) as feed:
                 await self._stream(call, feed, request)
             return
-        async with self._made(call, request) as subscription:
-            with self._service.feed(subscription.id, After(subscription.cursor)) as feed:
+        async with self._made(service, call, request) as subscription:
+            with service.feed(subscription.id, After(subscription.cursor)) as feed:
                 await self._stream(call, feed, request)
 
     async def watch_key(self, call: Call, message: bytes) -> None:
         """Stream the changes of one key from now on."""
         request = decoded(proto.WatchKeyRequest, message)
-        source = self._source(call.principal, request.namespace)
-        target, wanted = watched_of(source, request.table, request.key)
-        with self._service.feed_of_source(target, wanted) as feed:
+        service = self._scopes.of(call.principal)
+        target, wanted = watched_of(_source(service, request.namespace), request.table, request.key)
+        with service.feed_of_source(target, wanted) as feed:
             call.begin()
             await send(self._tools, call, feed, Sending(Wire.SOCHDB_KEY, self._tools.options.stream_changes_max))
 
     async def list(self, call: Call, message: bytes) -> bytes:
         """Answer the subscriptions that are being streamed now, over whatever interface."""
         request = decoded(proto.ListSubscriptionsRequest, message)
+        service = self._scopes.of(call.principal)
         source = None
         if request.namespace:
             try:
-                source = self._source(call.principal, request.namespace)
-            except StatusError:
+                source = service.source(request.namespace)
+            except UnknownSourceError:
                 return encoded(proto.ListSubscriptionsResponse())
-        feeds = {
-            feed.subscription.id: feed
-            for feed in self._service.feeds()
-            if source in (None, feed.subscription.source) and _may_see(call.principal, feed.subscription)
-        }
+        found = (feed for feed in service.feeds() if source in (None, feed.subscription.source))
+        feeds = {feed.subscription.id: feed for feed in found}
         answer = proto.ListSubscriptionsResponse(
             subscriptions=[self._info(feeds[number], request.namespace) for number in sorted(feeds)]
         )
@@ -122,7 +119,8 @@ class _Handlers:
         """Close a subscription; its streams end well."""
         request = decoded(proto.CancelSubscriptionRequest, message)
         try:
-            await self._service.close(self._find(call.principal, request.subscription_id).id)
+            service = self._scopes.of(call.principal)
+            await service.close(_find(service, request.subscription_id).id)
         except UnknownSubscriptionError:
             shown = request.subscription_id[:64]
             return encoded(proto.CancelSubscriptionResponse(error=f"Subscription '{shown}' not found"))
@@ -143,20 +141,17 @@ class _Handlers:
                 del self._live[number]
 
     @asynccontextmanager
-    async def _made(self, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
+    async def _made(self, service: Scoped, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
         """Make a subscription, and unless it is to be kept, close it in the end."""
-        source = self._source(call.principal, request.namespace)
         delivery = delivery_of(call)
-        target = target_of(source, request.tables)
-        subscription = await self._service.subscribe_source(
-            target,
+        subscription = await service.subscribe_source(
+            target_of(_source(service, request.namespace), request.tables),
             filter_options=filter_of(request.operations, request.where_predicate),
             include=_BOTH,
             format_=Format.OBJECTS_JSON,
             auto_ack=delivery.auto_ack,
             transient=not delivery.keep,
             start=start_of(request.start_sequence),
-            owner=call.principal.id,
         )
         try:
             yield subscription
@@ -166,39 +161,15 @@ class _Handlers:
 
     async def _forget(self, number: SubscriptionId) -> None:
         try:
-            await self._service.close(number)
+            await self._scopes.service.close(number)  # whatever has become of the principal's rights
         except UnknownSubscriptionError:
             logger.debug("subscription was closed before its stream", extra={"subscription": number})
         except MetadataError as error:
             # It is marked as one that goes with its stream: the next start removes it.
             logger.warning("subscription outlives its stream", extra={"reason": type(error).__name__})
 
-    def _named(self, principal: Principal, name: str, request: proto.SubscribeRequest) -> Subscription:
-        subscription = self._find(principal, name)
-        if request.namespace and self._source(principal, request.namespace) != subscription.source:
-            raise UnknownSubscriptionError(name[:64])
-        check_resumed(request, subscription)
-        return subscription
-
-    def _find(self, principal: Principal, name: str) -> Subscription:
-        number = number_of(name)
-        if number is None:
-            raise UnknownSubscriptionError(name[:64])
-        subscription = self._service.subscription(number)
-        if not _may_see(principal, subscription):
-            raise UnknownSubscriptionError(name[:64])
-        return subscription
-
-    def _source(self, principal: Principal, namespace: str) -> str:
-        """Return the source that a namespace names; an unknown one is told with those that there are."""
-        try:
-            return source_for(principal, namespace, self._service.logs)
-        except UnknownSourceError as error:
-            known = ", ".join(sorted(source for source in self._service.logs if principal.reaches(source)))
-            raise StatusError(Code.NOT_FOUND, f"{error}; there is {known}") from error
-
     def _info(self, feed: Feed, namespace: str) -> proto.SubscriptionInfo:
-        subscription = self._service.subscription(feed.subscription.id)
+        subscription = self._scopes.service.subscription(feed.subscription.id)
         sending = self._live.get(subscription.id, [None])[-1]
         target = subscription.target
         names = target.names if isinstance(target, SourceTarget) else [table.wire for table in target.tables]
@@ -212,8 +183,25 @@ class _Handlers:
         )
 
 
-def _may_see(principal: Principal, subscription: Subscription) -> bool:
-    """Tell whether a subscription is the principal's business: its own, or of a source of which it may see all."""
-    if not principal.reaches(subscription.source):
-        return False
-    return principal.may(Capability.ADMIN) or principal.sees_all or subscription.owner == principal.id
+def _named(service: Scoped, name: str, request: proto.SubscribeRequest) -> Subscription:
+    """Return the subscription that metadata name, if the request wants no other."""
+    subscription = _find(service, name)
+    if request.namespace and _source(service, request.namespace) != subscription.source:
+        raise UnknownSubscriptionError(name[:64])
+    check_resumed(request, subscription)
+    return subscription
+
+
+def _find(service: Scoped, name: str) -> Subscription:
+    number = number_of(name)
+    if number is None:
+        raise UnknownSubscriptionError(name[:64])
+    return service.subscription(number)
+
+
+def _source(service: Scoped, namespace: str) -> str:
+    """Return the source that a namespace names; an unknown one is told with those that there are."""
+    try:
+        return service.source(namespace)
+    except UnknownSourceError as error:
+        raise StatusError(Code.NOT_FOUND, f"{error}; there is {', '.join(sorted(service.logs))}") from error

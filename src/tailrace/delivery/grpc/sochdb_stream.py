@@ -13,6 +13,7 @@ from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, MetadataError, UnknownSubscriptionError
 from tailrace.model.number import Offset
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService
 
@@ -28,7 +29,7 @@ class StreamTools(Protocol):
     """What streams need of the server."""
 
     @property
-    def service(self) -> SubscriptionService:
+    def scopes(self) -> Scopes:
         """Return where subscriptions are acknowledged."""
 
     @property
@@ -88,7 +89,7 @@ async def send(tools: StreamTools, call: Call, feed: Feed, sending: Sending) -> 
                 size_bytes.inc(len(piece.data))
             else:
                 await asyncio.sleep(0)  # a narrow filter over a long log must not keep others from their turn
-            await _acknowledge(tools.service, feed, sending, piece)
+            await _acknowledge(tools.scopes.service, feed, sending, piece)
 
 
 async def _acknowledge(service: SubscriptionService, feed: Feed, sending: Sending, piece: Piece) -> None:

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem
 
-__all__ = ["json_answer", "problem_answer"]
+__all__ = ["CODES", "json_answer", "problem_answer"]
 
-_CODES = {
+CODES = {
     HTTPStatus.UNAUTHORIZED: "unauthorized",
     HTTPStatus.NOT_FOUND: "not_found",
     HTTPStatus.REQUEST_TIMEOUT: "timeout",
@@ -25,5 +25,5 @@ def json_answer(status: HTTPStatus, body: bytes, headers: Mapping[str, str] | No
 
 def problem_answer(status: HTTPStatus, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error envelope for a request that never became a call. The connection is closed behind it."""
-    problem = Problem(_CODES.get(status, "invalid_request"), message)
+    problem = Problem(CODES.get(status, "invalid_request"), message)
     return json_answer(status, encode_error(None, problem), {**(headers or {}), "Connection": "close"})

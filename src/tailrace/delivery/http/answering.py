@@ -18,7 +18,14 @@ from tailrace.model.subscription import SubscriptionId
 
 __all__ = ["CLOSE_CODES", "Answering", "close", "writer_to"]
 
-CLOSE_CODES = {Ending.RESNAPSHOT: 1000, Ending.CLOSED: 1000, Ending.STOPPED: 1001, Ending.FAILED: 1011}
+CLOSE_CODES = {
+    Ending.RESNAPSHOT: 1000,
+    Ending.CLOSED: 1000,
+    Ending.STOPPED: 1001,
+    Ending.FAILED: 1011,
+    Ending.UNAUTHORIZED: 3000,
+    Ending.FORBIDDEN: 3003,
+}
 """Close code of a connection by why its stream ended; the reason tells the same in a word."""
 
 
@@ -32,7 +39,7 @@ class Answering:
         framing: WsFraming | WsManyFraming,
         subscription_id: SubscriptionId | None,
     ) -> None:
-        self._methods = methods.table
+        self._methods = methods
         self._session = session
         self._framing = framing
         self._subscription_id = subscription_id
@@ -48,6 +55,7 @@ class Answering:
     async def _answer(self, text: str | None) -> None:
         subscription_id = self._subscription_id
         try:
+            self._methods.count()
             command = decode_command(text)
             subscription_id = self._named(command)
             event, result = await self.carry_out(command, subscription_id)
@@ -71,11 +79,11 @@ class Answering:
         sub_id = sub_id_of(subscription_id)
         match command:
             case Ack(offset=offset):
-                return "ack", await self._methods["cdc.ack"].call(AckParams(sub_id, offset))
+                return "ack", await self._methods.table["cdc.ack"].call(AckParams(sub_id, offset))
             case Pause():
-                return "pause", await self._methods["cdc.pause"].call(PauseParams(sub_id))
+                return "pause", await self._methods.table["cdc.pause"].call(PauseParams(sub_id))
             case Resume():
-                return "resume", await self._methods["cdc.resume"].call(PauseParams(sub_id))
+                return "resume", await self._methods.table["cdc.resume"].call(PauseParams(sub_id))
             case Subscribe() | Unsubscribe():
                 raise InvalidRequestError("this connection is for one subscription: use /api/v1/cdc/ws for many")
 

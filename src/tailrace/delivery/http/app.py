@@ -8,18 +8,21 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from tailrace.access.gate import Gate, OpenGate
 from tailrace.clock import Clock
-from tailrace.delivery.auth import TokenCheck
 from tailrace.delivery.http.answer import problem_answer
 from tailrace.delivery.http.bulk import bulk_routes
 from tailrace.delivery.http.bulk_rows import bulk_rows_routes
+from tailrace.delivery.http.gate import HttpGate
+from tailrace.delivery.http.gateway import GatewayEndpoint, GatewayStores
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.methods import Methods
+from tailrace.delivery.http.openapi import OPENAPI_PATH, OpenApiEndpoint
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
@@ -29,39 +32,52 @@ from tailrace.delivery.http.ws import WsEndpoint
 from tailrace.delivery.http.ws_many import WsManyEndpoint
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
+from tailrace.model.principal import ANONYMOUS
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.stats import StatsView
 
 __all__ = ["create_app"]
 
-_OPEN_PATHS = frozenset({"/health", "/ready"})
-"""Paths that need no token: probes have none."""
-
 
 def create_app(
-    service: SubscriptionService, readiness: Readiness, metrics: Metrics, clock: Clock, options: HttpOptions
+    scopes: Scopes,
+    readiness: Readiness,
+    metrics: Metrics,
+    clock: Clock,
+    options: HttpOptions,
+    stores: GatewayStores | None = None,
+    gate: Gate = OpenGate(),  # noqa: B008 - it holds nothing
 ) -> ASGIApp:
-    """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams."""
+    """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams.
+
+    `stores` are for the gateway of seed A, which is not there without them. `gate` says who calls.
+    """
+    service = scopes.service
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
-    methods = Methods(service, presenter, metrics, clock, options)
-    tools = StreamTools(service, presenter, metrics, options)
+    methods = Methods(scopes.of(ANONYMOUS), presenter, metrics, clock, options)
+    tools = StreamTools(scopes, presenter, metrics, options)
     _observe(service, metrics, StatsView(service, clock))
-    return Starlette(
-        routes=[
-            Route("/api/v1/rpc", RpcEndpoint(methods, metrics, clock, options).answer, methods=["POST"]),
-            Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
-            Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
-            WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
-            WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
-            Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
-            Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
-            *_query_routes(service, options),
-            *bulk_routes(service, metrics, options),
-            *bulk_rows_routes(service, metrics, clock),
-            Route("/health", health, methods=["GET"]),
-            Route("/ready", ready_endpoint(readiness), methods=["GET"]),
-            Route("/metrics", metrics_endpoint(metrics), methods=["GET"]),
-        ],
+    routes: list[Route | WebSocketRoute] = [
+        Route("/api/v1/rpc", RpcEndpoint(methods, scopes, metrics, clock, options).answer, methods=["POST"]),
+        Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
+        Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
+        WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
+        WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
+        Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
+        Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
+        *_query_routes(scopes, options),
+        *bulk_routes(scopes, metrics, options),
+        *bulk_rows_routes(scopes, metrics, clock),
+        Route("/health", health, methods=["GET"]),
+        # Nobody is asked who they are there: where others are hidden, so are the names of sources.
+        Route("/ready", ready_endpoint(readiness, told=isinstance(gate, OpenGate)), methods=["GET"]),
+        Route("/metrics", metrics_endpoint(metrics, scopes), methods=["GET"]),
+    ]
+    gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]
+    document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])
+    app = Starlette(
+        routes=[*routes, Route(OPENAPI_PATH, document.answer, methods=["GET"]), *gateway],
         middleware=[
             Middleware(
                 CORSMiddleware,
@@ -70,38 +86,21 @@ def create_app(
                 allow_headers=["*"],
                 expose_headers=["ETag"],
             ),
-            Middleware(_TokenGate, check=TokenCheck(options.auth_tokens)),
+            Middleware(HttpGate, gate=gate),
         ],
         exception_handlers={HTTPException: _refuse},
     )
+    app.router.redirect_slashes = False  # a path that is not there is a 404
+    return app
 
 
-def _query_routes(service: SubscriptionService, options: HttpOptions) -> list[Route]:
-    if service.queries is None:
+def _query_routes(scopes: Scopes, options: HttpOptions) -> list[Route]:
+    if scopes.service.queries is None:
         return []
     return [
-        Route("/api/v1/q/{query_id}", QueryEndpoint(service.queries).answer, methods=["GET"]),
-        Route("/api/v1/q/{query_id}/events", QueryEventsEndpoint(service, options), methods=["GET"]),
+        Route("/api/v1/q/{query_id}", QueryEndpoint(scopes).answer, methods=["GET"]),
+        Route("/api/v1/q/{query_id}/events", QueryEventsEndpoint(scopes, options), methods=["GET"]),
     ]
-
-
-class _TokenGate:
-    """Lets in who has a token."""
-
-    def __init__(self, app: ASGIApp, check: TokenCheck) -> None:
-        self._app = app
-        self._check = check
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN_PATHS:
-            request = HTTPConnection(scope)
-            token = request.query_params.get("access_token")
-            if not self._check.admits(request.headers.get("authorization"), token):
-                app = problem_answer(
-                    HTTPStatus.UNAUTHORIZED, "Missing/invalid bearer token", {"WWW-Authenticate": "Bearer"}
-                )
-        await app(scope, receive, send)
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

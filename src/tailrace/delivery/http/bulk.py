@@ -6,6 +6,7 @@ it streams: each batch goes straight to the connection, and a client that does n
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from http import HTTPStatus
 
 import msgspec
@@ -25,6 +26,7 @@ from tailrace.delivery.http.bulk_message import (
 )
 from tailrace.delivery.http.bulk_stream import CONTENT_TYPE, END, BulkEncoder, Compression
 from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.option import OPS, start_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.name import sub_id_of
@@ -36,17 +38,17 @@ from tailrace.model.errors import (
     LogClosedError,
     SourceUnavailableError,
     TailraceError,
-    UnknownSourceError,
 )
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.start import After, CursorStart
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
 from tailrace.model.table import TableSchema
+from tailrace.subscription.access import Scopes
+from tailrace.subscription.access_bulk import require_whole_source
 from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start, schemas_of
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["bulk_routes", "number_of", "refusal"]
+__all__ = ["bulk_routes", "log_of", "number_of", "refusal"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,28 +74,28 @@ _STATUS = {
 }
 
 
-def bulk_routes(service: SubscriptionService, metrics: Metrics, options: HttpOptions) -> list[Route]:
+def bulk_routes(scopes: Scopes, metrics: Metrics, options: HttpOptions) -> list[Route]:
     """Return the routes of the bulk interface."""
-    answers = BulkEndpoint(service, options)
+    answers = BulkEndpoint(scopes, options)
     return [
         Route(_PATH, answers.describe, methods=["GET"]),
         Route(f"{_PATH}/cuts", answers.cuts, methods=["GET"]),
         Route(f"{_PATH}/subscriptions", answers.subscribe, methods=["POST"]),
-        Route(f"{_PATH}/changes", BulkChangesEndpoint(service, metrics), methods=["GET"]),
+        Route(f"{_PATH}/changes", BulkChangesEndpoint(scopes, metrics), methods=["GET"]),
     ]
 
 
 class BulkEndpoint:
     """Answers what is not a stream."""
 
-    def __init__(self, service: SubscriptionService, options: HttpOptions) -> None:
-        self._service = service
+    def __init__(self, scopes: Scopes, options: HttpOptions) -> None:
+        self._scopes = scopes
         self._options = options
 
     async def describe(self, request: Request) -> Response:
         """Tell what there is to read, and which offset a place is."""
         try:
-            source, log = _log(self._service, request)
+            source, log = log_of(self._scopes, request)
             wanted = schemas_of(log, source, request.query_params.getlist("tables"))
             place = request.query_params.get("from")
             after = msgspec.UNSET if place is None else await find_start(_start(place), log)
@@ -105,7 +107,7 @@ class BulkEndpoint:
     async def cuts(self, request: Request) -> Response:
         """Tell where what follows an offset can be cut so that no commit is divided."""
         try:
-            _, log = _log(self._service, request)
+            _, log = log_of(self._scopes, request)
             cuts = await find_cuts(
                 log,
                 Offset(number_of(request, "after")),
@@ -121,11 +123,11 @@ class BulkEndpoint:
     async def subscribe(self, request: Request) -> Response:
         """Make a durable subscription, whose cursor shows how far its reader is."""
         try:
-            source, log = _log(self._service, request)
+            source, log = log_of(self._scopes, request)
             params = await self._params(request)
             target = SourceTarget(source, tuple(params.tables))
             start = start_of(params.from_, "from")
-            subscription = await self._service.subscribe_source(
+            subscription = await self._scopes.of(principal_of(request.scope)).subscribe_source(
                 target,
                 filter_options=FilterOptions(tuple(OPS.values())),
                 include=Include(before=True, after=True),
@@ -155,15 +157,23 @@ class BulkEndpoint:
 class BulkChangesEndpoint:
     """Streams the changes of an interval. A stream that breaks off was not whole: its client asks for the rest."""
 
-    def __init__(self, service: SubscriptionService, metrics: Metrics) -> None:
-        self._service = service
+    def __init__(self, scopes: Scopes, metrics: Metrics) -> None:
+        self._scopes = scopes
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request. It ends with the credentials that it came with."""
+        credentials: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with ExitStack() as stack:
+            await self._serve(scope, receive, send, credentials, stack)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, credentials: asyncio.Future[None], stack: ExitStack
+    ) -> None:
         request = Request(scope)
         try:
-            source, log = _log(self._service, request)
+            stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
+            source, log = log_of(self._scopes, request)
             schemas = schemas_of(log, source, request.query_params.getlist("tables"))
             after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
@@ -180,6 +190,7 @@ class BulkChangesEndpoint:
             serving = group.create_task(self._stream(log, after, through, schemas, encoder, send))
             watching = group.create_task(_cancel_when_gone(receive, serving))
             serving.add_done_callback(lambda _: watching.cancel())
+            credentials.add_done_callback(lambda _: serving.cancel())
 
     async def _stream(
         self,
@@ -210,23 +221,26 @@ class BulkChangesEndpoint:
         await send({"type": "http.response.body", "body": END})
 
 
+def _end(credentials: asyncio.Future[None]) -> None:
+    credentials.cancel()
+
+
 async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     serving.cancel()
 
 
-def _log(service: SubscriptionService, request: Request) -> tuple[str, LogView]:
+def log_of(scopes: Scopes, request: Request) -> tuple[str, LogView]:
     """Return the source that a request names, and its log.
 
     Raises:
         UnknownSourceError: There is no such source.
+        PermissionDeniedError: The caller does not see all of it.
     """
     source: str = request.path_params["source"]
-    log = service.logs.get(source)
-    if log is None:
-        raise UnknownSourceError(source)
-    return source, log
+    require_whole_source(scopes, principal_of(request.scope), source)
+    return source, scopes.service.logs[source]
 
 
 def _chosen(log: LogView, wanted: frozenset[SchemaId] | None) -> dict[SchemaId, TableSchema]:

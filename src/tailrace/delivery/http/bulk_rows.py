@@ -13,15 +13,15 @@ from starlette.routing import Route
 
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import json_answer
-from tailrace.delivery.http.bulk import number_of, refusal
+from tailrace.delivery.http.bulk import log_of, number_of, refusal
 from tailrace.delivery.http.bulk_message import PageHead, RangesResult
 from tailrace.delivery.http.bulk_stream import CONTENT_TYPE
 from tailrace.metrics import Metrics
-from tailrace.model.errors import InvalidRequestError, TailraceError, UnknownSourceError
+from tailrace.model.errors import InvalidRequestError, TailraceError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableName
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.query.service import QueryShard
-from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.table_page import PAGE_SCHEMA, read_page
 
 __all__ = ["PAGE_KEY", "bulk_rows_routes"]
@@ -38,11 +38,11 @@ _CUTS_MAX = 10_000
 _PARTS = 8
 
 
-def bulk_rows_routes(service: SubscriptionService, metrics: Metrics, clock: Clock) -> list[Route]:
+def bulk_rows_routes(scopes: Scopes, metrics: Metrics, clock: Clock) -> list[Route]:
     """Return the routes; none where the rows of no source can be read."""
-    if service.queries is None:
+    if scopes.service.queries is None:
         return []
-    answers = BulkRowsEndpoint(service, metrics, clock)
+    answers = BulkRowsEndpoint(scopes, metrics, clock)
     return [
         Route(f"{_PATH}/ranges", answers.ranges, methods=["GET"]),
         Route(f"{_PATH}/rows", answers.rows, methods=["GET"]),
@@ -52,8 +52,8 @@ def bulk_rows_routes(service: SubscriptionService, metrics: Metrics, clock: Cloc
 class BulkRowsEndpoint:
     """Answers for the rows of tables."""
 
-    def __init__(self, service: SubscriptionService, metrics: Metrics, clock: Clock) -> None:
-        self._service = service
+    def __init__(self, scopes: Scopes, metrics: Metrics, clock: Clock) -> None:
+        self._scopes = scopes
         self._metrics = metrics
         self._clock = clock
 
@@ -99,17 +99,17 @@ class BulkRowsEndpoint:
 
         Raises:
             UnknownSourceError: There is no such source.
+            PermissionDeniedError: The caller does not see all of it.
             UnknownTableError: It has no such table.
             InvalidRequestError: No table is named.
         """
-        source: str = request.path_params["source"]
-        if source not in self._service.logs:
-            raise UnknownSourceError(source)
+        source, _ = log_of(self._scopes, request)
         name = request.query_params.get("table")
         if name is None:
             raise InvalidRequestError("`table` is missing")
-        assert self._service.queries is not None
-        return self._service.queries.shard(source), self._service.table(source, name).table
+        service = self._scopes.service
+        assert service.queries is not None
+        return service.queries.shard(source), service.table(source, name).table
 
 
 def _interval(request: Request) -> KeyInterval:

@@ -13,7 +13,16 @@ from msgspec import Raw, Struct
 from tailrace.delivery.problem import Problem
 from tailrace.model.errors import InvalidRequestError
 
-__all__ = ["VERSION", "EnvelopeError", "Request", "decode_params", "decode_request", "encode_error", "encode_result"]
+__all__ = [
+    "VERSION",
+    "EnvelopeError",
+    "ErrorAnswer",
+    "Request",
+    "decode_params",
+    "decode_request",
+    "encode_error",
+    "encode_result",
+]
 
 VERSION = "1.0"
 """The one version of the envelope."""
@@ -45,7 +54,9 @@ class _Result(Struct, frozen=True):
     result: Any
 
 
-class _Error(Struct, frozen=True):
+class ErrorAnswer(Struct, frozen=True):
+    """An answer that tells of an error. `id` is null where the request had none or could not be read."""
+
     id: _RequestId
     ok: bool
     error: Problem
@@ -88,4 +99,4 @@ def encode_result(request_id: _RequestId, result: Struct) -> bytes:
 
 def encode_error(request_id: _RequestId, problem: Problem) -> bytes:
     """Return the body of an answer that tells of an error."""
-    return msgspec.json.encode(_Error(request_id, False, problem))
+    return msgspec.json.encode(ErrorAnswer(request_id, False, problem))

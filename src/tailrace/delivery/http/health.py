@@ -11,9 +11,14 @@ from starlette.responses import Response
 
 from tailrace import __version__
 from tailrace.delivery.http.answer import json_answer
+from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.problem import problem_of
 from tailrace.metrics import Metrics
+from tailrace.model.errors import PermissionDeniedError
+from tailrace.subscription.access import Scopes
 
-__all__ = ["Readiness", "health", "metrics_endpoint", "ready_endpoint"]
+__all__ = ["HealthResult", "Readiness", "ReadyResult", "health", "metrics_endpoint", "ready_endpoint"]
 
 Readiness = Callable[[], Sequence[str]]
 """Returns what the server still waits for, in words; nothing when it is ready."""
@@ -21,36 +26,49 @@ Readiness = Callable[[], Sequence[str]]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class _Health(Struct, frozen=True):
+class HealthResult(Struct, frozen=True):
+    """Body of `/health`."""
+
     status: str
     version: str
 
 
-class _Ready(Struct, frozen=True):
+class ReadyResult(Struct, frozen=True):
+    """Body of `/ready`."""
+
     ready: bool
     waiting_for: Sequence[str]
 
 
 async def health(_request: Request) -> Response:
     """Answer that the process lives."""
-    return json_answer(HTTPStatus.OK, msgspec.json.encode(_Health("ok", __version__)))
+    return json_answer(HTTPStatus.OK, msgspec.json.encode(HealthResult("ok", __version__)))
 
 
-def ready_endpoint(readiness: Readiness) -> _Endpoint:
-    """Return an endpoint that answers 200 when the server is ready and 503 with the reasons until then."""
+_UNTOLD = "capture: the log of the server tells why"
+
+
+def ready_endpoint(readiness: Readiness, *, told: bool = True) -> _Endpoint:
+    """Return an endpoint that answers 200 when the server is ready and 503 until then, with the reasons if `told`."""
 
     async def ready(_request: Request) -> Response:
         waiting_for = readiness()
+        if waiting_for and not told:
+            waiting_for = [_UNTOLD]
         status = HTTPStatus.SERVICE_UNAVAILABLE if waiting_for else HTTPStatus.OK
-        return json_answer(status, msgspec.json.encode(_Ready(not waiting_for, waiting_for)))
+        return json_answer(status, msgspec.json.encode(ReadyResult(not waiting_for, waiting_for)))
 
     return ready
 
 
-def metrics_endpoint(metrics: Metrics) -> _Endpoint:
-    """Return an endpoint that shows the metrics in Prometheus' text form."""
+def metrics_endpoint(metrics: Metrics, scopes: Scopes) -> _Endpoint:
+    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them."""
 
-    async def show(_request: Request) -> Response:
+    async def show(request: Request) -> Response:
+        try:
+            scopes.of(principal_of(request.scope)).measured()
+        except PermissionDeniedError as error:
+            return json_answer(HTTPStatus.FORBIDDEN, encode_error(None, problem_of(error)))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return show

@@ -1,8 +1,9 @@
 """The RPC methods: decode the params, call the subscription service, give a result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
+from typing import Any, ClassVar, get_type_hints
 
 from msgspec import UNSET, Raw, Struct
 
@@ -11,7 +12,7 @@ from tailrace.clock import Clock
 from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.http.envelope import VERSION
-from tailrace.delivery.http.export import ExportDocument, draft_of, export_of
+from tailrace.delivery.http.export import ExportDocument, export_of
 from tailrace.delivery.http.message import (
     AckParams,
     AckResult,
@@ -36,8 +37,8 @@ from tailrace.delivery.http.message import (
 )
 from tailrace.delivery.http.option import OPS, filter_options_of, include_of, options_of, start_of
 from tailrace.delivery.http.options import HttpOptions
-from tailrace.delivery.http.query_message import ExecuteParams, PrepareParams, SubscribeQueryParams, WatchParams
-from tailrace.delivery.http.query_methods import QueryMethods
+from tailrace.delivery.http.query_methods import Call, QueryMethods
+from tailrace.delivery.http.restore import restore
 from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
@@ -46,19 +47,26 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
+from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService, SubscriptionStatus
 from tailrace.subscription.stats import alerts_of, stats_of
+from tailrace.subscription.status import SubscriptionStatus
 
-__all__ = ["Method", "Methods"]
+__all__ = ["Method", "Methods", "Signature", "signatures"]
 
 _WIRE = Wire.ARRAY.value
 
 
-class Method(Struct, frozen=True):
-    """One RPC method: the type of its params and what answers it."""
+class Signature(Struct, frozen=True):
+    """The types of an RPC method's params and result."""
 
     params: type[Struct]
+    result: type[Struct]
+
+
+class Method(Signature, frozen=True):
+    """One RPC method: its types, and what answers it."""
+
     call: Callable[[Any], Awaitable[Struct]]
 
 
@@ -67,7 +75,7 @@ class Methods:
 
     def __init__(
         self,
-        service: SubscriptionService,
+        service: Scoped,
         presenter: Presenter,
         metrics: Metrics,
         clock: Clock,
@@ -78,31 +86,19 @@ class Methods:
         self._metrics = metrics
         self._clock = clock
         self._options = options
-        self.table: dict[str, Method] = {
-            "cdc.ack": Method(AckParams, self._ack),
-            "cdc.close": Method(CloseParams, self._close),
-            "cdc.export": Method(NoParams, self._export),
-            "cdc.import": Method(ExportDocument, self._import),
-            "cdc.list": Method(NoParams, self._list),
-            "cdc.pause": Method(PauseParams, self._pause),
-            "cdc.poll": Method(PollParams, self._poll),
-            "cdc.reset": Method(ResetParams, self._reset),
-            "cdc.resume": Method(PauseParams, self._resume),
-            "cdc.subscribe_table": Method(SubscribeTableParams, self._subscribe_table),
-            "stats.snapshot": Method(NoParams, self._stats),
-            "system.capabilities": Method(NoParams, self._capabilities),
-            "system.ping": Method(NoParams, self._ping),
-            "system.version": Method(NoParams, self._version),
-        }
+        self.table: dict[str, Method] = _bound(self.CALLS, self)
         if service.queries is not None:
-            queries = QueryMethods(service, service.queries)
-            self.table |= {
-                "cdc.subscribe_query": Method(SubscribeQueryParams, queries.subscribe),
-                "query.execute_prepared": Method(ExecuteParams, queries.execute),
-                "query.list": Method(NoParams, queries.list),
-                "query.prepare": Method(PrepareParams, queries.prepare),
-                "query.subscribe": Method(WatchParams, queries.watch),
-            }
+            self.table |= _bound(QueryMethods.CALLS, QueryMethods(service, service.queries))
+
+    def count(self) -> None:
+        """Count a command that comes over a connection; see `Scoped.count`."""
+        self._service.count()
+
+    def of(self, service: Scoped) -> "Methods":
+        """Return the methods as the principal of another service may use them."""
+        if service is self._service:
+            return self
+        return Methods(service, self._presenter, self._metrics, self._clock, self._options)
 
     async def _ping(self, _params: NoParams) -> PingResult:
         return PingResult(pong=True, time_unix_ms=self._clock.now_us() // 1000)
@@ -229,16 +225,15 @@ class Methods:
         )
 
     async def _stats(self, _params: NoParams) -> StatsResult:
-        stats = stats_of(self._service)
+        stats = stats_of(self._service.measured())
         return StatsResult(stats, alerts_of(stats))
 
     async def _export(self, _params: NoParams) -> ExportDocument:
-        return export_of(self._service.subscriptions())
+        queries = self._service.queries
+        return export_of(self._service.exported(), [] if queries is None else await queries.queries())
 
     async def _import(self, params: ExportDocument) -> ImportResult:
-        drafts = dict(draft_of(entry, self._service) for entry in params.subs)
-        await self._service.restore(drafts)
-        return ImportResult(len(drafts))
+        return ImportResult(await restore(params, self._service))
 
     async def _close(self, params: CloseParams) -> CloseResult:
         await self._service.close(self._find(params.sub_id).id)
@@ -249,6 +244,43 @@ class Methods:
             return self._service.subscription(parse_sub_id(sub_id))
         except UnknownSubscriptionError:
             raise UnknownSubscriptionError(sub_id) from None
+
+    CALLS: ClassVar[Mapping[str, Call]] = {
+        "cdc.ack": _ack,
+        "cdc.close": _close,
+        "cdc.export": _export,
+        "cdc.import": _import,
+        "cdc.list": _list,
+        "cdc.pause": _pause,
+        "cdc.poll": _poll,
+        "cdc.reset": _reset,
+        "cdc.resume": _resume,
+        "cdc.subscribe_table": _subscribe_table,
+        "stats.snapshot": _stats,
+        "system.capabilities": _capabilities,
+        "system.ping": _ping,
+        "system.version": _version,
+    }
+    """What answers each method that needs no queries. Its annotations say what the method takes and gives."""
+
+
+def signatures() -> dict[str, Signature]:
+    """Return the types of all methods, by name: no server is needed to know them."""
+    return {name: _signature(call) for name, call in {**Methods.CALLS, **QueryMethods.CALLS}.items()}
+
+
+def _bound(calls: Mapping[str, Call], owner: object) -> dict[str, Method]:
+    """Return methods whose calls are those of `owner`."""
+    types = {name: _signature(call) for name, call in calls.items()}
+    return {name: Method(types[name].params, types[name].result, partial(call, owner)) for name, call in calls.items()}
+
+
+@cache  # each principal has methods of its own, made for each of its calls
+def _signature(call: Call) -> Signature:
+    hints = get_type_hints(call)
+    result = hints.pop("return")
+    (params,) = hints.values()
+    return Signature(params, result)
 
 
 def _backpressure(status: SubscriptionStatus) -> BackpressureResult:

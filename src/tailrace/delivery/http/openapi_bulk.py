@@ -5,12 +5,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from tailrace.delivery.http.bulk_message import BulkResult, BulkSubscribeParams, BulkSubscribeResult, CutsResult
+from tailrace.delivery.http.bulk_message import (
+    BulkResult,
+    BulkSubscribeParams,
+    BulkSubscribeResult,
+    CutsResult,
+    RangesResult,
+)
 from tailrace.delivery.http.bulk_stream import CONTENT_TYPE, Compression
 
 __all__ = ["BULK_PATHS", "BULK_TYPES"]
 
-BULK_TYPES: tuple[type[Struct], ...] = (BulkResult, CutsResult, BulkSubscribeParams, BulkSubscribeResult)
+BULK_TYPES: tuple[type[Struct], ...] = (BulkResult, CutsResult, BulkSubscribeParams, BulkSubscribeResult, RangesResult)
 """Types whose schemas the document must have for these routes."""
 
 _JSON = "application/json"
@@ -66,6 +72,11 @@ _REFUSALS = {
         "content": {_JSON: {"schema": _ERROR}, "text/plain": {"schema": {"type": "string"}}},
     },
 }
+_TABLE = _param("table", "The table.", {"type": "string"}, required=True)
+_KEYS = [
+    _param("after", "Key after which the interval begins, as JSON; its beginning by default.", {"type": "string"}),
+    _param("through", "Last key of the interval, as JSON; its end by default.", {"type": "string"}),
+]
 _GONE = {"410": _answer("Retention has removed the change after `after`.", _JSON, _ERROR)}
 
 BULK_PATHS: dict[str, dict[str, Any]] = {
@@ -115,6 +126,34 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
                     CONTENT_TYPE,
                     {"type": "string", "format": "binary"},
                     headers={"Tailrace-Through": {"required": True, "schema": {"type": "string"}}},
+                ),
+            },
+        }
+    },
+    "/api/v1/bulk/{source}/ranges": {
+        "get": {
+            "operationId": "cutTable",
+            "summary": "Cut the keys of a table into runs of rows.",
+            "parameters": [
+                _SOURCE,
+                _TABLE,
+                *_KEYS,
+                _offset("rows", "Rows in a run.", least=1),
+                _offset("parts", "Into how many runs to cut the whole table, where `rows` is left out.", least=1),
+                _offset("count", "Most cuts.", least=1),
+            ],
+            "responses": {**_REFUSALS, "200": _answer("The cuts.", _JSON, _ref(RangesResult.__name__))},
+        }
+    },
+    "/api/v1/bulk/{source}/rows": {
+        "get": {
+            "operationId": "readTable",
+            "summary": "Read the first rows of an interval of keys, as they were at one offset.",
+            "parameters": [_SOURCE, _TABLE, *_KEYS, _offset("rows", "Most rows.", least=1)],
+            "responses": {
+                **_REFUSALS,
+                "200": _answer(
+                    "An Arrow IPC stream of one page.", CONTENT_TYPE, {"type": "string", "format": "binary"}
                 ),
             },
         }

@@ -8,9 +8,6 @@ __all__ = ["HttpOptions"]
 class HttpOptions(Struct, frozen=True):
     """Settings of the HTTP interface."""
 
-    auth_tokens: tuple[str, ...] = ()
-    """Bearer tokens that admit a request; with none, everybody is admitted."""
-
     body_bytes_max: int = 1 << 20
     """Largest body of a request."""
 
@@ -26,7 +23,7 @@ class HttpOptions(Struct, frozen=True):
     stream_changes_max: int = 1024
     """Most changes in one write to a stream; then others have their turn."""
 
-    stream_bytes_max: int = 256 << 10
+    stream_bytes_max: int = 512 << 10
     """Most bytes in one write to a stream; one event may be larger."""
 
     stream_keepalive_s: float = 15.0

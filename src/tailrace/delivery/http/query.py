@@ -11,11 +11,13 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query_message import arguments_of, literals_of, result_of
 from tailrace.delivery.problem import problem_of
 from tailrace.delivery.resume import start_of_stream
 from tailrace.model.errors import (
+    AccessError,
     BehindHorizonError,
     InvalidRequestError,
     LogClosedError,
@@ -28,9 +30,8 @@ from tailrace.model.number import Offset
 from tailrace.model.start import After
 from tailrace.model.subscription import Format, QueryTarget
 from tailrace.model.value import Json
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed, FeedBatch
-from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.service import SubscriptionService
 
 __all__ = ["QueryEndpoint", "QueryEventsEndpoint"]
 
@@ -47,22 +48,26 @@ _STATUS = {
     "not_found": HTTPStatus.NOT_FOUND,
     "conflict": HTTPStatus.CONFLICT,
     "timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
 }
 
 
 class QueryEndpoint:
     """Answers with the result of a query, or with 304 when the client has it."""
 
-    def __init__(self, queries: QueryService) -> None:
-        self._queries = queries
+    def __init__(self, scopes: Scopes) -> None:
+        self._scopes = scopes
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         query_id = request.path_params["query_id"]
+        queries = self._scopes.of(principal_of(request.scope)).queries
+        assert queries is not None
         try:
             arguments = arguments_of(_args(request))
             format_ = _format(request)
-            executed = await self._queries.execute(query_id, arguments, request.headers.get("if-none-match"))
+            executed = await queries.execute(query_id, arguments, request.headers.get("if-none-match"))
         except TailraceError as error:
             return _refusal(error)
         headers = {"ETag": executed.etag, **_CACHE_HEADERS}
@@ -82,30 +87,24 @@ class ChangedEvent(Struct, frozen=True):
 class QueryEventsEndpoint:
     """Streams an unnamed server-sent event whenever the result of a query may have changed, until the client leaves."""
 
-    def __init__(self, service: SubscriptionService, options: HttpOptions) -> None:
-        self._service = service
+    def __init__(self, scopes: Scopes, options: HttpOptions) -> None:
+        self._scopes = scopes
         self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = Request(scope)
         query_id = request.path_params["query_id"]
+        service = self._scopes.of(principal_of(scope))
+        assert service.queries is not None
         try:
             target = QueryTarget(query_id, literals_of(_args(request)))
-            assert self._service.queries is not None
-            target = await self._service.queries.resolve(target)
-            start = await self._start(request, target)
-            with self._service.feed_of_query(target, start) as feed:
+            target = await service.queries.resolve(target)
+            start = _start(request, service.logs[service.queries.get(target.query_id).source].head)
+            with service.feed_of_query(target, start) as feed:
                 await self._serve(request, feed, receive, send)
         except TailraceError as error:
             await _refusal(error)(scope, receive, send)
-
-    async def _start(self, request: Request, target: QueryTarget) -> After:
-        """Return where the stream begins: behind what the client has seen, else at the head."""
-        assert self._service.queries is not None
-        log = self._service.logs[self._service.queries.get(target.query_id).source]
-        seen = request.query_params.get("from_offset"), request.headers.get("last-event-id")
-        return After(log.head) if seen == (None, None) else start_of_stream(*seen, Offset(0))
 
     async def _serve(self, request: Request, feed: Feed, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _STREAM_HEADERS})
@@ -127,15 +126,26 @@ class QueryEventsEndpoint:
                 # Whatever was removed may have touched the result: so it is said of all tables, and all is well again.
                 feed.advance(Offset(error.horizon - 1))
                 records = b"".join(_record(feed.after, target.query_id, f"{t.source}.{t.wire}") for t in target.tables)
+            except AccessError as error:
+                await send({"type": "http.response.body", "body": _last_record(error), "more_body": True})
+                return
             except TailraceError:
                 return  # the server stops, or the database is gone: the client comes again
             else:
                 records = _COMMENT if batch is None else _records(batch, target.query_id)
                 if batch is not None:
                     feed.advance(batch.chunk.last)
+                    if records:
+                        feed.delivered(batch)
             if records:
                 await send({"type": "http.response.body", "body": records, "more_body": True})
             await asyncio.sleep(0)
+
+
+def _start(request: Request, head: Offset) -> After:
+    """Return where the stream begins: behind what the client has seen, else at the head."""
+    seen = request.query_params.get("from_offset"), request.headers.get("last-event-id")
+    return After(head) if seen == (None, None) else start_of_stream(*seen, Offset(0))
 
 
 def _records(batch: FeedBatch, query_id: str) -> bytes:
@@ -153,6 +163,10 @@ def _records(batch: FeedBatch, query_id: str) -> bytes:
 
 def _record(offset: Offset, query_id: str, table: str) -> bytes:
     return b"id: %d\ndata: %s\n\n" % (offset, msgspec.json.encode(ChangedEvent(query_id, table)))
+
+
+def _last_record(error: AccessError) -> bytes:
+    return b"event: error\ndata: %s\n\n" % msgspec.json.encode(problem_of(error))
 
 
 async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:

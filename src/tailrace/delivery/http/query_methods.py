@@ -1,8 +1,11 @@
 """The RPC methods for queries: decode the params, call the query service, give a result."""
 
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from tailrace.delivery.http.message import NoParams, SubscribeResult
 from tailrace.delivery.http.option import filter_options_of, include_of, start_of
@@ -21,22 +24,20 @@ from tailrace.delivery.http.query_message import (
     result_of,
 )
 from tailrace.delivery.name import sub_id_of
-from tailrace.model.errors import InvalidRequestError
-from tailrace.model.subscription import FilterOptions, Format, QueryTarget
-from tailrace.model.table import Column, TableName, TableSchema
-from tailrace.model.value import from_literal
-from tailrace.subscription.filter import compile_filter
-from tailrace.subscription.key_filter import KeyBounds
-from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.service import SubscriptionService
+from tailrace.model.subscription import Format, QueryTarget
+from tailrace.subscription.access import Scoped
+from tailrace.subscription.access_query import ScopedQueries
 
-__all__ = ["QueryMethods"]
+__all__ = ["Call", "QueryMethods"]
+
+Call = Callable[[Any, Any], Awaitable[Struct]]
+"""What answers a method: a function of an object and the params."""
 
 
 class QueryMethods:
     """The methods `query.*` and `cdc.subscribe_query`."""
 
-    def __init__(self, service: SubscriptionService, queries: QueryService) -> None:
+    def __init__(self, service: Scoped, queries: ScopedQueries) -> None:
         self._service = service
         self._queries = queries
 
@@ -45,12 +46,12 @@ class QueryMethods:
         prepared = await self._queries.prepare(params.query, name=params.name, source=params.db)
         return PrepareResult(prepared.query_id, prepared.text)
 
-    async def list(self, _params: NoParams) -> QueryListResult:
+    async def entries(self, _params: NoParams) -> QueryListResult:
         """Answer `query.list`."""
         return QueryListResult(
             [
                 QueryEntry(entry.query_id, entry.text, entry.name, entry.source, entry.created_time_us // 1000)
-                for entry in self._queries.queries()
+                for entry in await self._queries.queries()
             ]
         )
 
@@ -69,13 +70,9 @@ class QueryMethods:
 
     async def subscribe(self, params: SubscribeQueryParams) -> SubscribeResult:
         """Answer `cdc.subscribe_query`."""
-        options = filter_options_of(params)
-        _check_keys(options)
-        target = await self._queries.resolve(QueryTarget(params.query_id, literals_of(params.args), params.deliver))
-        self._check_predicates(target, options)
         subscription = await self._service.subscribe_query(
-            target,
-            filter_options=options,
+            QueryTarget(params.query_id, literals_of(params.args), params.deliver),
+            filter_options=filter_options_of(params),
             include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,
             auto_ack=params.auto_ack,
@@ -89,36 +86,11 @@ class QueryMethods:
             ws_url=f"/api/v1/cdc/ws/{sub_id}",
         )
 
-    def _check_predicates(self, target: QueryTarget, options: FilterOptions) -> None:
-        """Refuse predicates that fit none of the query's tables; where one does not fit, no change of it passes."""
-        if options.where is None and options.cel is None:
-            return
-        problem: InvalidRequestError | None = None
-        wanted = FilterOptions(options.ops, where=options.where, cel=options.cel)
-        for table in target.tables:
-            schema = self._service.table(table.source, table.wire)
-            try:
-                compile_filter(frozenset(target.tables), wanted, schema, "sqlite")
-            except InvalidRequestError as error:
-                problem = problem or error
-            else:
-                return
-        raise problem or InvalidRequestError("the query reads no table that a predicate could be about")
-
-
-_KEY_WIDTH_MAX = 64
-_ANY_TABLE = TableSchema(
-    TableName("", "any"),
-    1,
-    tuple(Column(f"k{number}") for number in range(_KEY_WIDTH_MAX)),
-    tuple(f"k{number}" for number in range(_KEY_WIDTH_MAX)),
-)
-"""Stands for the tables of a query, of which each has a key of its own."""
-
-
-def _check_keys(options: FilterOptions) -> None:
-    """Refuse keys and bounds that are wrong whatever the table."""
-    for literal in options.key:
-        from_literal(literal)
-    if options.bounds is not None:
-        KeyBounds(options.bounds, _ANY_TABLE)
+    CALLS: ClassVar[Mapping[str, Call]] = {
+        "cdc.subscribe_query": subscribe,
+        "query.execute_prepared": execute,
+        "query.list": entries,
+        "query.prepare": prepare,
+        "query.subscribe": watch,
+    }
+    """What answers each method. Its annotations say what the method takes and gives."""

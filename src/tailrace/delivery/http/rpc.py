@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,24 +19,33 @@ from tailrace.delivery.http.envelope import (
     encode_result,
 )
 from tailrace.delivery.http.envelope import Request as Call
-from tailrace.delivery.http.methods import Methods
+from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.http.methods import Method, Methods
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.problem import Problem, problem_of
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
+from tailrace.subscription.access import Scopes
 
-__all__ = ["RpcEndpoint"]
+__all__ = ["NOT_SUPPORTED", "UNSUPPORTED_VERSION", "RpcEndpoint"]
 
 logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "application/json"
 
+NOT_SUPPORTED = "not_supported"
+"""Code of an answer to a call of a method that is not there."""
+
+UNSUPPORTED_VERSION = "unsupported_version"
+"""Code of an answer to an envelope of another version."""
+
 
 class RpcEndpoint:
     """Answers RPC requests. A call that fails is answered too: nothing a client sends gives a 5xx."""
 
-    def __init__(self, methods: Methods, metrics: Metrics, clock: Clock, options: HttpOptions) -> None:
-        self._methods = methods.table
+    def __init__(self, methods: Methods, scopes: Scopes, metrics: Metrics, clock: Clock, options: HttpOptions) -> None:
+        self._methods = methods
+        self._scopes = scopes
         self._metrics = metrics
         self._clock = clock
         self._options = options
@@ -59,7 +69,8 @@ class RpcEndpoint:
             call = decode_request(body)
         except EnvelopeError as error:
             return problem_answer(error.status, str(error))
-        answer = await self._answer(call)
+        methods = self._methods.of(self._scopes.of(principal_of(request.scope)))
+        answer = await self._answer(call, methods.table)
         if call.id is None:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         return json_answer(HTTPStatus.OK, answer)
@@ -75,25 +86,25 @@ class RpcEndpoint:
             parts.append(part)
         return b"".join(parts)
 
-    async def _answer(self, call: Call) -> bytes:
+    async def _answer(self, call: Call, methods: Mapping[str, Method]) -> bytes:
         begin_s = self._clock.monotonic_s()
-        name = call.method if call.method in self._methods else "unknown"
+        name = call.method if call.method in methods else "unknown"
         try:
-            answer, code = await self._dispatch(call), "ok"
+            answer, code = await self._dispatch(call, methods), "ok"
         except _Refused as refused:
             answer, code = encode_error(call.id, refused.problem), refused.problem.code
         self._metrics.rpc_calls.labels(name, code).inc()
         self._metrics.rpc_latency.labels(name).observe(self._clock.monotonic_s() - begin_s)
         return answer
 
-    async def _dispatch(self, call: Call) -> bytes:
+    async def _dispatch(self, call: Call, methods: Mapping[str, Method]) -> bytes:
         if call.skeinql != VERSION:
             message = f"skeinql version {call.skeinql!r} is not supported: use {VERSION!r}"
-            raise _Refused(Problem("unsupported_version", message))
-        method = self._methods.get(call.method)
+            raise _Refused(Problem(UNSUPPORTED_VERSION, message))
+        method = methods.get(call.method)
         if method is None:
             message = f"method {call.method!r} is not supported: see system.capabilities"
-            raise _Refused(Problem("not_supported", message))
+            raise _Refused(Problem(NOT_SUPPORTED, message))
         try:
             return encode_result(call.id, await method.call(decode_params(call, method.params)))
         except TailraceError as error:

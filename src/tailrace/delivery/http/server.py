@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -35,16 +36,17 @@ _PONG_S_MAX = 40.0
 
 
 class Address(Struct, frozen=True):
-    """Where a server listens."""
+    """Where a server listens, and how it is spoken to."""
 
     host: str
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         """Return the base URL for clients on this machine."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
 
 @asynccontextmanager
@@ -55,43 +57,45 @@ async def serve(
     *,
     on_stop: Callable[[], None],
     stop_timeout_s: float,
+    tls: ssl.SSLContext | None = None,
     ping_s: float = _PING_S,
     pong_s_max: float = _PONG_S_MAX,
 ) -> AsyncIterator[Address]:
     """Serve an application for the length of an `async with` block; port 0 takes a free one.
 
-    The socket listens before the block begins. At its end `on_stop` is called, which must make open streams end; what
-    is still open after `stop_timeout_s` is cut.
+    The socket listens before the block begins; with `tls` it speaks that. At its end `on_stop` is called, which must
+    make open streams end; what is still open after `stop_timeout_s` is cut.
 
     Raises:
         ListenError: The address cannot be listened on.
     """
     listener = _listen(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http=BoundedProtocol,
-            ws=FramesProtocol,
-            ws_max_size=_MESSAGE_BYTES_MAX,
-            ws_ping_interval=ping_s,
-            ws_ping_timeout=pong_s_max,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            backlog=_BACKLOG,
-            limit_concurrency=_CONNECTIONS_MAX,
-            timeout_keep_alive=_IDLE_S_MAX,
-            timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
-        )
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws=FramesProtocol,
+        ws_max_size=_MESSAGE_BYTES_MAX,
+        ws_ping_interval=ping_s,
+        ws_ping_timeout=pong_s_max,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=_BACKLOG,
+        limit_concurrency=_CONNECTIONS_MAX,
+        timeout_keep_alive=_IDLE_S_MAX,
+        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
+    config.load()
+    config.ssl = tls  # it would make one of its own from files
+    server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await server.listening.wait()
-        yield Address(bound_host, bound_port)
+        yield Address(bound_host, bound_port, "http" if tls is None else "https")
     finally:
         # No new connections first: a browser that reconnects is refused and tries again, instead of being told "no".
         for listening in server.servers:

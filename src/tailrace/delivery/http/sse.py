@@ -14,16 +14,17 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.framing import Framing, SseFraming, SseManyFraming
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.multiplex import parse_streams
 from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
-from tailrace.model.errors import InvalidRequestError, LogClosedError, NotFoundError
+from tailrace.model.errors import AccessError, InvalidRequestError, LogClosedError, NotFoundError, QuotaError
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 
-__all__ = ["SseEndpoint", "SseManyEndpoint", "refusal_of"]
+__all__ = ["REFUSED", "SseEndpoint", "SseManyEndpoint", "refusal_of"]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -41,7 +42,7 @@ class SseEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = Request(scope)
-        service = self._tools.service
+        service = self._tools.scopes.of(principal_of(scope))
         try:
             subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
             seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
@@ -49,7 +50,7 @@ class SseEndpoint:
             snapshot = begins_with_snapshot(subscription, seen)
             with service.feed(subscription.id, start, snapshot=snapshot) as feed:
                 await _answer(self._tools, request, [feed], SseFraming(), receive, send)
-        except (NotFoundError, InvalidRequestError, LogClosedError) as error:
+        except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
 
 
@@ -62,7 +63,7 @@ class SseManyEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         request = Request(scope)
-        service = self._tools.service
+        service = self._tools.scopes.of(principal_of(scope))
         try:
             streams = parse_streams(request.query_params.getlist("sub"), request.headers.get("last-event-id"))
             with ExitStack() as stack:
@@ -74,13 +75,21 @@ class SseManyEndpoint:
                     feeds.append(stack.enter_context(service.feed(subscription_id, start, snapshot=snapshot)))
                 places = {feed.subscription.id: feed.after for feed in feeds if feed.snapshot is None}
                 await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
-        except (NotFoundError, InvalidRequestError, LogClosedError) as error:
+        except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
 
 
-def refusal_of(error: NotFoundError | InvalidRequestError | LogClosedError) -> PlainTextResponse:
+REFUSED = (NotFoundError, InvalidRequestError, AccessError, LogClosedError)
+"""Why a stream may not even begin."""
+
+
+def refusal_of(error: NotFoundError | InvalidRequestError | AccessError | LogClosedError) -> PlainTextResponse:
     """Return the answer to a request for a stream that cannot be."""
     match error:
+        case QuotaError():
+            return PlainTextResponse(str(error), HTTPStatus.TOO_MANY_REQUESTS)
+        case AccessError():
+            return PlainTextResponse(str(error), HTTPStatus.FORBIDDEN)
         case NotFoundError():
             return PlainTextResponse("unknown sub_id", HTTPStatus.NOT_FOUND)
         case InvalidRequestError():

@@ -29,13 +29,16 @@ from tailrace.delivery.read_event import READ, read_events
 from tailrace.delivery.resume import RESNAPSHOT_REASON
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
+    AccessError,
     BehindHorizonError,
     LogClosedError,
     MetadataError,
     TailraceError,
+    UnauthenticatedError,
     UnknownSubscriptionError,
 )
 from tailrace.model.number import Offset
+from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
 from tailrace.subscription.service import SubscriptionService
@@ -48,6 +51,9 @@ logger = logging.getLogger(__name__)
 _SCANNED_FAR = 1 << 16
 """So many changes without a match are worth a heartbeat, and an acknowledgement where that is automatic."""
 
+
+_WRITE_BYTES_ENOUGH = 32 << 10
+"""A write of so many bytes costs little more than the sending of its bytes."""
 
 _ROWS_WAIT_S = 1.0
 """How often a stream that waits for the rows of its snapshot looks whether it has ended."""
@@ -67,6 +73,12 @@ class Ending(StrEnum):
 
     FAILED = "error"
     """The subscription cannot go on: its last record was an `error`."""
+
+    UNAUTHORIZED = "unauthorized"
+    """The client's credentials are no longer good: its last record was an `error`."""
+
+    FORBIDDEN = "forbidden"
+    """What the client may see of a table cannot be told: its last record was an `error`."""
 
 
 class EndEvent(Struct, frozen=True):
@@ -92,12 +104,17 @@ class SnapshotEvent(Struct, frozen=True):
 
 
 class StreamTools(Struct, frozen=True):
-    """What all streams of a server share."""
+    """What all streams of a server share. Who may open which feed is decided by `scopes`; see there."""
 
-    service: SubscriptionService
+    scopes: Scopes
     presenter: Presenter
     metrics: Metrics
     options: HttpOptions
+
+    @property
+    def service(self) -> SubscriptionService:
+        """Return the service, for feeds that are open already."""
+        return self.scopes.service
 
 
 class Stream:
@@ -114,10 +131,12 @@ class Stream:
         self._heartbeat = heartbeat
         self._view = View(framing.wire, feed.subscription.format, feed.subscription.include)
         options = tools.options
-        self._limits = CollectLimits(changes_max=options.stream_changes_max, bytes_max=options.stream_bytes_max)
+        self._limits = CollectLimits(options.stream_changes_max, options.stream_bytes_max, _WRITE_BYTES_ENOUGH)
         wire, metrics = framing.wire.value, tools.metrics
         self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._state = PressureState.HEALTHY
+        self._subscription = feed.subscription
+        self._standing = (0, Offset(0), Offset(0))
         self._told = self._acknowledged = feed.after
         self._taken = 0
         self._fresh = True
@@ -233,7 +252,14 @@ class Stream:
 
     def _transition(self) -> bytes:
         """Return a record when the subscription has come into another state that is not healthy."""
-        status = self._tools.service.status(self.feed.subscription.id)
+        service = self._tools.service
+        subscription = service.subscription(self.feed.subscription.id)
+        log = service.logs[subscription.source]
+        standing = (id(subscription), log.head, log.horizon)  # a subscription that changes is another object
+        if standing == self._standing:
+            return b""
+        self._subscription, self._standing = subscription, standing  # held, so that its id stays its own
+        status = service.status(subscription.id)
         state = status.pressure.state
         if state is self._state:
             return b""
@@ -264,11 +290,17 @@ class Stream:
             case LogClosedError():
                 self.ending = Ending.STOPPED
                 return b""
+            case AccessError():
+                self.ending = Ending.UNAUTHORIZED if isinstance(error, UnauthenticatedError) else Ending.FORBIDDEN
+                return self._error(error)
             case _:
                 self.ending = Ending.FAILED
                 logger.error("feed failed", extra={"subscription": self.feed.subscription.id}, exc_info=error)
-                problem = problem_of(error)
-                return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
+                return self._error(error)
+
+    def _error(self, error: TailraceError) -> bytes:
+        problem = problem_of(error)
+        return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
 
     def _resnapshot(self) -> bytes:
         log = self._tools.service.logs[self.feed.subscription.source]

@@ -12,13 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.answering import Answering, close, writer_to
 from tailrace.delivery.http.framing import WsFraming
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.session import Session
-from tailrace.delivery.http.sse import refusal_of
+from tailrace.delivery.http.sse import REFUSED, refusal_of
 from tailrace.delivery.http.stream import StreamTools
 from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
-from tailrace.model.errors import InvalidRequestError, LogClosedError, NotFoundError
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 
@@ -35,7 +35,7 @@ class WsEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         request = HTTPConnection(scope)
-        service = self._tools.service
+        service = self._tools.scopes.of(principal_of(scope))
         await receive()
         try:
             subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
@@ -47,9 +47,9 @@ class WsEndpoint:
                 framing = WsFraming()
                 heartbeat = request.query_params.get("heartbeat") == "1"
                 session = Session(self._tools, framing, writer_to(send), heartbeat=heartbeat)
-                answering = Answering(self._methods, session, framing, subscription.id)
+                answering = Answering(self._methods.of(service), session, framing, subscription.id)
                 await _converse(session, feed, answering, receive, send)
-        except (NotFoundError, InvalidRequestError, LogClosedError) as error:
+        except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
         except OSError:
             return  # the client left

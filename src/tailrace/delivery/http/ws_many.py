@@ -10,15 +10,17 @@ from starlette.types import Receive, Scope, Send
 from tailrace.delivery.http.answering import Answering, close, writer_to
 from tailrace.delivery.http.command import Command, Subscribe, Unsubscribe
 from tailrace.delivery.http.framing import WsManyFraming
+from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.resume import begins_with_snapshot, start_after
-from tailrace.model.errors import InvalidRequestError
+from tailrace.model.errors import AccessError, InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
+from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
 __all__ = ["WsManyEndpoint"]
@@ -50,17 +52,18 @@ class WsManyEndpoint:
         try:
             await send({"type": "websocket.accept"})
             heartbeat = HTTPConnection(scope).query_params.get("heartbeat") == "1"
-            await _Connection(self._tools, self._methods, send, heartbeat=heartbeat).run(receive)
+            service = self._tools.scopes.of(principal_of(scope))
+            await _Connection(self._tools, service, self._methods, send, heartbeat=heartbeat).run(receive)
         except OSError:
             return  # the client left
 
 
 class _Connection(Answering):
-    def __init__(self, tools: StreamTools, methods: Methods, send: Send, *, heartbeat: bool) -> None:
+    def __init__(self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, *, heartbeat: bool) -> None:
         framing = WsManyFraming()
         session = Session(tools, framing, writer_to(send), heartbeat=heartbeat)
-        super().__init__(methods, session, framing, None)
-        self._service = tools.service
+        super().__init__(methods.of(service), session, framing, None)
+        self._service = service
         self._many = session
         self._frames = framing
         self._send = send
@@ -69,10 +72,12 @@ class _Connection(Answering):
         self._stopping = False
 
     async def run(self, receive: Receive) -> None:
-        """Listen and stream until the client has gone or the server stops."""
+        """Listen and stream until the client has gone, its credentials are no longer good, or the server stops."""
         async with self._group:
             self._listening = self._group.create_task(self.listen(receive))
             self._listening.add_done_callback(lambda _: [task.cancel() for task in self._streams.values()])
+            with self._service.hold(self._expire, counted=False):
+                await asyncio.wait([self._listening])
 
     async def carry_out(self, command: Command, subscription_id: SubscriptionId) -> tuple[str, Struct]:
         """Carry out a command; return the name and the data of the answer."""
@@ -112,14 +117,25 @@ class _Connection(Answering):
         task.cancel()
         await asyncio.wait([task])
 
+    def _expire(self, _reason: AccessError) -> None:
+        self._group.create_task(self._close(Ending.UNAUTHORIZED))
+
     async def _stream(self, feed: Feed) -> None:
         try:
             ending = await self._many.serve(feed)
-            if ending is not Ending.STOPPED:
+            if ending is Ending.STOPPED:
+                await self._close(ending)
+            else:
                 await self._many.say(end_record(feed, self._frames, ending))
-            elif not self._stopping:
-                self._stopping = True
-                await close(self._send, ending)
-                self._listening.cancel()
         except OSError:
             return  # the client left
+
+    async def _close(self, ending: Ending) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        try:
+            await close(self._send, ending)
+        except OSError:
+            return  # the client left
+        self._listening.cancel()

@@ -17,6 +17,12 @@ FRAMES = "tailrace.frames"
 _UNSENT_BYTES_MAX = 1 << 20
 """Most bytes that may wait for a peer which sends pings and does not read our answers."""
 
+_COMMANDS = "/api/"
+"""Paths on which clients send short commands, for which the server's own limit is enough."""
+
+_REQUEST_BYTES_MAX = 1 << 20
+"""Largest message on all other paths, which are those of the gateway: it may carry a value or a statement."""
+
 # The messages of uvicorn's protocol carry the URL, which may hold a token, and the frames, which hold row values.
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
@@ -53,10 +59,12 @@ class FramesProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         """Take the request for an upgrade."""
-        if event.path.isascii():
-            super().handle_connect(event)
-        else:
+        if not event.path.isascii():
             self._refuse()
+            return
+        if not event.path.startswith(_COMMANDS):
+            self.conn.max_message_size = _REQUEST_BYTES_MAX
+        super().handle_connect(event)
 
     def handle_ping(self) -> None:
         """Answer a ping."""

@@ -1,5 +1,6 @@
 """The SQLite source: triggers copy each change into a table of the database, a reader turns them into commits."""
 
+from tailrace.source.sqlite.bulk import exec_bulk
 from tailrace.source.sqlite.capture_setup import Status, exec_ddl, remove, remove_reader, set_up, status
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.source import SqliteSource
@@ -9,6 +10,7 @@ __all__ = [
     "SqliteOptions",
     "SqliteSource",
     "Status",
+    "exec_bulk",
     "exec_ddl",
     "remove",
     "remove_reader",

@@ -10,6 +10,10 @@
 
 A row of more than `CELLS_MAX` cells is written as several rows: the first one with its code, the others with `MORE`.
 An insert or delete has the cells of the new or old row, an update those of the old row and then those of the new.
+A note whose cell says `MIGRATION` begins a bulk load: what follows moves data, up to a note that says `MIGRATION_END`
+or the end of the transaction. Anybody may write such notes into a transaction: `INSERT INTO _tailrace_change(h, c0)
+VALUES(0, 'migration')`.
+
 A candidate is noted *before* a row is written, one for each other row that stands in its way: the cells of that row,
 then those of the row to be written. SQLite fires no trigger when REPLACE removes such a row; see `decode`.
 """
@@ -26,6 +30,8 @@ __all__ = [
     "CHANGE",
     "CODE_BITS",
     "FORMAT",
+    "MIGRATION",
+    "MIGRATION_END",
     "PREFIX",
     "READER",
     "TABLE",
@@ -35,6 +41,7 @@ __all__ = [
     "create_statements",
     "format_position",
     "header",
+    "in_migration",
     "insert_statements",
     "parse_position",
     "quote",
@@ -53,6 +60,12 @@ CELLS_MAX = 32
 """Most cells in one row of the change table."""
 
 CODE_BITS = 3
+
+MIGRATION = "migration"
+MIGRATION_END = "migration end"
+
+_IN_MIGRATION = "m"
+"""End of a position in the middle of a bulk load: what follows is part of it, too."""
 
 
 class Border(NamedTuple):
@@ -116,9 +129,14 @@ def insert_statements(version: int, code: Code, cells: list[str], source: str = 
     return statements
 
 
-def format_position(capture: str, number: int) -> Position:
-    """Return the position of a row of the change table."""
-    return Position(f"{capture}-{number}")
+def format_position(capture: str, number: int, *, migration: bool = False) -> Position:
+    """Return the position of a row of the change table, perhaps in the middle of a bulk load."""
+    return Position(f"{capture}-{number}{_IN_MIGRATION if migration else ''}")
+
+
+def in_migration(position: Position) -> bool:
+    """Tell whether a position is in the middle of a bulk load."""
+    return position.endswith(_IN_MIGRATION)
 
 
 def parse_position(position: Position, capture: str) -> int:
@@ -127,7 +145,7 @@ def parse_position(position: Position, capture: str) -> int:
     Raises:
         SourceStateError: It is not a position of this capture.
     """
-    name, _, number = position.rpartition("-")
+    name, _, number = position.removesuffix(_IN_MIGRATION).rpartition("-")
     if name != capture or not number.isdecimal():
         raise SourceStateError(
             f"the log ends at {position!r}, which is not a position of capture {capture!r} in this database: "

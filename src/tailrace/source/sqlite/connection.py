@@ -10,11 +10,11 @@ import apsw
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 
-__all__ = ["connect", "rows", "translated", "writing"]
+__all__ = ["connect", "create_database", "rows", "translated", "writing"]
 
 
 def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.Connection:
-    """Open the database for reading and writing. One that is made here keeps a write-ahead log.
+    """Open the database for reading and writing.
 
     Raises:
         SourceStateError: There is no such file, or it is not a database.
@@ -27,9 +27,21 @@ def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.C
         connection = apsw.Connection(os.fspath(path), flags=flags)
         connection.set_busy_timeout(busy_timeout_ms)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        if create and not connection.pragma("schema_version"):
-            connection.pragma("journal_mode", "wal")
     return connection
+
+
+def create_database(path: Path) -> None:
+    """Make a database that keeps a write-ahead log, unless there is one.
+
+    Raises:
+        SourceStateError: What is there is no database.
+        SourceUnavailableError: It cannot be made now.
+    """
+    if not path.exists():
+        connection = connect(path, busy_timeout_ms=0, create=True)
+        with translated(path):
+            connection.pragma("journal_mode", "wal")
+            connection.close()
 
 
 def rows(connection: apsw.Connection, sql: str, bindings: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

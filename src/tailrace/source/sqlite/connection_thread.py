@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -11,6 +12,8 @@ import apsw
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 
 __all__ = ["ConnectionThread", "for_clients"]
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -60,4 +63,5 @@ def for_clients() -> Iterator[None]:
     except apsw.FullError as error:
         raise SourceUnavailableError("the disk of the database is full: free some space, then try again") from error
     except (apsw.CantOpenError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, SourceStateError) as error:
+        logger.warning("a database cannot be used", extra={"reason": str(error)})
         raise SourceUnavailableError("the database cannot be used now: see the log of the server") from error

@@ -13,7 +13,16 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.source.sqlite.chain import repair
-from tailrace.source.sqlite.change_table import CELLS_MAX, CODE_BITS, Border, Code, format_position, quote
+from tailrace.source.sqlite.change_table import (
+    CELLS_MAX,
+    CODE_BITS,
+    MIGRATION,
+    MIGRATION_END,
+    Border,
+    Code,
+    format_position,
+    quote,
+)
 from tailrace.source.sqlite.replaced import Candidates
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.table_version import TableVersion
@@ -59,7 +68,8 @@ class _Table:
 class Decoder:
     """Turns the rows of one change table into drafts."""
 
-    def __init__(self, capture: str, *, changes_max: int, bytes_max: int) -> None:
+    def __init__(self, capture: str, *, changes_max: int, bytes_max: int, migration: bool = False) -> None:
+        """Begin, perhaps in the middle of a bulk load."""
         self._capture = capture
         self._changes_max = changes_max
         self._bytes_max = bytes_max
@@ -70,6 +80,7 @@ class Decoder:
         self._parts_code = 0
         self.bytes_total = 0
         self._cut_at = bytes_max
+        self._migration = migration
         self._draft = Draft(_NO_POSITION, 0)
         self._handlers: dict[int, Callable[[_Table, Row], None]] = {
             int(Code.INSERT): self._insert,
@@ -111,12 +122,22 @@ class Decoder:
                     self._take_part(table, code, row)
                 else:
                     handlers[code](table, row[_FIRST_CELL:])
+            elif row[_FIRST_CELL] is not None:
+                self._note(drafts, number, time_us, row[_FIRST_CELL])
             if number == end:
-                self._close(drafts, number, time_us)
+                self._close(drafts, number, time_us, ends=True)
                 end, time_us = next(ends, (end, time_us))
             elif (self.bytes_total >= self._cut_at or len(self._draft.ops) >= changes_max) and self._may_cut(code):
                 self._close(drafts, number, time_us)
         return drafts
+
+    def _note(self, drafts: list[Draft], number: int, time_us: int, told: object) -> None:
+        """Begin or end a bulk load; a commit is wholly part of one or not at all."""
+        if told == MIGRATION and not self._migration:
+            self._close(drafts, number - 1, time_us)
+            self._migration = True
+        elif told == MIGRATION_END and self._migration:
+            self._close(drafts, number, time_us, ends=True)
 
     def _may_cut(self, code: int) -> bool:
         """Return whether a commit may be cut here: not inside a wide row, not between a candidate and its row."""
@@ -197,12 +218,15 @@ class Decoder:
         draft.afters.append(after)
         self.bytes_total += (len(before) if before else 0) + (len(after) if after else 0)
 
-    def _close(self, drafts: list[Draft], number: int, time_us: int) -> None:
+    def _close(self, drafts: list[Draft], number: int, time_us: int, *, ends: bool = False) -> None:
+        """Complete a commit at a row; a bulk load `ends` with its transaction, and goes on where that is only cut."""
         draft = self._draft
+        draft.migration = self._migration
+        self._migration = self._migration and not ends
         self._candidates.clear()
         if not draft.ops:
             return
-        draft.position = format_position(self._capture, number)
+        draft.position = format_position(self._capture, number, migration=self._migration)
         draft.commit_time_us = time_us
         if self._chained and not self._chained.isdisjoint(draft.schemas):
             repair(draft, self._chained)

@@ -11,8 +11,9 @@ import apsw
 
 from tailrace.clock import Clock
 from tailrace.model.errors import KeyValueError, SourceError
+from tailrace.model.key_value import Entry
 from tailrace.retry import Backoff
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.source.key_value import PageLimits
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.connection import connect, writing
 from tailrace.source.sqlite.connection_thread import ConnectionThread, for_clients
@@ -46,12 +47,12 @@ class SqliteKeyValueStore:
     fitted to the schema in the same transaction, so no change of the table escapes it.
     """
 
-    def __init__(self, path: Path, reader: Reader | None, clock: Clock, *, create: bool = False) -> None:
+    def __init__(self, path: Path, reader: Reader | None, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
 
         def open_() -> apsw.Connection:
-            return connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS, create=create)
+            return connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS)
 
         self._reading = ConnectionThread(open_, "sqlite-kv-read")
         self._writing = ConnectionThread(open_, "sqlite-kv-write")
@@ -90,13 +91,15 @@ class SqliteKeyValueStore:
         return await self._read(lambda table: table.scan(prefix, after, limits, now_us), [])
 
     async def sweep(self) -> int | None:
-        """Remove the entries whose time is over, bit by bit. Return when the next one's is; None when no one's is."""
-        removed: int | None = _SWEEP_MAX
-        while removed == _SWEEP_MAX:
-            removed = await self._writes.run(
-                Write(lambda found: KvTable(found).sweep(self._clock.now_us(), _SWEEP_MAX))
-            )
-        return await self._read(KvTable.next_expiry_us, None)
+        """Remove the entries whose time is over, bit by bit. Return when the next one's is; None when no one's is.
+
+        Where there is nothing to remove, nothing is locked.
+        """
+        while True:
+            due_us = await self._read(KvTable.next_expiry_us, None)
+            if due_us is None or due_us > self._clock.now_us():
+                return due_us
+            await self._writes.run(Write(lambda found: KvTable(found).sweep(self._clock.now_us(), _SWEEP_MAX)))
 
     async def run(self) -> None:
         """Sweep whenever an entry's time is over, until cancelled."""

@@ -10,7 +10,8 @@ An index over `expires_time_us` finds the next entry whose time is over. An expi
 import apsw
 
 from tailrace.model.errors import KeyValueError, ResultTooLargeError
-from tailrace.source.key_value import Entry, PageLimits
+from tailrace.model.key_value import Entry
+from tailrace.source.key_value import PageLimits
 
 __all__ = ["KV", "KvTable"]
 
@@ -109,10 +110,9 @@ class KvTable:
             entries.append(Entry(key, value))
         return entries
 
-    def sweep(self, now_us: int, entries_max: int) -> int:
-        """Remove entries whose time is over, those first that have been for longest. Return how many."""
+    def sweep(self, now_us: int, entries_max: int) -> None:
+        """Remove entries whose time is over, those first for which it has been for longest."""
         self._connection.execute(_SWEEP, (now_us, entries_max))
-        return self._connection.changes()
 
     def next_expiry_us(self) -> int | None:
         """Return when the next entry's time is over; None when no entry's is."""

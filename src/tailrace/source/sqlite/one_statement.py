@@ -9,7 +9,7 @@ import apsw
 from tailrace.model.errors import InvalidRequestError, ResultTooLargeError
 from tailrace.source.base import RunLimits, Stored
 
-__all__ = ["describe", "run_one"]
+__all__ = ["describe", "refresh_schema", "run_one"]
 
 _NUMBER_BYTES = 8
 _SILENT = re.compile(r"\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -40,6 +40,11 @@ def run_one(
         return columns[0], rows
     finally:
         cursor.close(force=True)  # rows that nobody takes hold locks
+
+
+def refresh_schema(connection: apsw.Connection) -> None:
+    """Have a connection know the newest schema. Otherwise it finds out on running a statement what it has prepared."""
+    connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
 def describe(connection: apsw.Connection, sql: str, arguments: Sequence[Stored]) -> bool:

@@ -27,7 +27,7 @@ from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import PREFIX, parse_position
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, read_page
-from tailrace.source.sqlite.one_statement import run_one
+from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
@@ -35,9 +35,6 @@ from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
 __all__ = ["SqliteQuerySource"]
 
 _T = TypeVar("_T")
-
-_RUNS_MAX = 4
-"""Queries that run at one time."""
 
 _SNAPSHOTS_MAX = 2
 """Tables that are copied at one time."""
@@ -65,15 +62,16 @@ class SqliteQuerySource:
 
     All connections are read-only. Barriers, the catalog and queries have separate threads, so that a slow query keeps
     nobody from learning that his result is still valid.
+    At most `runs_max` queries run at one time.
     """
 
-    def __init__(self, path: Path, reader: Reader) -> None:
+    def __init__(self, path: Path, reader: Reader, runs_max: int = 4) -> None:
         self._path = path
         self._reader = reader
         self._barriers = _Lane(path, 1, "sqlite-barrier")
         self._catalogs = _Lane(path, 1, "sqlite-catalog")
-        self._runs = _Lane(path, _RUNS_MAX, "sqlite-query")
-        self._turns = asyncio.Semaphore(_RUNS_MAX)
+        self._runs = _Lane(path, runs_max, "sqlite-query")
+        self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
         self._pages = _Lane(path, _PAGES_MAX, "sqlite-page")
@@ -250,6 +248,7 @@ def _run(
         return late
 
     with _snapshot(connection):
+        refresh_schema(connection)
         version = str(connection.pragma("schema_version"))
         connection.set_progress_handler(look_at_the_clock, _STEPS)
         connection.authorizer = _authorize

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apsw
@@ -101,7 +101,7 @@ class SqliteCatalog:
         self._connection.authorizer = authorize
         try:
             cursor = self._connection.execute(f"EXPLAIN {sql}", (None,) * arguments, can_cache=False)
-            program: list[Any] = cursor.fetchall()
+            program = _instructions(cursor)
         except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(str(error)) from error
         except apsw.Error as error:
@@ -115,6 +115,18 @@ class SqliteCatalog:
         opened = {self._roots[row[3]] for row in program if row[1] == "OpenRead" and row[3] in self._roots}
         named = {table.name for table in (self.table(name) for name in reads) if table is not None}
         return Footprint(frozenset(opened | named), frozenset(functions))
+
+
+def _instructions(cursor: Iterator[Any]) -> list[Any]:
+    """Return the program that SQLite made, without loads of BLOB literals, whose bytes it shows as text."""
+    program: list[Any] = []
+    while True:
+        try:
+            program.append(next(cursor))
+        except UnicodeDecodeError:
+            continue  # the next one follows
+        except StopIteration:
+            return program
 
 
 class _Listed(Struct):

@@ -7,7 +7,8 @@ What it finds out is written into the change table like any other change; every 
 * a table that is gone: a schema note. A renamed table is gone under its old name and new under the other one;
 * changed columns: a schema note, then an update for each row that a reader would otherwise know wrongly: all rows when
   columns were renamed or removed, those with a value in a new column when columns were added;
-* other views or indexes, on which results of queries depend: a schema note for one table, if none was written anyway.
+* other views, on which results of queries depend: a schema note for one table, if none was written anyway. An index
+  changes no result and is noted nowhere; whoever minds indexes looks at the schema's version.
 """
 # ruff: noqa: S608 (identifiers are quoted, values are bound)
 
@@ -20,7 +21,6 @@ from tailrace.source.sqlite.change_table import (
     CAPTURE,
     CELLS_MAX,
     CHANGE,
-    PREFIX,
     TABLE,
     Code,
     cell_names,
@@ -91,11 +91,8 @@ def drop_triggers(connection: apsw.Connection, catalog: Catalog, version: int) -
 
 
 def _note_outline(connection: apsw.Connection, *, silent: bool) -> None:
-    """Keep what views and indexes look like; note for the oldest table that they changed, unless `silent`."""
-    described = connection.execute(
-        "SELECT name, sql FROM sqlite_schema WHERE type IN ('view', 'index') AND name NOT GLOB ? ORDER BY name",
-        (f"{PREFIX}*",),
-    ).fetchall()
+    """Keep what views look like; note for the oldest table that they changed, unless `silent`."""
+    described = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name").fetchall()
     outline = hashlib.sha256(repr(described).encode()).hexdigest()
     if outline == read_outline(connection):
         return

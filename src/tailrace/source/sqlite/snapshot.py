@@ -30,7 +30,9 @@ from tailrace.source.sqlite.trigger import row_cells
 
 __all__ = ["SqliteSnapshot", "begin_fitting", "copy_table"]
 
-_BUSY_TIMEOUT_MS = 2000
+_BUSY_PAUSE_S = 0.002
+"""How often to try a database that a writer has locked; short, since without a write-ahead log the gaps are."""
+
 _FIT_PAUSE_S = 0.005
 """How often to look whether capture has followed a schema change."""
 
@@ -97,9 +99,10 @@ def copy_table(
     try:
         connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            deadline_s = time.monotonic() + timeout_s
+            connection.set_busy_handler(lambda _: not cancelled.wait(_BUSY_PAUSE_S) and time.monotonic() < deadline_s)
             connection.execute("PRAGMA query_only = 1").fetchall()
-            found, schema = _copy(connection, reader, table, time.monotonic() + timeout_s, file, cancelled)
+            found, schema = _copy(connection, reader, table, deadline_s, file, cancelled)
         finally:
             connection.close()
         file.seek(0)

@@ -13,7 +13,7 @@ from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
 from tailrace.source.sqlite.announce import Announcer
-from tailrace.source.sqlite.change_table import Border, parse_position
+from tailrace.source.sqlite.change_table import Border, in_migration, parse_position
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
@@ -142,6 +142,7 @@ class _Session:
             capture.capture,
             changes_max=self._options.commit_changes_max,
             bytes_max=self._options.commit_bytes_max,
+            migration=after is not None and in_migration(after),
         )
 
     async def groups(self) -> AsyncGenerator[list[Draft]]:

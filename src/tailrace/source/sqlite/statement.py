@@ -20,7 +20,7 @@ from tailrace.source.sqlite.capture_setup import ensure_capture, exec_ddl
 from tailrace.source.sqlite.change_table import PREFIX
 from tailrace.source.sqlite.connection import connect
 from tailrace.source.sqlite.connection_thread import ConnectionThread
-from tailrace.source.sqlite.one_statement import describe, run_one
+from tailrace.source.sqlite.one_statement import describe, refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.statement import StatementResult
 
@@ -64,10 +64,10 @@ class SqliteStatementRunner:
     can be written to a new table unseen.
     """
 
-    def __init__(self, path: Path, reader: Reader | None, *, create: bool = False) -> None:
+    def __init__(self, path: Path, reader: Reader | None) -> None:
         self._path = path
         self._reader = reader
-        self._thread = ConnectionThread(lambda: _connect(path, create=create), "sqlite-statement")
+        self._thread = ConnectionThread(lambda: _connect(path), "sqlite-statement")
         self._waiting = 0
 
     async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
@@ -121,10 +121,12 @@ class SqliteStatementRunner:
     def _transact(
         self, connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits
     ) -> StatementResult:
+        refresh_schema(connection)
         reads_only = _authorized(connection, lambda: describe(connection, sql, arguments))
         version = int(connection.pragma("schema_version"))
         connection.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
         try:
+            refresh_schema(connection)
             before = connection.total_changes()
             columns, rows = _authorized(connection, lambda: run_one(connection, sql, arguments, limits))
             changes = connection.changes() if connection.total_changes() != before else 0
@@ -137,8 +139,8 @@ class SqliteStatementRunner:
         return StatementResult(columns, rows, changes)
 
 
-def _connect(path: Path, *, create: bool) -> apsw.Connection:
-    connection = connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS, create=create)
+def _connect(path: Path) -> apsw.Connection:
+    connection = connect(path, busy_timeout_ms=_BUSY_TIMEOUT_MS)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CELL_BYTES_MAX)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     return connection

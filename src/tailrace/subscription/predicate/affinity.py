@@ -9,7 +9,16 @@ from enum import IntEnum, IntFlag
 
 from tailrace.model.table import Column, Kind, TableSchema
 
-__all__ = ["FOLDS", "Affinity", "Classes", "affinity_of_column", "affinity_of_type", "classes_of", "collations_of"]
+__all__ = [
+    "FOLDS",
+    "Affinity",
+    "Classes",
+    "affinity_of_column",
+    "affinity_of_type",
+    "classes_of",
+    "collations_of",
+    "small_letters",
+]
 
 
 class Classes(IntFlag):
@@ -55,11 +64,23 @@ _KINDS = {
 }
 """Affinity of a column whose declared type is not known; kinds that are not here are text."""
 
-_NOCASE = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A"), ord("Z") + 1)})
+_SMALL = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A"), ord("Z") + 1)})
+
+
+def small_letters(text: str) -> str:
+    """Return a text with the letters of ASCII made small, others as they are."""
+    return text.lower() if text.isascii() else text.translate(_SMALL)
+
+
+def _nocase(text: str) -> str:
+    """Return what NOCASE compares: the letters up to a NUL character, then the number of bytes alone."""
+    head, nul, _ = text.partition("\0")
+    return small_letters(head) + (f"\0{len(text.encode()):020d}" if nul else "")
+
 
 FOLDS: Mapping[str, Callable[[str], str] | None] = {
     "BINARY": None,
-    "NOCASE": lambda text: text.lower() if text.isascii() else text.translate(_NOCASE),
+    "NOCASE": _nocase,
     "RTRIM": lambda text: text.rstrip(" "),
 }
 """What each collation does to a text before it is compared by its bytes; None where it does nothing."""

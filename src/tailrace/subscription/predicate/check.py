@@ -13,6 +13,7 @@ from tailrace.subscription.predicate.affinity import (
     affinity_of_type,
     classes_of,
     collations_of,
+    small_letters,
 )
 from tailrace.subscription.predicate.expression import (
     Alias,
@@ -117,12 +118,12 @@ class _Check:
 
     def _column(self, name: str) -> Column | None:
         """Return the column of a name, capitals or not."""
-        lowered = _lower(name)
-        return next((column for column in self._schema.columns if _lower(column.name) == lowered), None)
+        lowered = small_letters(name)
+        return next((column for column in self._schema.columns if small_letters(column.name) == lowered), None)
 
     def _cell(self, image: Image, column: Column, place: int) -> Cell:
         affinity = affinity_of_column(column, self._schema)
-        collation = "" if self._collations is None else self._collations.get(_lower(column.name), "BINARY") or ""
+        collation = "" if self._collations is None else self._collations.get(small_letters(column.name), "BINARY") or ""
         return Cell(image, column.name, Typing(classes_of(column, affinity), affinity, collation), place)
 
     def _collate(self, node: syntax.Collate) -> Expression:
@@ -379,9 +380,3 @@ def _compared(operand: Expression, affinity: Affinity) -> Classes:
 
 def _real(operand: Expression) -> Classes:
     return operand.typing.declared & ~Classes.NULL
-
-
-def _lower(name: str) -> str:
-    fold = FOLDS["NOCASE"]
-    assert fold is not None
-    return fold(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tailrace.model.errors import PredicateError
-from tailrace.subscription.predicate.affinity import FOLDS, Classes
+from tailrace.subscription.predicate.affinity import Classes, small_letters
 from tailrace.subscription.predicate.value import (
     SqlValue,
     numeric,
@@ -89,9 +89,7 @@ def _round(value: SqlValue) -> SqlValue:
 
 
 def _lower(value: SqlValue) -> SqlValue:
-    fold = FOLDS["NOCASE"]
-    assert fold is not None
-    return None if value is None else fold(to_text(value))
+    return None if value is None else small_letters(to_text(value))
 
 
 _CAPITALS = str.maketrans({chr(letter): chr(letter - 32) for letter in range(ord("a"), ord("z") + 1)})

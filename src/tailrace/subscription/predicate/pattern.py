@@ -12,7 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from tailrace.model.errors import PredicateError
-from tailrace.subscription.predicate.affinity import FOLDS
+from tailrace.subscription.predicate.affinity import small_letters
 from tailrace.subscription.predicate.value import SqlValue, to_text
 
 __all__ = ["Matcher", "glob", "glob_matcher", "like", "like_matcher", "match_value"]
@@ -37,13 +37,10 @@ _ANY = _Wildcard(".")
 _Piece = list[str | _Wildcard]
 """What stands between two wildcards for any run of characters: one part for each character."""
 
-_fold = FOLDS["NOCASE"]
-
 
 @lru_cache(_PATTERNS_KEPT)
 def like_matcher(pattern: str, escape: str = "") -> Matcher:
     """Return the matcher of a LIKE pattern. Letters of ASCII match in both cases, other letters only themselves."""
-    assert _fold is not None
     characters = iter(_bounded(pattern))
     pieces: list[_Piece] = [[]]
     for character in characters:
@@ -51,12 +48,12 @@ def like_matcher(pattern: str, escape: str = "") -> Matcher:
             following = next(characters, None)
             if following is None:
                 return _never
-            pieces[-1].append(_fold(following))
+            pieces[-1].append(small_letters(following))
         elif character == "%":
             pieces.append([])
         else:
-            pieces[-1].append(_ANY if character == "_" else _fold(character))
-    return _assemble(pieces, _fold)
+            pieces[-1].append(_ANY if character == "_" else small_letters(character))
+    return _assemble(pieces, small_letters)
 
 
 @lru_cache(_PATTERNS_KEPT)

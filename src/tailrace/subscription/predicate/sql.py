@@ -1,6 +1,6 @@
 """The parser of SQL predicates: one expression, by the precedences of the source's dialect. Pure.
 
-sqlglot gives the tokens; the grammar is here. Its parser is made for whole statements of many dialects: it takes more
+The grammar is here. sqlglot's parser is made for whole statements of many dialects: it takes more
 than each dialect does (`'a' 'b'`, `a::int`), binds some operators otherwise (`a < b IN (1)` is `(a < b) IN (1)` in
 SQLite) and keeps no places. A predicate must mean what the database would take it to mean, or be refused.
 """
@@ -83,7 +83,7 @@ def parse(text: str, dialect: str) -> Node:
     """
     if dialect not in DIALECTS:
         raise InvalidPredicateError(f"predicates in the dialect {dialect!r} are not supported", text=text, place=0)
-    return _Parser(text, tokens_of(text, dialect)).whole()
+    return _Parser(text, tokens_of(text)).whole()
 
 
 class _Parser:
@@ -212,25 +212,12 @@ class _Parser:
                     raise self._error("row values are not supported")
                 self._expect(")")
                 return node
-            case ".":
-                return self._fraction(token)
             case "-":
                 return self._minus(token)
             case "+" | "~":
                 return self._operation(f"{token.word}x", (self._expression(_PREFIX - 1),), token)
             case _:
                 raise self._unexpected(token)
-
-    def _fraction(self, dot: Token) -> Node:
-        """Parse a number that begins with its point, which sqlglot gives as two tokens."""
-        digits = self._take()
-        if (
-            digits.kind is not TokenKind.NUMBER
-            or digits.place != dot.place + 1
-            or not re.match("[0-9eE+-]+$", digits.text)
-        ):
-            raise self._unexpected(dot)
-        return self._bounded(Literal(self._number(Token(TokenKind.NUMBER, f"0.{digits.text}", dot.place)), dot.place))
 
     def _minus(self, token: Token) -> Node:
         """Parse a negative number as one literal, so that the least integer can be written."""

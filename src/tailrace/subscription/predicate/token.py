@@ -1,26 +1,23 @@
-"""Tokens of a predicate's text, by sqlglot's tokenizer for the source's dialect. Pure."""
+"""Tokens of a predicate's text, each with its value. Pure."""
 
 import re
 from enum import StrEnum
+from typing import assert_never
 
 from msgspec import Struct
 
 from tailrace.model.errors import InvalidPredicateError
+from tailrace.subscription.lexer import Sort, lex
+from tailrace.subscription.lexer import Token as Lexeme
 
 __all__ = ["TEXT_CHARACTERS_MAX", "Token", "TokenKind", "tokens_of"]
 
 TEXT_CHARACTERS_MAX = 65_536
 """Longest text of a predicate."""
 
-_WORD = re.compile(r"[^\W\d][\w$]*\Z")
-_DECIMAL = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\Z")
-_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}\Z")
-_BLOB = re.compile(r"[xX]'((?:[0-9a-fA-F]{2})*)'\Z")
-_CLOSING = {'"': '"', "`": "`", "[": "]"}
-_SHIFTS = frozenset({"<<", ">>"})
-"""Operators that sqlglot gives as two tokens."""
-
-_PARAMETER_SIGNS = frozenset("?:@$")
+_NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z|0[xX][0-9a-fA-F]{1,16}\Z")
+_RUN = re.compile(r"[\w$']+")
+_OPENING = frozenset("'\"`[")
 
 
 class TokenKind(StrEnum):
@@ -61,75 +58,70 @@ class Token(Struct, frozen=True):
         return self.text.upper() if self.kind in {TokenKind.WORD, TokenKind.SIGN} else ""
 
 
-def tokens_of(text: str, dialect: str) -> list[Token]:
+def tokens_of(text: str) -> list[Token]:
     """Return the tokens of a text; the last one is the end.
 
-    sqlglot finds where tokens begin and end; what each is, is read from the text itself, so nothing that sqlglot takes
-    beyond the dialect (national strings, templates, comments within comments) gets through.
-
     Raises:
-        InvalidPredicateError: The text is too long, or not made of tokens of the dialect.
+        InvalidPredicateError: The text is too long, not made of tokens, or has comments or parameters.
     """
-    import sqlglot
-    from sqlglot.errors import TokenError
-
     if len(text) > TEXT_CHARACTERS_MAX:
         reason = f"a predicate has at most {TEXT_CHARACTERS_MAX} characters; this has {len(text)}"
         raise InvalidPredicateError(reason, text="", place=0)
     if "\0" in text:
         raise InvalidPredicateError("a predicate holds no NUL character", text=text, place=text.index("\0"))
-    try:
-        found = sqlglot.tokenize(text, read=dialect)
-    except TokenError as error:
-        place = max(text.rfind("'"), text.rfind('"'), 0)
-        raise InvalidPredicateError("a quotation mark is not closed", text=text, place=place) from error
+    found, end = lex(text)
+    if end < len(text):
+        raise InvalidPredicateError(_unreadable(text, end), text=text, place=end)
     tokens, after = [], 0
     for token in found:
-        _refuse_gap(text, after, token.start)
-        after = token.end + 1
-        if text[token.start] == "~":
-            tokens += [Token(TokenKind.SIGN, "~", place) for place in _tildes(text, token.start, after)]
-            continue
-        tokens.append(_read(text, token.start, after))
-        if text[after - 2 : after] in _SHIFTS and [token.text for token in tokens[-2:]] == list(
-            text[after - 2 : after]
-        ):
-            tokens[-2:] = [Token(TokenKind.SIGN, text[after - 2 : after], after - 2)]
-    _refuse_gap(text, after, len(text))
+        _refuse_comment(text, after, token.place)
+        after = token.place + len(token.text)
+        tokens.append(_read(token, text))
+    _refuse_comment(text, after, len(text))
     tokens.append(Token(TokenKind.END, "", len(text.rstrip())))
     return tokens
 
 
-def _tildes(text: str, begin: int, end: int) -> range:
-    """Return the places of signs that sqlglot gives as one token."""
-    if text[begin:end].strip("~"):
-        raise InvalidPredicateError(f"cannot read {text[begin:end]!r}", text=text, place=begin)
-    return range(begin, end)
+def _unreadable(text: str, place: int) -> str:
+    if text[place] in _OPENING:
+        return "a quotation mark is not closed"
+    raw = _RUN.match(text, place)
+    return f"cannot read {raw[0][:20]!r}" if raw else f"unknown character {text[place]!r}"
 
 
-def _refuse_gap(text: str, begin: int, end: int) -> None:
-    gap = text[begin:end].strip(" \t\n\r\f")
+def _refuse_comment(text: str, begin: int, end: int) -> None:
+    gap = text[begin:end].lstrip(" \t\n\r\f")
     if gap:
-        place = text.index(gap[0], begin)
-        reason = "comments are not allowed" if gap.startswith(("--", "/*")) else f"unknown character {gap[0]!r}"
-        raise InvalidPredicateError(reason, text=text, place=place)
+        raise InvalidPredicateError("comments are not allowed", text=text, place=end - len(gap))
 
 
-def _read(text: str, begin: int, end: int) -> Token:
-    raw = text[begin:end]
-    if _WORD.match(raw):
-        return Token(TokenKind.WORD, raw, begin)
-    if raw[0] == "'":
-        return Token(TokenKind.TEXT, raw[1:-1].replace("''", "'"), begin)
-    if raw[0] in _CLOSING:
-        mark = _CLOSING[raw[0]]
-        return Token(TokenKind.NAME, raw[1:-1].replace(mark * 2, mark) if mark != "]" else raw[1:-1], begin)
-    if _DECIMAL.match(raw) or _HEXADECIMAL.match(raw):
-        return Token(TokenKind.NUMBER, raw, begin)
-    if blob := _BLOB.match(raw):
-        return Token(TokenKind.BLOB, blob[1], begin)
-    if raw[0] in _PARAMETER_SIGNS:
-        raise InvalidPredicateError("parameters are not allowed: write the value", text=text, place=begin)
-    if raw[0].isalnum() or "'" in raw:
-        raise InvalidPredicateError(f"cannot read {raw[:20]!r}", text=text, place=begin)
-    return Token(TokenKind.SIGN, raw, begin)
+def _refuse_blanks(word: Lexeme, text: str) -> None:
+    """Refuse what SQLite takes for letters and people do not: a space that does not break, say."""
+    for place, character in enumerate(word.text, start=word.place):
+        if not (character.isalnum() or character in "_$"):
+            raise InvalidPredicateError(f"unknown character {character!r}", text=text, place=place)
+
+
+def _read(token: Lexeme, text: str) -> Token:
+    """Return a token with its value: without quotation marks."""
+    raw, place = token.text, token.place
+    match token.sort:
+        case Sort.WORD:
+            _refuse_blanks(token, text)
+            return Token(TokenKind.WORD, raw, place)
+        case Sort.STRING:
+            return Token(TokenKind.TEXT, raw[1:-1].replace("''", "'"), place)
+        case Sort.NAME:
+            inner = raw[1:-1]
+            return Token(TokenKind.NAME, inner if raw[0] == "[" else inner.replace(raw[0] * 2, raw[0]), place)
+        case Sort.NUMBER if _NUMBER.match(raw):
+            return Token(TokenKind.NUMBER, raw, place)
+        case Sort.NUMBER:
+            raise InvalidPredicateError(f"cannot read {raw[:20]!r}", text=text, place=place)
+        case Sort.BLOB:
+            return Token(TokenKind.BLOB, raw[2:-1], place)
+        case Sort.ARGUMENT:
+            raise InvalidPredicateError("parameters are not allowed: write the value", text=text, place=place)
+        case Sort.SIGN:
+            return Token(TokenKind.SIGN, raw, place)
+    assert_never(token.sort)

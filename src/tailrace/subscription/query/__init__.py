@@ -7,7 +7,7 @@ arguments; a `Judge` then tells which changes matter, `scan` runs it over the lo
 from tailrace.subscription.query.argument import Stored, bind
 from tailrace.subscription.query.delta import Delta, difference
 from tailrace.subscription.query.dependency import Dependencies, Dependency, analyse
-from tailrace.subscription.query.etag import QueryState, advance, begin, etag, not_modified, take_up
+from tailrace.subscription.query.etag import QueryState, advance, begin, etag, not_modified
 from tailrace.subscription.query.invalidation import Scan, scan
 from tailrace.subscription.query.relevance import Judge
 from tailrace.subscription.query.statement import Statement, parse
@@ -30,5 +30,4 @@ __all__ = [
     "not_modified",
     "parse",
     "scan",
-    "take_up",
 ]

@@ -8,8 +8,7 @@ thing. Why a 304 never hides a changed result:
   anew counts from 1 again.
 * A state begins with the head as the version of every table. An equal ETag from earlier must have had that same head as
   its version, and no change has come since.
-* A state taken up after a restart goes on scanning where it stopped. If the log no longer has all changes since, or the
-  catalog or the log is another one, it begins anew: every client gets a new ETag once.
+* A state ends with its process: `log_id` tells processes apart too, so a restart gives every client a new ETag once.
 * The caller computes the ETag of a result *before* it runs the query, and compares ETags only after it has scanned
   every change that the database had committed when the request came.
 """
@@ -26,7 +25,7 @@ from tailrace.model.number import Offset
 from tailrace.subscription.query.argument import Stored
 from tailrace.subscription.query.dependency import Dependencies
 
-__all__ = ["QueryState", "advance", "begin", "etag", "not_modified", "take_up"]
+__all__ = ["QueryState", "advance", "begin", "etag", "not_modified"]
 
 _FORM = 1
 """Goes into every ETag; raised when their making changes."""
@@ -35,7 +34,7 @@ _ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class QueryState(Struct, frozen=True):
-    """How far changes were scanned for one query with its arguments, and each table's version. Survives as JSON."""
+    """How far changes were scanned for one query with its arguments, and each table's version."""
 
     log_id: str
     catalog_version: str
@@ -46,24 +45,6 @@ class QueryState(Struct, frozen=True):
 def begin(dependencies: Dependencies, log_id: str, head: Offset) -> QueryState:
     """Return a state that knows nothing of earlier changes: they might all have touched the result."""
     return QueryState(log_id, dependencies.catalog_version, head, dict.fromkeys(dependencies.tables, head))
-
-
-def take_up(
-    saved: QueryState | None, dependencies: Dependencies, log_id: str, *, horizon: Offset, head: Offset
-) -> QueryState:
-    """Return the saved state if scanning can go on from it, else a new one.
-
-    It can if it belongs to this log and catalog, has the same tables, and the log still has every change after it.
-    """
-    if (
-        saved is not None
-        and saved.log_id == log_id
-        and saved.catalog_version == dependencies.catalog_version
-        and tuple(sorted(saved.versions)) == dependencies.tables
-        and horizon - 1 <= saved.scanned <= head
-    ):
-        return saved
-    return begin(dependencies, log_id, head)
 
 
 def advance(state: QueryState, relevant: Mapping[str, Offset], scanned: Offset) -> QueryState:

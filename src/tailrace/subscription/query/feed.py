@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tailrace.model.errors import BehindHorizonError, TailraceError
+from tailrace.model.errors import BehindHorizonError, PredicateError, SourceUnavailableError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import (
@@ -26,12 +26,16 @@ from tailrace.subscription.window import window_of
 
 __all__ = ["QueryFeed", "in_passing"]
 
+_UNREACHABLE_PAUSE_S = 0.1
+"""How long to wait before a database that cannot be reached is asked again for its schema's version."""
+
 
 class QueryFeed(Feed):
     """Reads the log for one subscriber of a query; otherwise like any feed.
 
     Each batch carries the ETag that the result has after all of the batch's changes, or a newer one: the query is
-    followed at least that far before the batch is handed out.
+    followed at least that far before the batch is handed out. While the database cannot tell whether its schema is
+    still the one that the query was analysed for, there is no batch.
     """
 
     __slots__ = ("_news", "_queries", "_target")
@@ -87,6 +91,13 @@ class QueryFeed(Feed):
         """Tell whether the feed stands at the head."""
         return self.after >= self._log.head
 
+    def delivered(self, batch: FeedBatch) -> None:
+        """Note that the changes of a batch up to the feed's place are on their way, and count them as invalidations."""
+        super().delivered(batch)
+        first = batch.chunk.first
+        told = sum(batch.after < first + row <= self.after for row in _before_failure(batch).rows())
+        self._queries.metrics.query_invalidations.inc(told)
+
     def pause(self, *, paused: bool) -> None:
         """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
         self.paused = paused
@@ -130,14 +141,22 @@ class QueryFeed(Feed):
         window = window_of(chunk, self.after)
         target = self._target
         tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
-        standing = await tracker.follow(window.last)
+        try:
+            catalog = await self._queries.catalog(tracker, window.last)
+        except SourceUnavailableError:
+            await asyncio.sleep(_UNREACHABLE_PAUSE_S)  # the changes stay where they are until somebody can judge them
+            return None
+        standing = await tracker.follow(window.last, catalog)
         chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
         if self._restriction is not None:
             self._restriction.require_whole(chosen.tables)
             window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
-        if target.deliver is Deliver.RESULT and any(window.first + row > self.after for row in chosen.select(window)):
-            chosen.mark = await self._with_result(tracker, standing, chosen.mark)
-        return FeedBatch(self._source, window, chosen, self.after)
+        batch = FeedBatch(self._source, window, chosen, self.after)
+        if target.deliver is Deliver.RESULT:
+            batch = _before_failure(batch)
+            if any(batch.chunk.first + row > self.after for row in batch.rows()):
+                chosen.mark = await self._with_result(tracker, standing, chosen.mark)
+        return batch
 
     async def _with_result(self, tracker: Tracker, standing: Standing, mark: Mark) -> Mark:
         extra = await self._queries.inline(tracker, standing, mark.etag, self.subscription.format)
@@ -146,6 +165,15 @@ class QueryFeed(Feed):
     @property
     def _source(self) -> str:
         return self.subscription.source
+
+
+def _before_failure(batch: FeedBatch) -> FeedBatch:
+    """Return a batch, or what comes before the change on which its filter fails."""
+    try:
+        batch.rows()
+    except PredicateError:
+        return batch.before_failure()
+    return batch
 
 
 def in_passing(target: QueryTarget, source: str, cursor: Offset) -> Subscription:

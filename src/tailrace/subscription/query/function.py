@@ -9,7 +9,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from tailrace.model.catalog import fold
-from tailrace.subscription.query.lexer import RESERVED, Sort, Token
+from tailrace.subscription.lexer import RESERVED, Sort, Token
 
 __all__ = ["AGGREGATES", "SCALARS", "Usage", "usage", "volatile_names"]
 

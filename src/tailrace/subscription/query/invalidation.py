@@ -17,10 +17,14 @@ __all__ = ["Scan", "scan"]
 
 
 class Scan(Struct, frozen=True):
-    """What one chunk meant to a query: the state after it and the offsets of the changes that can touch the result."""
+    """What one chunk meant to a query: the state after it and the offsets of the changes that can touch the result.
+
+    `judged` changes were of tables on which the query depends.
+    """
 
     state: QueryState
     relevant: tuple[Offset, ...]
+    judged: int = 0
 
 
 def scan(state: QueryState, judge: Judge, chunk: Chunk) -> Scan:
@@ -44,7 +48,7 @@ def scan(state: QueryState, judge: Judge, chunk: Chunk) -> Scan:
         if judge.relevant(table, Op(op), *images):
             found.append(offset)
             versions[table] = offset
-    return Scan(advance(state, versions, chunk.last), tuple(found))
+    return Scan(advance(state, versions, chunk.last), tuple(found), len(rows))
 
 
 class _Decoder:

@@ -5,7 +5,7 @@ import base64
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from tailrace.clock import Clock
 from tailrace.meta.store import MetaStore
+from tailrace.metrics import Metrics
 from tailrace.model.errors import (
     CaptureDisabledError,
     InvalidRequestError,
     QueryTimeoutError,
     SourceUnavailableError,
+    TailraceError,
     UnknownQueryError,
     UnknownTableError,
 )
@@ -29,8 +31,9 @@ from tailrace.model.value import Value, from_literal
 from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
 from tailrace.subscription.query.argument import bind
 from tailrace.subscription.query.ast_form import to_sql
-from tailrace.subscription.query.dependency import Dependencies, analyse
+from tailrace.subscription.query.dependency import analyse
 from tailrace.subscription.query.etag import not_modified
+from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.result import InlineLimits, inline_members
 from tailrace.subscription.query.statement import Statement, parse
 from tailrace.subscription.query.tracker import QueryLog, Standing, Tracker
@@ -42,39 +45,8 @@ _ATTEMPTS_MAX = 3
 
 _NAME_MAX = 255
 
-
-class QueryOptions(Struct, frozen=True):
-    """Settings of the query service."""
-
-    rows_max: int = 10_000
-    """Most rows in one result."""
-
-    bytes_max: int = 8 << 20
-    """Most bytes in one result, as the database counts them."""
-
-    run_timeout_s: float = 5.0
-    """Longest time that one run may take, waiting for its turn included."""
-
-    barrier_timeout_s: float = 2.0
-    """Longest wait for the log to have what the database has; then the query is run, whatever the client has."""
-
-    prepared_max: int = 10_000
-    """Most prepared queries."""
-
-    trackers_max: int = 1024
-    """Queries with arguments that are followed, and queries kept parsed, at one time; least recently used out first."""
-
-    inline_rows_max: int = 100
-    """Most rows that an event carries along with `deliver: "result"`."""
-
-    delta_rows_max: int = 2000
-    """Most rows of a result that is kept to tell how the next one differs."""
-
-    inline_bytes_max: int = 64 << 10
-    """Most bytes of rows that an event carries along."""
-
-    capture_enabled: bool = True
-    """Whether changes are captured; where they are not, nobody can tell whether a result is still the same."""
+_OUTCOMES: Mapping[type[TailraceError], str] = {QueryTimeoutError: "timeout", SourceUnavailableError: "unavailable"}
+"""How a failed run is counted; any other failure is the query's own and counts as refused."""
 
 
 class QueryShard(Struct, frozen=True):
@@ -96,57 +68,130 @@ class QueryService:
     """Prepared queries of all sources. Get one by `open`. For tasks of one event loop."""
 
     def __init__(
-        self, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+        self,
+        shards: Mapping[str, QueryShard],
+        store: MetaStore,
+        clock: Clock,
+        options: QueryOptions | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.options = options or QueryOptions()
+        self.metrics = metrics or Metrics()
         self._shards = dict(shards)
         self._store = store
         self._clock = clock
         self._epoch = secrets.token_hex(8)
         self._prepared: dict[str, PreparedQuery] = {}
         self._statements: OrderedDict[str, Statement] = OrderedDict()
+        self._catalogs: dict[str, tuple[Offset, str]] = {}
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
+        self.metrics.queries_prepared.set_function(lambda: len(self._prepared))
+        self.metrics.queries_followed.set_function(lambda: len(self._trackers))
 
     @classmethod
     async def open(
-        cls, shards: Mapping[str, QueryShard], store: MetaStore, clock: Clock, options: QueryOptions | None = None
+        cls,
+        shards: Mapping[str, QueryShard],
+        store: MetaStore,
+        clock: Clock,
+        options: QueryOptions | None = None,
+        metrics: Metrics | None = None,
     ) -> "QueryService":
         """Return a service that knows the queries in the metadata database."""
-        service = cls(shards, store, clock, options)
+        service = cls(shards, store, clock, options, metrics)
         service._prepared = {prepared.query_id: prepared for prepared in await store.queries()}
         return service
+
+    @property
+    def sources(self) -> Collection[str]:
+        """Return the names of the sources that can be queried."""
+        return self._shards.keys()
 
     def shard(self, source: str) -> QueryShard:
         """Return a source as queries see it."""
         return self._shards[source]
 
+    async def catalog(self, tracker: Tracker, through: Offset) -> str:
+        """Return the name of a schema version that is older neither than a change of the log nor than a tracker.
+
+        A log tells of tables and views that changed, but not of indexes, on which it depends what can touch a result.
+
+        Raises:
+            SourceUnavailableError: The database cannot be reached.
+        """
+        source = tracker.prepared.source
+        checked, version = self._catalogs.get(source, (Offset(-1), ""))
+        if checked < through or version != tracker.catalog:
+            shard = self._shards[source]
+            head = shard.log.head
+            _, version = await shard.source.consult(lambda _: None)
+            self._catalogs[source] = (head, version)
+        return version
+
     async def prepare(
-        self, query: str | Mapping[str, Any], *, name: str = "", source: str | None = None
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        name: str = "",
+        source: str | None = None,
+        admit: Callable[[Sequence[TableName]], None] | None = None,
     ) -> PreparedQuery:
         """Keep a query, SQL or a tree, and return it; the same one twice is the same. Durable on return.
+
+        `admit` is shown the tables that the query depends on, and may raise.
 
         Raises:
             InvalidRequestError: It cannot be read, or the database does not take it.
             UnknownTableError: There is no such source.
             SourceUnavailableError: The database cannot be reached.
         """
+        prepared = await self.draft(query, name=name, source=source, admit=admit)
+        if prepared is not self._prepared.get(prepared.query_id):
+            self.check_room([prepared])
+            await self._store.put_query(prepared)
+            self.adopt([prepared])
+        return prepared
+
+    async def draft(
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        name: str = "",
+        source: str | None = None,
+        pending: Mapping[str, PreparedQuery] | None = None,
+        admit: Callable[[Sequence[TableName]], None] | None = None,
+    ) -> PreparedQuery:
+        """Return what `prepare` would keep, or the prepared query that is the same; see there.
+
+        `pending` are others by their ids that are to be kept as well.
+        """
         source = self._source(source)
         if len(name) > _NAME_MAX:
             raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
         sql = query if isinstance(query, str) else to_sql(query, source)
         statement = await asyncio.to_thread(parse, sql)
-        await self._analyse(statement, source)
-        query_id = self._query_id(statement, source)
+        tables = await self._tables(statement, source)
+        if admit is not None:
+            admit(tables)
+        query_id = self._query_id(statement, source, pending or {})
         known = self._prepared.get(query_id)
         if known is not None and (not name or name == known.name):
             return known
-        if known is None and len(self._prepared) >= self.options.prepared_max:
-            raise InvalidRequestError(f"there are already {self.options.prepared_max} prepared queries")
         original = query if isinstance(query, str) else msgspec.json.encode(query).decode()
-        prepared = PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
-        await self._store.put_query(prepared)
-        self._prepared[query_id] = prepared
-        return prepared
+        return PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
+
+    def check_room(self, prepared: Sequence[PreparedQuery]) -> None:
+        """Refuse queries that would be too many.
+
+        Raises:
+            InvalidRequestError: They would.
+        """
+        if len(self._prepared.keys() | {entry.query_id for entry in prepared}) > self.options.prepared_max:
+            raise InvalidRequestError(f"there are already {self.options.prepared_max} prepared queries")
+
+    def adopt(self, prepared: Sequence[PreparedQuery]) -> None:
+        """Know queries that the metadata database has."""
+        self._prepared |= {entry.query_id: entry for entry in prepared}
 
     def queries(self) -> list[PreparedQuery]:
         """Return all prepared queries, the oldest first."""
@@ -163,18 +208,27 @@ class QueryService:
             raise UnknownQueryError(query_id)
         return found
 
-    async def resolve(self, target: QueryTarget) -> QueryTarget:
-        """Return a target with the tables that the query depends on now.
+    async def resolve(self, target: QueryTarget, prepared: PreparedQuery | None = None) -> QueryTarget:
+        """Return a target with the tables that the query depends on now; `prepared` is it where it is not kept yet.
 
         Raises:
             UnknownQueryError: There is none of that id.
             InvalidRequestError: The arguments are not those of the query, or it no longer fits the schema.
             SourceUnavailableError: The database cannot be reached.
         """
-        tracker = await self.tracker(target.query_id, [from_literal(literal) for literal in target.args])
-        source = tracker.prepared.source
-        found = await self._analyse(tracker.statement, source)
-        return msgspec.structs.replace(target, tables=tuple(TableName(source, name) for name in found.tables))
+        prepared = prepared or self.get(target.query_id)
+        statement, source = await self._statement(prepared), prepared.source
+        bind([from_literal(literal) for literal in target.args], statement.arguments)
+        return msgspec.structs.replace(target, tables=await self._tables(statement, source))
+
+    async def tables(self, prepared: PreparedQuery) -> Sequence[TableName]:
+        """Return the tables that a query depends on now.
+
+        Raises:
+            InvalidRequestError: It no longer fits the schema.
+            SourceUnavailableError: The database cannot be reached.
+        """
+        return await self._tables(await self._statement(prepared), prepared.source)
 
     async def tracker(self, query_id: str, args: Sequence[Value]) -> Tracker:
         """Return what follows a query with these arguments.
@@ -193,7 +247,7 @@ class QueryService:
         tracker = self._trackers.get(key)
         if tracker is None:
             shard = self._shards[prepared.source]
-            tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch)
+            tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch, self.metrics)
             self._trackers[key] = tracker
             if len(self._trackers) > self.options.trackers_max:
                 self._trackers.popitem(last=False)
@@ -219,9 +273,11 @@ class QueryService:
                 raise InvalidRequestError(str(standing.problem))
             etag, tables = standing.etag(), self._versions(tracker.prepared.source, standing)
             if complete and standing.repeatable and not_modified(if_none_match, etag):
+                self.metrics.query_answers.labels("not_modified").inc()
                 return Executed(etag, None, tables)
             result = await self.run(tracker)
             if result.catalog == standing.catalog:
+                self.metrics.query_answers.labels("result").inc()
                 return Executed(etag, result, tables)
         raise SourceUnavailableError("the schema of the database changes all the time")
 
@@ -229,7 +285,14 @@ class QueryService:
         """Run a query, whatever anybody knows of its result."""
         limits = RunLimits(self.options.rows_max, self.options.bytes_max, self.options.run_timeout_s)
         shard = self._shards[tracker.prepared.source]
-        return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
+        begin_s, outcome = self._clock.monotonic_s(), "ok"
+        try:
+            return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
+        except TailraceError as error:
+            outcome = _OUTCOMES.get(type(error), "refused")
+            raise
+        finally:
+            self.metrics.query_runs.labels(outcome).observe(self._clock.monotonic_s() - begin_s)
 
     async def inline(self, tracker: Tracker, standing: Standing, etag: str, format_: Format) -> bytes:
         """Return the members with which an event of this ETag tells the new result, for `deliver: "result"`.
@@ -276,17 +339,17 @@ class QueryService:
             self._statements.move_to_end(prepared.query_id)
         return statement
 
-    def _query_id(self, statement: Statement, source: str) -> str:
+    def _query_id(self, statement: Statement, source: str, pending: Mapping[str, PreparedQuery]) -> str:
         """Return the id of a statement; one that another source has already gets one that names its own source."""
-        known = self._prepared.get(statement.query_id)
+        known = self._prepared.get(statement.query_id) or pending.get(statement.query_id)
         if known is None or known.source == source:
             return statement.query_id
         digest = hashlib.sha256(f"{source}\n{statement.text}".encode()).digest()
         return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
-    async def _analyse(self, statement: Statement, source: str) -> Dependencies:
+    async def _tables(self, statement: Statement, source: str) -> tuple[TableName, ...]:
         found, _ = await self._shards[source].source.consult(lambda catalog: analyse(statement, catalog))
-        return found
+        return tuple(TableName(source, name) for name in found.tables)
 
     def _source(self, name: str | None) -> str:
         if name is None:

@@ -10,8 +10,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace.model.errors import InvalidRequestError
+from tailrace.subscription.lexer import RESERVED, Sort, Token, lex
 from tailrace.subscription.query.function import Usage, usage
-from tailrace.subscription.query.lexer import RESERVED, Sort, Token, tokens
 
 __all__ = ["ARGUMENTS_MAX", "DEPTH_MAX", "TEXT_MAX", "Statement", "argument_number", "parse", "parse_view"]
 
@@ -55,7 +55,7 @@ def parse(sql: str) -> Statement:
     """
     if len(sql) > TEXT_MAX:
         raise InvalidRequestError(f"the query is longer than {TEXT_MAX} characters")
-    words = tokens(sql)
+    words = _tokens(sql)
     while words and words[-1].text == ";":
         words.pop()
     _check(words)
@@ -71,7 +71,7 @@ def parse(sql: str) -> Statement:
 
 def parse_view(sql: str) -> tuple[exp.Create | None, Usage]:
     """Return sqlglot's reading of a CREATE VIEW statement, None if it cannot, and what its words tell."""
-    words = tokens(sql)
+    words = _tokens(sql)
     body = next((place for place, word in enumerate(words) if word.upper == "AS"), 0)
     depth = _depth(words)
     tree = _read(words, {})[0] if depth <= DEPTH_MAX else None
@@ -156,3 +156,10 @@ def _read(words: Sequence[Token], numbers: dict[int, int]) -> tuple[exp.Expr | N
         return None, str(error).partition("\n")[0]
     except RecursionError:
         return None, "it is nested too deep"
+
+
+def _tokens(sql: str) -> list[Token]:
+    found, end = lex(sql)
+    if end < len(sql):
+        raise InvalidRequestError(f"the query has an unfinished or unknown token at character {end + 1}")
+    return found

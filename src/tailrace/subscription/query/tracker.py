@@ -7,6 +7,7 @@ from typing import Protocol
 import pyarrow.compute as pc
 from msgspec import Struct, structs
 
+from tailrace.metrics import Metrics
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError
 from tailrace.model.number import Offset, Position
@@ -81,6 +82,7 @@ class Tracker:
         source: QuerySource,
         log: QueryLog,
         epoch: str,
+        metrics: Metrics,
     ) -> None:
         self.prepared = prepared
         self.statement = statement
@@ -91,8 +93,15 @@ class Tracker:
         self._source = source
         self._log = log
         self._epoch = epoch
+        self._relevant = metrics.query_changes.labels("relevant")
+        self._irrelevant = metrics.query_changes.labels("irrelevant")
         self._lock = asyncio.Lock()
         self._standing: Standing | None = None
+
+    @property
+    def catalog(self) -> str | None:
+        """Return the name of the schema version for which the query was analysed last; None before that."""
+        return None if self._standing is None else self._standing.catalog
 
     async def follow(self, through: Offset, catalog: str | None = None) -> Standing:
         """Return where the query stands after all changes through `through` or later, under the schema `catalog`.
@@ -122,8 +131,10 @@ class Tracker:
         assert chunk is not None, "nobody asks for changes beyond the head"
         if has_schema_change(chunk, scanned):
             return await self._begin()
-        state = scan(standing.state, standing.judge, chunk).state
-        return structs.replace(standing, state=state)
+        found = scan(standing.state, standing.judge, chunk)
+        self._relevant.inc(len(found.relevant))
+        self._irrelevant.inc(found.judged - len(found.relevant))
+        return structs.replace(standing, state=found.state)
 
     async def _begin(self) -> Standing:
         """Analyse the query for the schema as it is, and begin at the head."""

@@ -2,13 +2,14 @@
 
 import pytest
 
+from tailrace.access.key_value import KeyValues
 from tailrace.delivery.grpc.call import Code, StatusError
 from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
-from tailrace.delivery.key_value import KeyValues
 from tailrace.model.errors import TailraceError
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
+from tailrace.testing.call import MemoryCall, messages_of
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore
 
@@ -19,25 +20,6 @@ ANSWERS = {
     "BatchGet": proto.KvBatchGetResponse,
     "BatchPut": proto.KvBatchPutResponse,
 }
-
-
-class FakeCall:
-    """A call that keeps what is written."""
-
-    path = metadata = peer = ""
-
-    def __init__(self, principal):
-        self.principal = principal
-        self.written = []
-
-    def header(self, name):
-        return None
-
-    def begin(self, metadata=()):
-        pass
-
-    async def write(self, messages):
-        self.written.append(messages)
 
 
 class Server:
@@ -56,18 +38,15 @@ class Server:
     async def _call(self, method, request, principal):
         data = request if isinstance(request, bytes) else request.SerializeToString()
         if method == "Scan":
-            call = FakeCall(principal)
+            call = MemoryCall(principal=principal)
             await self.methods[method].stream(call, data)
-            return [list(messages_of(written)) for written in call.written]
-        return ANSWERS[method].FromString(await self.methods[method].unary(FakeCall(principal), data))
+            return [[entry_of(message) for message in messages_of(write)] for write in call.writes]
+        return ANSWERS[method].FromString(await self.methods[method].unary(MemoryCall(principal=principal), data))
 
 
-def messages_of(data):
-    while data:
-        length = int.from_bytes(data[1:5], "big")
-        message = proto.KvScanResponse.FromString(data[5 : 5 + length])
-        yield message.key, message.value
-        data = data[5 + length :]
+def entry_of(message):
+    entry = proto.KvScanResponse.FromString(message)
+    return entry.key, entry.value
 
 
 @pytest.fixture

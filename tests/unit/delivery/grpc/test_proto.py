@@ -66,7 +66,7 @@ COORDINODE = {
     "CancelSubscriptionResponse": "",
     "ChangeEvent": "1 ts uint64 · 2 term uint64 · 3 log_index uint64 · 4 shard_id uint32 · 5 is_migration bool"
     " · 6 ops repeated ChangeOp · 7 position ResumeToken",
-    "ChangeOp": "1 type ChangeOpType · 2 partition uint32 · 3 key bytes · 4 value bytes",
+    "ChangeOp": "1 type ChangeOpType · 2 partition uint32 · 3 key bytes · 4 value bytes · 1001 before bytes",
 }
 
 

@@ -6,34 +6,44 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from feeding import feeding, schema_of
+from tailrace.access.keeper import Keeper
+from tailrace.access.keys import Keys
 from tailrace.delivery.grpc.call import Code, StatusError
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.presenter import Presenter
+from tailrace.meta.key_store import KeyStore
+from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.model.op import Op
 from tailrace.model.principal import Principal
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
 from tailrace.model.table import Column, Kind
+from tailrace.subscription.access import Scopes
 from tailrace.testing.call import MemoryCall, messages_of
+from tailrace.testing.clock import FakeClock
 from web import until
 
 WAIT_S = 20
+READ = frozenset({"read"})
 
 
 class World:
     """The service over a log in memory."""
 
-    def __init__(self, feeds, options):
+    def __init__(self, feeds, options=None, keeper=None):
         self.feeds = feeds
+        self.keeper = keeper
         self.service = feeds.service
         self.log = feeds.log
         self.metrics = Metrics()
         presenter = Presenter(1 << 20, self.metrics.encoded_changes)
-        self.methods = sochdb_service(SochdbTools(feeds.service, presenter, self.metrics, options)).methods
+        self.methods = sochdb_service(
+            SochdbTools(Scopes(feeds.service, keeper), presenter, self.metrics, options or GrpcOptions())
+        ).methods
 
     @asynccontextmanager
     async def stream(self, request=None, metadata=None, principal=None, method="Subscribe"):
@@ -110,8 +120,14 @@ class Streaming:
 
 @pytest.fixture
 async def world():
+    clock = FakeClock()
+    store = await MetaStore.open("sqlite://", clock)
+    keeper = Keeper(Keys({}, KeyStore(store, clock), "", clock), clock, 100)
     async with feeding() as feeds:
-        yield World(feeds, GrpcOptions())
+        made = World(feeds, keeper=keeper)
+        made.clock = clock
+        yield made
+    await store.close()
 
 
 def request_of(**fields):
@@ -121,7 +137,6 @@ def request_of(**fields):
 async def refused(world, request=None, **options):
     async with world.stream(request, **options) as stream:
         with pytest.raises(StatusError) as caught:
-            await stream.begun()
             await stream.event()
     return caught.value
 
@@ -289,6 +304,44 @@ async def test_a_foreign_namespace_is_denied(world):
         assert await world.cancel(name, stranger) == (False, "Subscription 'sub-1' not found")
 
 
+async def test_what_a_principal_may_not_see_is_never_sent(world):
+    orders = await world.log.put_schema(schema_of("orders"))
+    mine = Principal("mia", capabilities=READ, tables=frozenset({"app.users"}), rows={"app.users": "name = 'mine'"})
+    async with world.stream(principal=mine) as stream:
+        await stream.begun()
+        await world.feeds.write((Op.INSERT, 1, None, "other"), (Op.INSERT, 2, None, "mine"))
+        await world.feeds.write((Op.INSERT, 3, None, "mine"), schema=orders)
+        await world.feeds.write((Op.UPDATE, 2, "mine", "other"), (Op.UPDATE, 1, "other", "mine"))
+        inserted, gone, come = await stream.events(3)
+    assert (inserted.sequence, inserted.operation) == (2, 1)
+    assert (gone.operation, gone.before_value, gone.after_value) == (3, b'{"id":2,"name":"mine"}', b"")
+    assert (come.operation, come.before_value, come.after_value) == (1, b"", b'{"id":1,"name":"mine"}')
+
+
+async def test_subscriptions_of_others_are_not_there(world):
+    async with world.stream(principal=Principal("alice", capabilities=READ)) as stream:
+        name = await stream.begun()
+        bob = Principal("bob", capabilities=READ)
+        assert await world.list(principal=bob) == []
+        assert await world.cancel(name, bob) == (False, f"Subscription '{name}' not found")
+        status = await refused(world, metadata={"x-tailrace-subscription": name}, principal=bob)
+        assert status.code is Code.NOT_FOUND
+        root = Principal("root", capabilities=frozenset({"admin"}))
+        assert [info.subscription_id for info in await world.list(principal=root)] == [name]
+
+
+async def test_a_stream_ends_with_the_credentials_that_opened_it(world):
+    expires_us = world.clock.now_us() + 1_000_000
+    async with world.stream(principal=Principal("eve", capabilities=READ, expires_time_us=expires_us)) as stream:
+        await stream.begun()
+        world.clock.advance(2.0)
+        await world.keeper.look()
+        with pytest.raises(StatusError) as caught:
+            await stream.ended()
+    assert (caught.value.code, caught.value.message) == (Code.UNAUTHENTICATED, "Authentication token has expired.")
+    assert world.service.subscriptions() == []
+
+
 async def test_the_listing_shows_the_streams_there_are_and_how_far_they_are(world):
     await world.feeds.append(*[Op.INSERT] * 4)
     async with world.stream(request_of(tables=["users", "b"], start_sequence=2, operations=[1])) as stream:
@@ -418,7 +471,7 @@ async def test_streams_end_when_the_server_stops(world):
 
 async def test_where_nothing_is_captured_streams_say_so():
     async with feeding(capture_enabled=False) as feeds:
-        world = World(feeds, GrpcOptions())
+        world = World(feeds)
         for method, request in (("Subscribe", request_of()), ("WatchKey", proto.WatchKeyRequest())):
             status = await refused(world, request, method=method)
             assert (status.code, status.message) == (Code.FAILED_PRECONDITION, "CDC not enabled")

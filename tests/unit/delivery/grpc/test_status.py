@@ -6,6 +6,8 @@ from tailrace.delivery.grpc.call import Code
 from tailrace.delivery.grpc.status import status_of
 from tailrace.model.errors import (
     BehindHorizonError,
+    BeyondHeadError,
+    CaptureDisabledError,
     CorruptSegmentError,
     InvalidValueError,
     KeyValueError,
@@ -33,6 +35,7 @@ from tailrace.model.errors import (
         (KeyValueError("own"), Code.FAILED_PRECONDITION, "own"),
         (SourceUnavailableError("locked"), Code.UNAVAILABLE, "locked"),
         (PermissionDeniedError("denied"), Code.PERMISSION_DENIED, "denied"),
+        (CaptureDisabledError(), Code.FAILED_PRECONDITION, "CDC not enabled"),
         (LogClosedError("/var/log"), Code.UNAVAILABLE, "CDC engine shut down"),
     ],
 )
@@ -63,6 +66,12 @@ def test_an_overrun_has_seed_a_s_text_and_both_numbers():
         "CDC overrun: requested seq 3 but oldest available is 9",
     )
     assert dict(status.trailing) == {"x-tailrace-requested": "3", "x-tailrace-oldest": "9"}
+
+
+def test_a_place_that_the_log_has_not_reached_is_told_with_both_numbers():
+    status = status_of(BeyondHeadError(requested=9, head=3))
+    assert status.code is Code.OUT_OF_RANGE
+    assert dict(status.trailing) == {"x-tailrace-requested": "9", "x-tailrace-head": "3"}
 
 
 def test_who_calls_too_often_is_told_when_to_come_again():

@@ -14,13 +14,17 @@ from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.model.start import After
+from tailrace.subscription.access import Scopes
 
 
 @asynccontextmanager
 async def tools_of(**options):
     async with feeding(**options) as world:
         metrics = Metrics()
-        yield world, StreamTools(world.service, Presenter(1 << 20, metrics.encoded_changes), metrics, HttpOptions())
+        yield (
+            world,
+            StreamTools(Scopes(world.service), Presenter(1 << 20, metrics.encoded_changes), metrics, HttpOptions()),
+        )
 
 
 async def turn(stream):

@@ -6,6 +6,7 @@ from tailrace.source.sqlite.change_table import (
     Code,
     format_position,
     header,
+    in_migration,
     insert_statements,
     parse_position,
     quote,
@@ -16,6 +17,13 @@ def test_a_position_names_the_capture_and_the_row():
     position = format_position("9f3a", 42)
     assert position == "9f3a-42"
     assert parse_position(position, "9f3a") == 42
+    assert not in_migration(position)
+
+
+def test_a_position_may_be_in_the_middle_of_a_bulk_load():
+    position = format_position("9f3a", 42, migration=True)
+    assert parse_position(position, "9f3a") == 42
+    assert in_migration(position)
 
 
 @pytest.mark.parametrize("position", ["42", "beef-42", "9f3a-", "9f3a-x", "9f3a--1", ""])

@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind
-from tailrace.source.sqlite.change_table import CELLS_MAX, Border, Code, header
+from tailrace.source.sqlite.change_table import CELLS_MAX, Border, Code, header, in_migration
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.table_version import TableVersion
 
@@ -216,3 +216,52 @@ def test_tables_with_triggers_of_the_users_are_put_in_order():
     rows = rows_of((Code.UPDATE, 1, "a", 0, 1, "a", 1), (Code.INSERT, 1, "a", 0))
     drafts = decoder(chained=[1]).feed(rows, borders_of(2))
     assert [change[0] for change in changes_of(drafts)] == ["insert", "update"]
+
+
+def marked(drafts):
+    return [(draft.migration, draft.position, [key.decode() for key in draft.keys]) for draft in drafts]
+
+
+def insert(number):
+    return (Code.INSERT, number, "x", None)
+
+
+def test_a_mark_makes_what_follows_it_in_its_transaction_moved_data():
+    records = (insert(1), (Code.NOTE, "migration"), insert(2), insert(3), insert(4))
+    rows = [
+        (number, 0 if code is Code.NOTE else header(1, code), *cells)
+        for number, (code, *cells) in enumerate(records, 1)
+    ]
+    assert marked(decoder().feed(rows, borders_of(4, 5))) == [
+        (False, "c-1", ["[1]"]),
+        (True, "c-4", ["[2]", "[3]"]),
+        (False, "c-5", ["[4]"]),
+    ]
+
+
+def test_the_end_of_a_bulk_load_can_be_told_where_the_border_is_lost():
+    records = (insert(1), (Code.NOTE, "migration"), insert(2), (Code.NOTE, "migration end"), insert(3))
+    rows = [
+        (number, 0 if code is Code.NOTE else header(1, code), *cells)
+        for number, (code, *cells) in enumerate(records, 1)
+    ]
+    assert marked(decoder().feed(rows, borders_of(5))) == [
+        (False, "c-1", ["[1]"]),
+        (True, "c-4", ["[2]"]),
+        (False, "c-5", ["[3]"]),
+    ]
+
+
+def test_a_bulk_load_that_is_cut_goes_on_as_one_also_behind_a_restart():
+    rows = [(1, 0, "migration"), *rows_of(insert(1), insert(2), insert(3), first=2)]
+    whole = marked(decoder(changes_max=1).feed(rows, borders_of(4)))
+    assert whole == [(True, "c-2m", ["[1]"]), (True, "c-3m", ["[2]"]), (True, "c-4", ["[3]"])]
+    again = Decoder("c", changes_max=1, bytes_max=1 << 20, migration=in_migration(whole[0][1]))
+    again.know(TABLE, TABLE.version)
+    assert marked(again.feed(rows[2:], borders_of(4))) == whole[1:]
+    assert not in_migration(whole[2][1])
+
+
+def test_other_notes_mean_nothing():
+    rows = [(1, 0, None), (2, 0, "hello"), (3, 0, "migration end"), *rows_of(insert(1), first=4)]
+    assert marked(decoder().feed(rows, borders_of(4))) == [(False, "c-4", ["[1]"])]

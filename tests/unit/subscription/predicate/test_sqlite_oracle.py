@@ -64,7 +64,7 @@ def test_a_predicate_is_true_exactly_where_sqlite_says_so(seed):
 def qualified(text: str, source: random.Random) -> str:
     """Return the expression with each column taken from one of the images."""
     names = {column.name for column in SCHEMA.columns}
-    tokens, parts, after = tokens_of(text, "sqlite"), [], 0
+    tokens, parts, after = tokens_of(text), [], 0
     for place, token in enumerate(tokens):
         bare = token.kind in {TokenKind.WORD, TokenKind.NAME} and (place == 0 or tokens[place - 1].text != ".")
         if bare and (token.text.lower() in names or token.text == "t"):

@@ -66,7 +66,8 @@ def test_values_are_ordered_as_in_sqlite():
 
 @pytest.mark.parametrize("collation", FOLDS)
 def test_texts_are_ordered_as_in_sqlites_collations(collation):
-    for one, other in itertools.product(TEXTS, repeat=2):
+    with_nul = ["a\0", "A\0b", "a\0C", "a\0bc", "a", "ab", "\0", "\0z", "\0é", "a\x01"]
+    for one, other in itertools.product([*TEXTS, *with_nul], repeat=2):
         expected = ask(f"(?1 > ?2 COLLATE {collation}) - (?1 < ?2 COLLATE {collation})", one, other)
         assert order(one, other, FOLDS[collation]) == expected, (one, other)
 

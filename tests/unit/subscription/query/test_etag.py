@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.subscription.query.dependency import Dependencies, Dependency
-from tailrace.subscription.query.etag import QueryState, advance, begin, etag, not_modified, take_up
+from tailrace.subscription.query.etag import QueryState, advance, begin, etag, not_modified
 
 DEPENDENCIES = Dependencies((Dependency("a", frozenset()), Dependency("b", frozenset())), "v1")
 STATE = begin(DEPENDENCIES, "log-1", 10)
@@ -62,34 +62,6 @@ def test_only_the_same_arguments_have_the_same_etag(one, other):
 
 def test_a_state_survives_as_json():
     assert msgspec.json.decode(msgspec.json.encode(STATE), type=QueryState) == STATE
-
-
-@pytest.mark.parametrize(
-    ("saved", "horizon", "head", "kept"),
-    [
-        (STATE, 1, 10, True),
-        (STATE, 11, 30, True),
-        (STATE, 12, 30, False),
-        (STATE, 1, 9, False),
-        (msgspec.structs.replace(STATE, log_id="log-0"), 1, 30, False),
-        (msgspec.structs.replace(STATE, catalog_version="v0"), 1, 30, False),
-        (msgspec.structs.replace(STATE, versions={"a": 10}), 1, 30, False),
-        (None, 1, 30, False),
-    ],
-    ids=[
-        "nothing happened",
-        "the log has every change since",
-        "the log lost a change",
-        "the log is shorter than the state",
-        "another log",
-        "another catalog",
-        "other tables",
-        "nothing was saved",
-    ],
-)
-def test_a_saved_state_is_taken_up_only_if_nothing_can_have_been_missed(saved, horizon, head, kept):
-    state = take_up(saved, DEPENDENCIES, "log-1", horizon=horizon, head=head)
-    assert state == (saved if kept else begin(DEPENDENCIES, "log-1", head))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import apsw
 import pytest
 
+from tailrace.subscription.lexer import lex
 from tailrace.subscription.query.function import AGGREGATES, SCALARS, usage, volatile_names
-from tailrace.subscription.query.lexer import tokens
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from tailrace.subscription.query.lexer import tokens
     ],
 )  # fmt: skip
 def test_calls_are_found(sql, functions):
-    assert usage(tokens(sql)).functions == functions
+    assert usage(lex(sql)[0]).functions == functions
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_calls_are_found(sql, functions):
     ],
 )
 def test_what_chooses_between_rows_is_found(sql, choosing):
-    assert usage(tokens(sql)).choosing is choosing
+    assert usage(lex(sql)[0]).choosing is choosing
 
 
 def test_what_is_in_no_table_is_volatile():

@@ -4,6 +4,7 @@ import apsw
 import pytest
 
 from feeding import chunk_of, draft_of, schema_of
+from tailrace.metrics import Metrics
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
@@ -35,7 +36,8 @@ class World:
         self.log = MemoryLog()
         self.database = Database(USERS)
         prepared = PreparedQuery("q", "app", sql, sql, "", 0)
-        self.tracker = Tracker(prepared, parse(sql), (), self.database, self.log, epoch)
+        self.metrics = Metrics()
+        self.tracker = Tracker(prepared, parse(sql), (), self.database, self.log, epoch, self.metrics)
 
     async def open(self):
         self.users = await self.log.put_schema(schema_of("users"))
@@ -64,15 +66,26 @@ async def test_an_etag_changes_with_the_changes_that_matter_alone(world):
     assert await world.etag() == second
 
 
+async def test_changes_of_tables_that_are_read_are_counted_by_their_verdict():
+    world = await World("SELECT name FROM users WHERE id = 0").open()
+    await world.etag()
+    await world.log.append([draft_of([(Op.INSERT, world.users)] * 3 + [(Op.INSERT, world.others)])])
+    await world.etag()
+    await world.etag()
+    value = world.metrics.registry.get_sample_value
+    counted = {v: value("tailrace_query_changes_total", {"verdict": v}) for v in ("relevant", "irrelevant")}
+    assert counted == {"relevant": 1, "irrelevant": 2}
+
+
 async def test_a_new_tracker_never_repeats_an_etag_after_a_change_that_mattered(world):
     first = await world.etag()
     await world.append(Op.INSERT, world.users)
-    other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "e")
+    other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "e", Metrics())
     assert (await other.follow(world.log.head)).etag() != first
 
 
 async def test_another_epoch_gives_other_etags(world):
-    other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "f")
+    other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "f", Metrics())
     assert (await other.follow(world.log.head)).etag() != await world.etag()
 
 

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.delivery.grpc.call import prefixed
 from tailrace.delivery.grpc.coordinode.operation import NO_TYPES, Mapper
@@ -11,6 +11,7 @@ from tailrace.delivery.grpc.coordinode.protobuf import bytes_field, number_field
 from tailrace.delivery.grpc.coordinode.token import Token, encode_token
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index
+from tailrace.subscription.restrict import HIDDEN
 
 __all__ = ["WINDOW_CHANGES", "Part", "Stamp", "event_message", "parts_of", "progress_message", "segment_token"]
 
@@ -28,10 +29,15 @@ class Part(Struct, frozen=True):
     migration: bool
     ends: bool
     ops: tuple[bytes, ...]
-    """For each change its operations, as fields of a ChangeEvent."""
+    """For each change its operations, as fields of a ChangeEvent; nothing for one that is not seen."""
     types: frozenset[str]
     """Edge types that they touch."""
     size_bytes: int
+
+    def behind(self, changes: int) -> "Part":
+        """Return what comes behind the first changes."""
+        ops = self.ops[changes:]
+        return structs.replace(self, ops=ops, size_bytes=sum(map(len, ops)))
 
 
 class Stamp(Struct, frozen=True):
@@ -55,9 +61,11 @@ def parts_of(chunk: Chunk, begin: int, mapper: Mapper) -> list[Part]:
     types: frozenset[str] = NO_TYPES
     last = len(ends) - 1
     for row, (op, schema, key, before, after, index, hlc, migration) in enumerate(zip(*columns, strict=True)):
-        encoded, touched = mapper.operations(op, schemas[schema], key, before, after)
-        ops.append(encoded)
-        if touched:
+        if op == HIDDEN:
+            ops.append(b"")
+        else:
+            encoded, touched = mapper.operations(op, schemas[schema], key, before, after)
+            ops.append(encoded)
             types |= touched
         if ends[row] or row == last:
             parts.append(Part(index, hlc, bool(migration), ends[row], tuple(ops), types, sum(map(len, ops))))

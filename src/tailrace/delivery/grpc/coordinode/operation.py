@@ -28,8 +28,8 @@ from tailrace.delivery.grpc.coordinode.key import (
     outgoing_key,
     schema_key,
 )
-from tailrace.delivery.grpc.coordinode.protobuf import bytes_field, number_field
-from tailrace.delivery.grpc.coordinode.value import cells_of, encode_row, encode_schema
+from tailrace.delivery.grpc.coordinode.protobuf import number_field, varint
+from tailrace.delivery.grpc.coordinode.value import Shape, cells_of, encode_row, encode_schema, shape_of
 from tailrace.model.edge import EdgeTable
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
@@ -88,27 +88,28 @@ class Mapper:
         """Return the operations of a change, as fields `ops` of a ChangeEvent, and the edge types that they touch."""
         if op == Op.SCHEMA:
             named = schema_key(schema.table.wire, schema.version)
-            return _operation(OpType.INSERT, Partition.SCHEMA, named, encode_schema(schema, after)), NO_TYPES
-        edge_table = self._edges.get(schema.table.wire) if self._edges else None
+            return _operation(_INSERT_SCHEMA, named, encode_schema(schema, after)), NO_TYPES
+        shape = shape_of(schema)
+        edge_table = self._edges.get(shape.wire) if self._edges else None
         old, new = cells_of(before) if before else None, cells_of(after) if after else None
-        removed = encode_row(old, schema) if old is not None else b""
-        put = encode_row(new, schema) if new is not None else b""
+        removed = encode_row(old, shape) if old is not None else b""
+        put = encode_row(new, shape) if new is not None else b""
         if edge_table is None:
-            return self._node(schema, key, put, removed), NO_TYPES
+            return self._node(shape, key, put, removed), NO_TYPES
         was = _edge(edge_table, schema, key, old)
         is_ = _edge(edge_table, schema, key, new)
         if was == is_ or old is None or new is None:
             found = is_ or was
-            ops = self._node(schema, key, put, removed) if found is None else _edge_ops(found, old, new, put, removed)
+            ops = self._node(shape, key, put, removed) if found is None else _edge_ops(found, old, new, put, removed)
         else:  # it moved, or became an edge, or is none any more
-            gone = self._node(schema, key, b"", removed) if was is None else _edge_ops(was, old, None, b"", removed)
-            came = self._node(schema, key, put, b"") if is_ is None else _edge_ops(is_, None, new, put, b"")
+            gone = self._node(shape, key, b"", removed) if was is None else _edge_ops(was, old, None, b"", removed)
+            came = self._node(shape, key, put, b"") if is_ is None else _edge_ops(is_, None, new, put, b"")
             ops = gone + came
         return ops, frozenset(edge.type for edge in (was, is_) if edge is not None)
 
-    def _node(self, schema: TableSchema, key: bytes, put: bytes, removed: bytes) -> bytes:
-        kind = OpType.INSERT if put else OpType.DELETE
-        return _operation(kind, Partition.NODE, node_key(self._shard, schema.table.wire.encode(), key), put, removed)
+    def _node(self, shape: Shape, key: bytes, put: bytes, removed: bytes) -> bytes:
+        kind = _INSERT_NODE if put else _DELETE_NODE
+        return _operation(kind, node_key(self._shard, shape.table, key), put, removed)
 
 
 def _edge_ops(
@@ -117,15 +118,15 @@ def _edge_ops(
     """Return what is done to an edge: it is made, changed or removed."""
     type_ = edge.type.encode()
     properties = edge_property_key(type_, edge.source, edge.target, edge.discriminator)
-    known = _operation(OpType.INSERT if put else OpType.DELETE, Partition.EDGE_PROPERTY, properties, put, removed)
+    known = _operation(_INSERT_EDGE if put else _DELETE_EDGE, properties, put, removed)
     if old is not None and new is not None:
         return known
     tag = _REMOVE if new is None else _ADD
     outgoing, incoming = outgoing_key(type_, edge.source), incoming_key(type_, edge.target)
     return b"".join(
         [
-            _operation(OpType.MERGE, Partition.ADJACENCY, outgoing, tag + edge.target),
-            _operation(OpType.MERGE, Partition.ADJACENCY, incoming, tag + edge.source),
+            _operation(_MERGE_ADJACENCY, outgoing, tag + edge.target),
+            _operation(_MERGE_ADJACENCY, incoming, tag + edge.source),
             known,
         ]
     )
@@ -148,10 +149,30 @@ def _edge(table: EdgeTable, schema: TableSchema, key: bytes, cells: Mapping[str,
     )
 
 
-def _operation(kind: OpType, partition: Partition, key: bytes, value: bytes, before: bytes = b"") -> bytes:
-    parts = [number_field(1, kind), number_field(2, partition), bytes_field(3, key)]
+def _operation(kind: bytes, key: bytes, value: bytes, before: bytes = b"") -> bytes:
+    """Return an operation of a kind (`_kind`)."""
+    parts = [kind, varint(len(key)), key]
     if value:
-        parts.append(bytes_field(4, value))
+        parts += _VALUE, varint(len(value)), value
     if before:
-        parts.append(bytes_field(BEFORE_FIELD, before))
-    return bytes_field(OPS_FIELD, b"".join(parts))
+        parts += _BEFORE, varint(len(before)), before
+    data = b"".join(parts)
+    return b"%b%b%b" % (_OPS, varint(len(data)), data)
+
+
+def _kind(kind: OpType, partition: Partition) -> bytes:
+    """Return the fields of an operation that come before its key, and the tag of the key."""
+    return number_field(1, kind) + number_field(2, partition) + _tag(3)
+
+
+def _tag(field: int) -> bytes:
+    return varint(field << 3 | 2)
+
+
+_OPS, _VALUE, _BEFORE = _tag(OPS_FIELD), _tag(4), _tag(BEFORE_FIELD)
+_INSERT_NODE = _kind(OpType.INSERT, Partition.NODE)
+_DELETE_NODE = _kind(OpType.DELETE, Partition.NODE)
+_MERGE_ADJACENCY = _kind(OpType.MERGE, Partition.ADJACENCY)
+_INSERT_EDGE = _kind(OpType.INSERT, Partition.EDGE_PROPERTY)
+_DELETE_EDGE = _kind(OpType.DELETE, Partition.EDGE_PROPERTY)
+_INSERT_SCHEMA = _kind(OpType.INSERT, Partition.SCHEMA)

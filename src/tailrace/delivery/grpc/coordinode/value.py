@@ -12,7 +12,7 @@ import msgspec
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import Json, Text, Value, from_natural
 
-__all__ = ["cells_of", "encode_row", "encode_schema"]
+__all__ = ["Shape", "cells_of", "encode_row", "encode_schema", "shape_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
@@ -28,8 +28,36 @@ _PLAIN_STRINGS = frozenset(Kind) - {*_TEXT_TAGS, Kind.BYTES, Kind.DEC}
 """Kinds in whose columns a JSON string is nothing but text."""
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+_INT = "Int"
+_TAGS: dict[type, str] = {str: "String", int: _INT, float: "Float", bool: "Bool"}
 _SCHEMAS_KEPT = 4096
-_kinds_kept: dict[int, tuple[TableSchema, dict[str, Kind]]] = {}
+
+
+class Shape:
+    """What is needed of a schema for each of its rows."""
+
+    __slots__ = ("labels", "schema", "special", "table", "wire")
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.wire = schema.table.wire
+        self.table = self.wire.encode()
+        self.labels = [self.wire]
+        self.special = {column.name: column.kind for column in schema.columns if column.kind not in _PLAIN_STRINGS}
+        """The columns in which a JSON string is more than text."""
+
+
+_shapes: dict[int, Shape] = {}
+
+
+def shape_of(schema: TableSchema) -> Shape:
+    """Return the shape of a schema. Kept by identity: to hash a schema costs more than to encode a row."""
+    kept = _shapes.get(id(schema))
+    if kept is None or kept.schema is not schema:
+        if len(_shapes) >= _SCHEMAS_KEPT:
+            _shapes.clear()
+        kept = _shapes[id(schema)] = Shape(schema)
+    return kept
 
 
 def cells_of(image: bytes) -> dict[str, Json]:
@@ -38,19 +66,22 @@ def cells_of(image: bytes) -> dict[str, Json]:
     return cells
 
 
-def encode_row(cells: Mapping[str, Json], schema: TableSchema) -> bytes:
+def encode_row(cells: Mapping[str, Json], shape: Shape) -> bytes:
     """Return the bytes of a row, given by its cells in their natural JSON form."""
-    special = _special_kinds(schema)
-    fields: dict[str, object] = {}
-    for name, cell in cells.items():
-        tag = _TAGS.get(type(cell))
-        if tag is not None and name not in special and (tag is not _INT or _INT_MIN <= cell <= _INT_MAX):
-            fields[name] = {tag: cell}
-        elif cell is None:
-            fields[name] = None
-        else:
-            fields[name] = _tagged(from_natural(cell, special.get(name, Kind.ANY)))
-    return _encode([[schema.table.wire], fields])
+    if not shape.special:
+        try:
+            tags = _TAGS
+            return _encode(
+                [
+                    shape.labels,
+                    {name: None if cell is None else {tags[type(cell)]: cell} for name, cell in cells.items()},
+                ]
+            )
+        except (KeyError, OverflowError):
+            pass  # a typed literal, or a number of more than 64 bits: the careful way
+    special = shape.special
+    fields = {name: _tagged(from_natural(cell, special.get(name, Kind.ANY))) for name, cell in cells.items()}
+    return _encode([shape.labels, fields])
 
 
 def encode_schema(schema: TableSchema, after: bytes | None) -> bytes:
@@ -68,10 +99,6 @@ def encode_schema(schema: TableSchema, after: bytes | None) -> bytes:
     )
 
 
-_INT = "Int"
-_TAGS: dict[type, str] = {str: "String", int: _INT, float: "Float", bool: "Bool"}
-
-
 def _tagged(value: Value) -> object:
     match value:
         case None:
@@ -86,14 +113,3 @@ def _tagged(value: Value) -> object:
             return {"Decimal": str(value)}
         case Text(kind, text):
             return {_TEXT_TAGS[kind]: text}
-
-
-def _special_kinds(schema: TableSchema) -> dict[str, Kind]:
-    """Return the columns in which a JSON string is more than text. Kept by identity, as schemas are large to hash."""
-    kept = _kinds_kept.get(id(schema))
-    if kept is None or kept[0] is not schema:
-        if len(_kinds_kept) >= _SCHEMAS_KEPT:
-            _kinds_kept.clear()
-        special = {column.name: column.kind for column in schema.columns if column.kind not in _PLAIN_STRINGS}
-        kept = _kinds_kept[id(schema)] = (schema, special)
-    return kept[1]

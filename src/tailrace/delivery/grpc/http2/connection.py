@@ -46,6 +46,9 @@ class Host(Protocol):
     def joined(self, connection: "Connection") -> bool:
         """Take note of a new connection; tell whether there is room for it."""
 
+    def settled(self) -> None:
+        """Take note that a call is over and its handler done."""
+
     def left(self, connection: "Connection") -> None:
         """Take note that a connection is gone."""
 
@@ -73,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._leaving = False
         self._closing = False
         self._heard_s = self._loop.time()
+        self._asked_s = 0.0
         self._called_s = self._heard_s
         self._timer: asyncio.TimerHandle | None = None
 
@@ -204,6 +208,7 @@ class Connection(asyncio.Protocol):
                 self._wire.settings_changed()
                 self._wire.window_opened(stream.outgoing for stream in self.calls)
             case ConnectionTerminated():
+                self._wire.client_leaves()
                 self._leaving = True
                 self._close_when_idle()
 
@@ -237,41 +242,54 @@ class Connection(asyncio.Protocol):
     def _forget(self, stream: Stream) -> None:
         self._streams.pop(stream.stream_id, None)
         self._called_s = self._loop.time()
+        self._host.settled()
         if self._leaving:
             self._close_when_idle()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._host.settled()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a gRPC call failed", exc_info=error)
 
     # How it ends.
 
     def _tick(self) -> None:
-        """Look after the connection from time to time."""
+        """Look after the connection from time to time: a client that is silent is asked for a sign of life, once."""
         now_s = self._loop.time()
-        options = self._options
-        silent_s = now_s - self._heard_s
-        if not self._spoken or silent_s >= options.keepalive_s + options.keepalive_s_max:
+        asked = self._asked_s > self._heard_s
+        if asked or not self._spoken:
             self._transport.abort()
             return
-        if silent_s >= options.keepalive_s:
+        silent_s = now_s - self._heard_s
+        next_s = self._options.keepalive_s - silent_s
+        if next_s <= 0:
+            self._asked_s = now_s
             self._wire.ping()
-        elif not self._streams and now_s - self._called_s >= options.idle_s_max:
+            next_s = self._options.keepalive_s_max
+        if not self._streams and now_s - self._called_s >= self._options.idle_s_max:
             self.leave()
-        self._timer = self._loop.call_later(options.keepalive_s_max, self._tick)
+        else:
+            self._timer = self._loop.call_later(next_s, self._tick)
 
     def _close_when_idle(self) -> None:
         if not self._streams:
             self._close()
 
     def _close(self) -> None:
-        """Close after what waits to be sent; cut it where that takes too long."""
+        """Close after what waits to be sent, and when the client has closed too, lest it lose that; cut in time."""
         if self._closing:
             return
         self._closing = True
         self._wire.flush()
-        self._transport.close()
+        self._wire.close()
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        except OSError:
+            self._transport.abort()
         self._loop.call_later(self._options.close_s_max, self._transport.abort)
         for stream in self.calls:
             stream.lost()

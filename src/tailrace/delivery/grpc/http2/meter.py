@@ -45,6 +45,9 @@ HEADERS and DATA are bounded by streams and windows. What we send is answered by
 window updates, so sending gives those two back.
 """
 
+_TOO_MANY = "too_many_{}s"
+"""What is told of too many frames: clients of gRPC know `too_many_pings` and ping less."""
+
 _GIVEN_BACK = {FrameType.PING: 1, FrameType.WINDOW_UPDATE: 4}
 """Frames of a kind that each frame of data sent gives back."""
 
@@ -101,7 +104,7 @@ class FrameMeter:
         if kind in self._left:
             self._left[kind] -= 1
             if self._left[kind] < 0:
-                raise FrameRefusedError(f"too many frames of type {FrameType(kind).name}")
+                raise FrameRefusedError(_TOO_MANY.format(FrameType(kind).name.lower()))
 
     def _refill(self, time_s: float) -> None:
         passed_s = time_s - self._time_s

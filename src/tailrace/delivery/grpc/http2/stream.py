@@ -92,7 +92,7 @@ class Stream:
         while self.outgoing.left and not self.ended:
             await self._writer()
         self._unyielded += max(len(messages), _WRITE_COST_BYTES)
-        if self._unyielded >= self._options.write_bytes:
+        if self._unyielded >= self._options.share_bytes:
             self._unyielded = 0
             await asyncio.sleep(0)
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
@@ -76,8 +76,9 @@ class Wire:
         self.closed = False
 
     def send_headers(self, stream_id: int, headers: Sequence[Header], *, end: bool = False) -> None:
-        """Send headers at the next flush."""
-        self.h2.send_headers(stream_id, headers, end_stream=end)
+        """Send headers at the next flush, if the stream is still there."""
+        if self._is_open(stream_id):
+            self.h2.send_headers(stream_id, headers, end_stream=end)
 
     def offer(self, outgoing: Outgoing) -> None:
         """Send what can be sent of it now, and the rest in its turns; `drained` is called when nothing is left."""
@@ -114,6 +115,8 @@ class Wire:
 
     def flush(self) -> None:
         """Hand everything to the socket."""
+        if self.closed:
+            return
         control = self.h2.data_to_send()
         if self._parts:
             if control:
@@ -125,8 +128,7 @@ class Wire:
 
     def reset(self, stream_id: int, code: ErrorCodes) -> None:
         """Break off a stream at the next flush, if it is still there."""
-        stream = self.h2.streams.get(stream_id)
-        if stream is not None and not stream.closed:
+        if self._is_open(stream_id):
             self.h2.reset_stream(stream_id, code)
 
     def acknowledge(self, stream_id: int, size: int) -> None:
@@ -155,6 +157,17 @@ class Wire:
         self._parts.clear()
         if self._pumping is not None:
             self._pumping.cancel()
+
+    def client_leaves(self) -> None:
+        """Go on with the streams that are open, after the client has said that it will open no more.
+
+        The h2 library takes this for the end of everything.
+        """
+        self.h2.state_machine.state = ConnectionState.SERVER_OPEN
+
+    def _is_open(self, stream_id: int) -> bool:
+        stream = self.h2.streams.get(stream_id)
+        return stream is not None and not stream.closed and not self.closed
 
     def _enqueue(self, outgoing: Outgoing) -> None:
         if not outgoing.waiting:

@@ -125,13 +125,15 @@ class ChangeEvent(_message.Message):
     def __init__(self, ts: _Optional[int] = ..., term: _Optional[int] = ..., log_index: _Optional[int] = ..., shard_id: _Optional[int] = ..., is_migration: _Optional[bool] = ..., ops: _Optional[_Iterable[_Union[ChangeOp, _Mapping]]] = ..., position: _Optional[_Union[ResumeToken, _Mapping]] = ...) -> None: ...
 
 class ChangeOp(_message.Message):
-    __slots__ = ("type", "partition", "key", "value")
+    __slots__ = ("type", "partition", "key", "value", "before")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     type: ChangeOpType
     partition: int
     key: bytes
     value: bytes
-    def __init__(self, type: _Optional[_Union[ChangeOpType, str]] = ..., partition: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+    before: bytes
+    def __init__(self, type: _Optional[_Union[ChangeOpType, str]] = ..., partition: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., before: _Optional[bytes] = ...) -> None: ...

@@ -1,8 +1,9 @@
+"""Facts about the lexer."""
+
 import apsw
 import pytest
 
-from tailrace.model.errors import InvalidRequestError
-from tailrace.subscription.query.lexer import RESERVED, Sort, tokens
+from tailrace.subscription.lexer import RESERVED, Sort, lex
 
 
 @pytest.mark.parametrize(
@@ -19,17 +20,24 @@ from tailrace.subscription.query.lexer import RESERVED, Sort, tokens
     ],
 )
 def test_tokens_are_told_apart(text, found):
-    assert [token.sort for token in tokens(text)] == found
+    tokens, end = lex(text)
+    assert [token.sort for token in tokens] == found
+    assert end == len(text)
+    assert [text[token.place :][: len(token.text)] for token in tokens] == [token.text for token in tokens]
 
 
 def test_a_token_knows_whether_something_stands_before_it():
-    assert [token.spaced for token in tokens("a b/**/c+ d")] == [False, True, True, False, True]
+    assert [token.spaced for token in lex("a b/**/c+ d")[0]] == [False, True, True, False, True]
 
 
-@pytest.mark.parametrize("text", ["'open", '"open', "[open", "x'1'", "1a", "\\", "{", "é\0"])
-def test_what_is_no_token_is_refused(text):
-    with pytest.raises(InvalidRequestError, match="token at character"):
-        tokens(text)
+@pytest.mark.parametrize("text", ["'open", '"open', "[open", "x'1'", "1a", "\\", "{", "\0"])
+def test_reading_ends_before_what_is_no_token(text):
+    assert lex(f"a {text}")[1] == 2
+
+
+def test_digits_of_other_scripts_are_letters_as_in_sqlite():
+    assert [token.sort for token in lex("٣ a٣")[0]] == [Sort.WORD, Sort.WORD]
+    assert apsw.Connection(":memory:").execute("SELECT ٣ FROM (SELECT 1 AS ٣)").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED))

@@ -31,14 +31,17 @@ def source_of(namespace: str, sources: Collection[str]) -> str:
 def source_for(principal: Principal, namespace: str, sources: Collection[str]) -> str:
     """Return the name of the source that a principal's request is for.
 
+    Where no source is named, those that the principal may not reach do not count.
+
     Raises:
         PermissionDeniedError: It may not reach it, whether or not there is one of that name.
         UnknownSourceError: No source is meant, or one of several.
     """
+    name = namespace or DEFAULT
+    if name in sources:
+        principal.require_namespace(name)
     try:
-        source = source_of(namespace, sources)
+        return source_of(namespace, [source for source in sources if principal.reaches(source)])
     except UnknownSourceError:
-        principal.require_namespace(namespace or DEFAULT)
+        principal.require_namespace(name)
         raise
-    principal.require_namespace(source)
-    return source

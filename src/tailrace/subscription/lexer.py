@@ -1,4 +1,4 @@
-"""SQLite's own words and signs, as far as a query needs them. Pure.
+"""SQLite's own words and signs, as far as queries and predicates need them. Pure.
 
 The text that we analyse and the text that the database runs come from the same tokens, so a comment, a quoted name or a
 number cannot mean one thing to us and another to the database.
@@ -9,9 +9,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from tailrace.model.errors import InvalidRequestError
-
-__all__ = ["RESERVED", "Sort", "Token", "tokens"]
+__all__ = ["RESERVED", "Sort", "Token", "lex"]
 
 
 class Sort(Enum):
@@ -27,10 +25,11 @@ class Sort(Enum):
 
 
 class Token(Struct, frozen=True):
-    """One token. `spaced` tells that white space or a comment stands before it."""
+    """One token as it is written, and where. `spaced` tells that white space or a comment stands before it."""
 
     sort: Sort
     text: str
+    place: int
     spaced: bool
 
     @property
@@ -51,7 +50,7 @@ RESERVED = frozenset(
 """Words of a query that can never be a name unless quoted: their letters' case says nothing."""
 
 _LETTER = r"A-Za-z_\x80-\U0010ffff"
-_DIGITS = r"\d+(?:_\d+)*"
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
 _PATTERN = re.compile(
     rf"""
       (?P<space>[ \t\n\f\r]+ | --[^\n]* | /\*.*?(?:\*/|\Z))
@@ -68,24 +67,20 @@ _PATTERN = re.compile(
 )
 
 
-def tokens(text: str) -> list[Token]:
-    """Return the tokens of a statement, comments and white space left out.
+def lex(text: str) -> tuple[list[Token], int]:
+    """Return the tokens of a text, comments and white space left out, and how much of it they are.
 
-    Raises:
-        InvalidRequestError: Something in it is no token; the message says where.
+    Where that is less than all, something unfinished or unknown stands there.
     """
     found = []
     place = 0
     spaced = False
-    while place < len(text):
-        match = _PATTERN.match(text, place)
-        if match is None:
-            raise InvalidRequestError(f"the query has an unfinished or unknown token at character {place + 1}")
-        place = match.end()
+    while match := _PATTERN.match(text, place):
         if match.lastgroup == "space":
             spaced = True
         else:
             assert match.lastgroup is not None
-            found.append(Token(Sort[match.lastgroup], match.group(), spaced))
+            found.append(Token(Sort[match.lastgroup], match.group(), place, spaced))
             spaced = False
-    return found
+        place = match.end()
+    return found, place

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.delivery.namespace import source_for, source_of
+from tailrace.access.namespace import source_for, source_of
 from tailrace.model.errors import PermissionDeniedError, UnknownSourceError
 from tailrace.model.principal import Principal
 
@@ -38,3 +38,6 @@ def test_a_principal_learns_nothing_of_namespaces_that_are_not_its_own() -> None
             source_for(principal, foreign, {"shop", "other"})
     with pytest.raises(UnknownSourceError):
         source_for(principal, "gone", {"shop", "other"})
+    assert source_for(principal, "", {"shop", "other"}) == "shop"
+    with pytest.raises(PermissionDeniedError, match="'default'"):
+        source_for(principal, "", {"shop", "default"})

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from tailrace.delivery.namespace import source_for
+from tailrace.access.namespace import source_for
 from tailrace.model.errors import KeyValueError, PermissionDeniedError
-from tailrace.model.principal import Capability, Principal, table_path
+from tailrace.model.key_value import Entry, check_entries, check_keys
+from tailrace.model.principal import Capability, Principal
 from tailrace.model.table import TableName
-from tailrace.source.key_value import Entry, KeyValueStore, PageLimits, check_keys, check_puts
+from tailrace.source.key_value import KeyValueStore, PageLimits
 
 __all__ = ["KeyValues"]
 
@@ -47,7 +48,7 @@ class KeyValues:
     async def put(self, principal: Principal, namespace: str, entries: Sequence[Entry]) -> None:
         """Keep entries, all or none."""
         store = self._store(principal, namespace, Capability.WRITE)
-        check_puts(entries)
+        check_entries(entries)
         if entries:
             await store.put(entries)
 
@@ -85,7 +86,7 @@ class KeyValues:
         source = source_for(principal, namespace, self._stores)
         table = TableName(source, _TABLE)
         principal.require_table(table)
-        if table_path(table) in principal.rows:
+        if principal.narrowed(table):
             raise PermissionDeniedError(f"Access denied to keys and values of '{source}': only some rows are yours")
         store = self._stores[source]
         if store is None:

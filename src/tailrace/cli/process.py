@@ -1,0 +1,56 @@
+"""Preparing the process of a server for many connections."""
+
+import gc
+import resource
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["DESCRIPTORS_WANTED", "forgo", "prepare_process"]
+
+DESCRIPTORS_WANTED = 65_536
+"""Open files and sockets that a server asks for: more than the connections that it admits."""
+
+_COLLECT_AFTER = (20_000, 20, 50)
+"""How many new objects, and then how many collections of the younger ones, bring about a collection.
+
+By default Python looks after each 700 new objects. With ten thousand streams, which stay, that doubles what opening
+them costs, and the looks through all objects stop everything for a second now and then.
+"""
+
+
+def prepare_process() -> None:
+    """Have collections of garbage be few, and allow as many descriptors as are wanted, or as the system admits."""
+    gc.collect()
+    gc.freeze()  # what was imported is never garbage
+    gc.set_threshold(*_COLLECT_AFTER)
+    _allow_descriptors(DESCRIPTORS_WANTED)
+
+
+def forgo(module: str) -> None:
+    """Have this process do without a module, as if it were not installed. Before the first import of it."""
+    sys.meta_path.insert(0, _Absent(module))
+
+
+class _Absent(MetaPathFinder):
+    """Finds that a module is not there."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Refuse the one module; leave all others to whoever comes next."""
+        if fullname == self._module:
+            raise ModuleNotFoundError(f"this process does without {fullname}", name=fullname)
+        return None
+
+
+def _allow_descriptors(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < min(wanted, most):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, most), hard))

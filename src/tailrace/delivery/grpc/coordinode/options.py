@@ -1,0 +1,46 @@
+"""Settings of change streams."""
+
+from msgspec import Struct
+
+__all__ = ["ChangeStreamConfig", "StreamOptions"]
+
+
+class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Seed C's interface: the table `[coordinode]` of the configuration."""
+
+    event_bytes: str | int = 4_000_000
+    """Operations in one event; a larger commit is sent as several."""
+
+    heartbeat_interval: str = "10s"
+    """How often a consumer with an open stream is heard at least; shorter liveness time-outs are refused."""
+
+    strict_bytes: str | int = "64GiB"
+    """Log that is kept for a consumer with strict retention; beyond it, the consumer is ended."""
+
+    consumers_max: int = 1000
+    """Most consumers that may live at one time."""
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True):
+    """Settings of change streams."""
+
+    capture_enabled: bool = True
+    """Whether changes are captured at all."""
+
+    event_bytes_max: int = 4_000_000
+    """Operations in one event; a larger commit is sent as several. gRPC's clients take 4 MiB unless told otherwise."""
+
+    write_bytes_max: int = 256 << 10
+    """Most bytes in one write to a stream; one event may be larger."""
+
+    progress_s: float = 1.0
+    """How long a stream waits at the head before it tells how far it has read, if it left commits out."""
+
+    consumer_progress_s: float = 0.1
+    """The same for a registered consumer, which can acknowledge what it is told."""
+
+    wait_s_max: float = 60.0
+    """Longest single wait for commits; it is renewed at once."""
+
+    blocked_wait_s: float = 0.05
+    """How long a merged stream waits for a shard that is about to show a commit."""

@@ -1,0 +1,390 @@
+"""The subscription service as one principal may use it: the door that every interface goes through.
+
+Whose a subscription is:
+
+* A principal uses the subscriptions that it made, and those that nobody owns, if it may see all of their tables.
+* With `admin` it uses those of others too, as far as it reaches their tables.
+* All others are not there for it: they are unknown, not forbidden.
+
+What a feed shows is decided by the principal that opens it, when it opens it, whoever made the subscription.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+
+from msgspec import structs
+
+from tailrace.access.keeper import End, Keeper
+from tailrace.access.limit import RateLimits
+from tailrace.access.namespace import source_for
+from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
+from tailrace.model.number import Offset
+from tailrace.model.principal import ANONYMOUS, Capability, Principal
+from tailrace.model.query import PreparedQuery
+from tailrace.model.start import CursorStart, Latest, Start
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    QueryTarget,
+    SourceTarget,
+    Subscription,
+    SubscriptionDraft,
+    SubscriptionId,
+    TableTarget,
+)
+from tailrace.model.table import TableSchema
+from tailrace.subscription.access_query import ScopedQueries
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.log_view import LogView
+from tailrace.subscription.open_feeds import OpenFeed
+from tailrace.subscription.restrict import Restriction, Restrictions
+from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.status import SubscriptionStatus
+from tailrace.subscription.table import readings
+
+__all__ = ["Scoped", "Scopes"]
+
+_NOW = Latest()
+
+
+class Scopes:
+    """Gives each principal its view of a service. For tasks of one event loop."""
+
+    def __init__(
+        self,
+        service: SubscriptionService,
+        keeper: Keeper | None = None,
+        limits: RateLimits | None = None,
+        *,
+        dialect: str = "sqlite",
+        subscriptions_max: int = 100_000,
+    ) -> None:
+        """Let each principal own at most `subscriptions_max` subscriptions. Without a keeper, all are anonymous."""
+        self.service = service
+        self.keeper = keeper
+        self.limits = limits
+        self.restrictions = Restrictions(dialect)
+        self.subscriptions_max = subscriptions_max
+        self._anonymous = Scoped(self, ANONYMOUS)
+
+    def of(self, principal: Principal) -> "Scoped":
+        """Return the service as a principal may use it."""
+        return self._anonymous if principal is ANONYMOUS else Scoped(self, principal)
+
+
+class Scoped:
+    """A subscription service for one principal; see `SubscriptionService` for what each method does.
+
+    Every method raises `PermissionDeniedError` where the principal may not do it. Subscriptions that it may not use are
+    unknown to it.
+    """
+
+    def __init__(self, scopes: Scopes, principal: Principal) -> None:
+        self.principal = principal
+        self._scopes = scopes
+        self._service = scopes.service
+        queries = scopes.service.queries
+        self.queries = None if queries is None else ScopedQueries(queries, principal, scopes.restrictions)
+
+    @property
+    def logs(self) -> Mapping[str, LogView]:
+        """Return the logs of the sources that it reaches, by name."""
+        logs = self._service.logs
+        if self.principal.namespaces is None:
+            return logs
+        return {source: log for source, log in logs.items() if self.principal.reaches(source)}
+
+    def source(self, namespace: str) -> str:
+        """Return the source that a namespace of seed A names; see `source_for`."""
+        return source_for(self.principal, namespace, self._service.logs)
+
+    def shard(self, source: str) -> int:
+        """Return the number of the shard that holds the log of a source."""
+        self.principal.require_namespace(source)
+        return self._service.shard(source)
+
+    def hold(self, end: End, *, counted: bool = True) -> AbstractContextManager[None]:
+        """Have something end with the principal's credentials, for the length of a `with` block; see `Keeper.hold`."""
+        if self.principal is ANONYMOUS or self._scopes.keeper is None:
+            return nullcontext()
+        return self._scopes.keeper.hold(self.principal, end, counted=counted)
+
+    def count(self) -> None:
+        """Count one more thing that it asks for on a connection that it has.
+
+        Raises:
+            RateLimitError: It asks too often.
+        """
+        if self._scopes.limits is not None:
+            self._scopes.limits.take(self.principal.name)
+
+    def restriction(self, source: str) -> Restriction | None:
+        """Return what it may see of a source; None where that is everything."""
+        self._require_read(source)
+        return self._scopes.restrictions.get(self.principal, source)
+
+    # ---- subscriptions
+
+    def subscriptions(self) -> list[Subscription]:
+        """Return the subscriptions that it may use, in order of their numbers."""
+        self.principal.require(Capability.READ)
+        return [subscription for subscription in self._service.subscriptions() if self._uses(subscription)]
+
+    def subscription(self, subscription_id: SubscriptionId) -> Subscription:
+        """Return a subscription as it is now.
+
+        Raises:
+            UnknownSubscriptionError: There is none of that number that it may use.
+        """
+        self.principal.require(Capability.READ)
+        subscription = self._service.subscription(subscription_id)
+        if not self._uses(subscription):
+            raise UnknownSubscriptionError(f"sub-{subscription_id}")
+        return subscription
+
+    def table(self, source: str, wire: str) -> TableSchema:
+        """Return the newest schema of the table that has this name on the wires."""
+        self._require_read(source)
+        named = list(readings(source, wire))
+        if not any(map(self.principal.sees, named)):
+            self.principal.require_table(named[0])
+        schema = self._service.table(source, wire)
+        self.principal.require_table(schema.table)
+        return schema
+
+    async def subscribe_tables(
+        self,
+        target: TableTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        snapshot: bool = False,
+        start: CursorStart = _NOW,
+    ) -> Subscription:
+        """Make a subscription to tables, which the principal then owns."""
+        for table in target.tables:
+            self._require_read(table.source)
+            self.principal.require_table(table)
+        self._require_room()
+        return await self._service.subscribe_tables(
+            target,
+            filter_options=filter_options,
+            include=include,
+            format_=format_,
+            auto_ack=auto_ack,
+            snapshot=snapshot,
+            start=start,
+            owner=self.principal.owner,
+        )
+
+    async def subscribe_query(
+        self,
+        target: QueryTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        start: CursorStart = _NOW,
+    ) -> Subscription:
+        """Make a subscription to a query, which the principal then owns."""
+        assert self.queries is not None
+        target = await self.queries.resolve(target)
+        self._require_room()
+        return await self._service.subscribe_query(
+            target,
+            filter_options=filter_options,
+            include=include,
+            format_=format_,
+            auto_ack=auto_ack,
+            start=start,
+            owner=self.principal.owner,
+        )
+
+    async def subscribe_source(
+        self,
+        target: SourceTarget,
+        *,
+        filter_options: FilterOptions,
+        include: Include,
+        format_: Format,
+        auto_ack: bool = False,
+        transient: bool = False,
+        start: CursorStart = _NOW,
+    ) -> Subscription:
+        """Make a subscription to a source, which the principal then owns. Of all tables it gets those that it sees."""
+        self._require_source(target)
+        self._require_room()
+        return await self._service.subscribe_source(
+            target,
+            filter_options=filter_options,
+            include=include,
+            format_=format_,
+            auto_ack=auto_ack,
+            transient=transient,
+            start=start,
+            owner=self.principal.owner,
+        )
+
+    async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
+        """Move the cursor forward."""
+        return await self._service.acknowledge(self.subscription(subscription_id).id, offset)
+
+    async def snapshot_sent(self, subscription_id: SubscriptionId, offset: Offset | None) -> None:
+        """Note where the snapshot belongs that was wholly sent; None when one is begun."""
+        await self._service.snapshot_sent(self.subscription(subscription_id).id, offset)
+
+    async def pause(self, subscription_id: SubscriptionId) -> Subscription:
+        """Hold back changes until `resume`."""
+        return await self._service.pause(self.subscription(subscription_id).id)
+
+    async def resume(self, subscription_id: SubscriptionId) -> Subscription:
+        """Deliver changes again."""
+        return await self._service.resume(self.subscription(subscription_id).id)
+
+    async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
+        """Move the cursor, forwards or back."""
+        return await self._service.reset(self.subscription(subscription_id).id, start)
+
+    async def close(self, subscription_id: SubscriptionId) -> None:
+        """Remove a subscription and end its feeds."""
+        await self._service.close(self.subscription(subscription_id).id)
+
+    async def restore(
+        self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
+    ) -> None:
+        """Keep subscriptions under the numbers that they had elsewhere; the principal then owns them."""
+        self.principal.require(Capability.MANAGE_BACKUPS)
+        known = {subscription.id: subscription for subscription in self._service.subscriptions()}
+        for subscription_id, draft in drafts.items():
+            if isinstance(draft.target, SourceTarget):
+                self._require_source(draft.target)
+            for table in draft.target.tables if isinstance(draft.target, TableTarget) else ():
+                self.principal.require_table(table)
+            if isinstance(draft.target, QueryTarget):
+                await self._require_query(draft.target.query_id, prepared)
+            if subscription_id in known and not self._uses(known[subscription_id]):
+                raise PermissionDeniedError("a subscription of that number belongs to somebody else")
+        self._require_room(len(drafts.keys() - known.keys()))
+        owner = self.principal.owner
+        owned = {number: structs.replace(draft, owner=owner) for number, draft in drafts.items()}
+        await self._service.restore(owned, prepared)
+
+    def exported(self) -> list[Subscription]:
+        """Return the subscriptions that it may use, for somebody who keeps copies."""
+        self.principal.require(Capability.MANAGE_BACKUPS)
+        return self.subscriptions()
+
+    def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
+        """Return where a subscription stands now."""
+        return self._service.status(self.subscription(subscription_id).id)
+
+    def measured(self) -> SubscriptionService:
+        """Return the whole service, for somebody who looks at its figures: they are of all sources together."""
+        self.principal.require(Capability.VIEW_METRICS)
+        if not all(map(self.principal.reaches, self._service.logs)):
+            raise PermissionDeniedError("Access denied to the figures of all sources: only some of them are yours")
+        return self._service
+
+    # ---- feeds
+
+    def feeds(self) -> Iterator[Feed]:
+        """Yield the open feeds of the subscriptions that it may use."""
+        self.principal.require(Capability.READ)
+        return (feed for feed in self._service.feeds() if self._uses(feed.subscription))
+
+    def feed(
+        self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False
+    ) -> AbstractContextManager[Feed]:
+        """Give a feed of a subscription for the length of a `with` block; it ends with the principal's credentials."""
+        subscription = self.subscription(subscription_id)
+        restriction = self.restriction(subscription.source)
+        if restriction is not None and isinstance(subscription.target, QueryTarget):
+            restriction.require_whole(subscription.target.tables)
+        return self._held(self._service.feed(subscription.id, start, snapshot=snapshot, restriction=restriction))
+
+    def feed_of_source(self, target: SourceTarget, filter_options: FilterOptions) -> AbstractContextManager[Feed]:
+        """Give a feed of a source from now on, for the length of a `with` block."""
+        self._require_source(target)
+        return self._held(self._service.feed_of_source(target, filter_options, self.restriction(target.source)))
+
+    def feed_of_query(self, target: QueryTarget, start: Start) -> AbstractContextManager[Feed]:
+        """Give a feed of a query, for the length of a `with` block."""
+        assert self.queries is not None
+        restriction = self.restriction(self.queries.get(target.query_id).source)
+        if restriction is not None:
+            restriction.require_whole(target.tables)
+        return self._held(self._service.feed_of_query(target, start, restriction))
+
+    # ---- rights
+
+    def _uses(self, subscription: Subscription) -> bool:
+        principal, target = self.principal, subscription.target
+        if not principal.reaches(subscription.source):
+            return False
+        if subscription.owner not in (None, principal.owner) and not principal.may(Capability.ADMIN):
+            return False
+        if isinstance(target, SourceTarget) and not target.names:
+            return principal.tables is None or subscription.owner == principal.owner
+        return all(map(principal.sees, target.tables))
+
+    def _require_read(self, source: str) -> None:
+        self.principal.require(Capability.READ)
+        self.principal.require_namespace(source)
+
+    def _require_source(self, target: SourceTarget) -> None:
+        self._require_read(target.source)
+        if target.names:
+            for table in target.tables:
+                self.principal.require_table(table)
+
+    async def _require_query(self, query_id: str, prepared: Sequence[PreparedQuery]) -> None:
+        """Refuse a query that it may not run; those that are not kept yet were looked at when they were drafted."""
+        assert self.queries is not None
+        if all(query.query_id != query_id for query in prepared):
+            await self.queries.require(query_id)
+
+    def _require_room(self, more: int = 1) -> None:
+        """Refuse more subscriptions where the principal would have more than it may."""
+        owner, allowed = self.principal.owner, self._scopes.subscriptions_max
+        everybodys = self._service.subscriptions()
+        if owner is None or len(everybodys) + more <= allowed:
+            return
+        if sum(subscription.owner == owner for subscription in everybodys) + more > allowed:
+            raise QuotaError(
+                f"principal {self.principal.id} has {allowed} subscriptions, as many as it may: close some"
+            )
+
+    def _held(self, opened: OpenFeed) -> AbstractContextManager[Feed]:
+        return opened if self.principal is ANONYMOUS else _HeldFeed(opened, self)
+
+
+class _HeldFeed:
+    """A feed that is open for the length of a `with` block, and ends with the credentials that opened it."""
+
+    __slots__ = ("_hold", "_opened", "_scoped")
+
+    def __init__(self, opened: OpenFeed, scoped: Scoped) -> None:
+        self._opened = opened
+        self._scoped = scoped
+        self._hold: AbstractContextManager[None] = nullcontext()
+
+    def __enter__(self) -> Feed:
+        feed = self._opened.__enter__()
+        try:
+            self._hold = self._scoped.hold(feed.end)
+            self._hold.__enter__()
+        except BaseException as error:
+            self._opened.__exit__(type(error), error, error.__traceback__)
+            raise
+        return feed
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._hold.__exit__(kind, error, traceback)
+        self._opened.__exit__(kind, error, traceback)
