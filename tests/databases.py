@@ -33,6 +33,7 @@ class Server:
         self.directory = Path(tempfile.mkdtemp(prefix="tailrace-db-", dir=MEMORY if MEMORY.is_dir() else None))
         self.port = free_port()
         self.process = None
+        self.looking = None
 
     @property
     def url(self):
@@ -51,7 +52,16 @@ class Server:
                     raise RuntimeError(f"{type(self).__name__} did not start: {log}") from None
                 time.sleep(0.05)
 
+    def shared(self, database):
+        """Return a connection for whoever wants to look, on which each statement is a transaction."""
+        if self.looking is None:
+            self.looking = self.connect(database)
+            self.autocommit(self.looking)
+        return self.looking
+
     def stop(self):
+        if self.looking is not None:
+            self.looking.close()
         if self.process is not None:
             self.process.send_signal(self.stop_signal)
             self.process.wait(30)
@@ -113,6 +123,9 @@ class Postgres(Server):
     def connect(self, database="postgres"):
         return psycopg.connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, dbname=database)
 
+    def autocommit(self, connection):
+        connection.autocommit = True
+
 
 class MariaDb(Server):
     scheme, account, stop_signal = "mysql", "mysql", signal.SIGTERM
@@ -141,6 +154,9 @@ class MariaDb(Server):
 
     def connect(self, database=None):
         return pymysql.connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, database=database)
+
+    def autocommit(self, connection):
+        connection.autocommit(True)
 
 
 class Servers:

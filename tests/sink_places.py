@@ -62,6 +62,9 @@ class DeltaPlace(Place):
     def contents(self, table):
         return DeltaTable(self.directory / table).to_pyarrow_table().to_pylist()
 
+    def files(self, table):
+        return len(DeltaTable(self.directory / table).file_uris())
+
 
 class IcebergPlace(Place):
     def __init__(self, directory, mode, _servers):
@@ -69,9 +72,15 @@ class IcebergPlace(Place):
         self.directory = directory / "warehouse"
 
     def contents(self, table):
+        return self.scanned(table, lambda scan: scan.to_arrow().to_pylist())
+
+    def files(self, table):
+        return self.scanned(table, lambda scan: len(list(scan.plan_files())))
+
+    def scanned(self, table, read):
         catalog = SqlCatalog("tailrace", uri=f"sqlite:///{self.directory}/catalog.db")
         try:
-            return catalog.load_table(("shop", table)).scan().to_arrow().to_pylist()
+            return read(catalog.load_table(("shop", table)).scan())
         finally:
             catalog.close()
 
@@ -101,13 +110,10 @@ class ServerPlace(Place):
 
     def execute(self, statement):
         """Run a statement past the sink."""
-        connection = self.server.connect(databases.DATABASE)
-        cursor = connection.cursor()
+        cursor = self.server.shared(databases.DATABASE).cursor()
         cursor.execute(statement)
         rows = cursor.fetchall() if cursor.description else []
         names = [column[0] for column in cursor.description or ()]
-        connection.commit()
-        connection.close()
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 

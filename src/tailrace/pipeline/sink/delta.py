@@ -22,7 +22,10 @@ from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.url import spelled
 
-__all__ = ["DeltaTables"]
+__all__ = ["FILES_MAX", "DeltaTables"]
+
+FILES_MAX = 100
+"""How many files a table may have before its small ones are put together."""
 
 _CLOSING = "_closing"
 """Column of a merge into a history: tells rows that end a version from rows that are one."""
@@ -61,6 +64,7 @@ class DeltaTables:
             held = table.transaction_version(self._application)
             if held is None or held < number:
                 self._commit(table, one, _evolve(table, columns), number)
+                _tidy(table)
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
@@ -154,6 +158,12 @@ def _evolve(table: DeltaTable, columns: pa.Schema) -> pa.Schema:
         added = DeltaSchema.from_arrow(pa.schema(list(target)[len(present) :]))
         table.alter.add_columns(added.fields)
     return target
+
+
+def _tidy(table: DeltaTable) -> None:
+    """Put small files together where there are many, in a commit of its own that changes no row."""
+    if len(table.file_uris()) > FILES_MAX:
+        table.optimize.compact()
 
 
 def _file_name(name: str) -> str:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
@@ -34,7 +35,12 @@ from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.url import spelled
 
-__all__ = ["CATALOG", "IcebergTables"]
+__all__ = ["CATALOG", "FILES_MAX", "IcebergTables"]
+
+FILES_MAX = 100
+"""How many files a table may have before its small ones are put together."""
+
+_SMALL_BYTES = 4 << 20
 
 CATALOG = "tailrace"
 """Name of the catalog in `catalog.db`."""
@@ -128,7 +134,7 @@ class IcebergTables:
         changes = aligned(one.changes, _plain(target))
         match self._mode:
             case Mode.APPEND:
-                _write(table, changes, noted, None, None)
+                _write(table, changes, noted, AlwaysFalse(), lambda rows: rows)
             case Mode.CURRENT:
                 last = fold_current(changes, key)
                 last = _newer(table, last, key) if late else last
@@ -144,21 +150,24 @@ class IcebergTables:
                 assert_never(self._mode)
 
 
-def _write(
-    table: Table, new: pa.Table, noted: dict[str, str], near: BooleanExpression | None, rewrite: Rewrite | None
-) -> None:
-    """Add rows, and replace the files near them whose rows `rewrite` changes, in one snapshot."""
+def _write(table: Table, new: pa.Table, noted: dict[str, str], near: BooleanExpression, rewrite: Rewrite) -> None:
+    """Add rows, and replace the files near them whose rows `rewrite` changes, in one snapshot.
+
+    Where there are many files, the small ones are put together on the way.
+    """
     metadata = table.metadata
     schema = _plain(table.schema().as_arrow())
     removed, kept = [], [fitted(new, schema)]
-    if near is not None and rewrite is not None:
-        for task in table.scan(row_filter=near).plan_files():
-            scan = ArrowScan(metadata, table.io, table.schema(), AlwaysTrue())
-            rows = fitted(scan.to_table([task]), schema)
-            changed = rewrite(rows)
-            if changed is not rows:
-                removed.append(task.file)
-                kept.append(changed)
+    files = [task.file for task in table.scan().plan_files()]
+    small = {file.file_path for file in files if file.file_size_in_bytes < _SMALL_BYTES}
+    small = small if len(files) > FILES_MAX else set()
+    for task in table.scan(row_filter=AlwaysTrue() if small else near).plan_files():
+        scan = ArrowScan(metadata, table.io, table.schema(), AlwaysTrue())
+        rows = fitted(scan.to_table([task]), schema)
+        changed = rewrite(rows)
+        if changed is not rows or task.file.file_path in small:
+            removed.append(task.file)
+            kept.append(changed)
     rows = pa.concat_tables(kept)
     with table.transaction() as transaction:
         transaction.set_properties(noted)
