@@ -73,10 +73,10 @@ def cut_keys(connection: apsw.Connection, table: TableName, within: KeyInterval,
     while len(cuts) < count:
         condition, arguments = _condition(terms, after, through)
         order = f"ORDER BY {', '.join(terms)} LIMIT 1 OFFSET {rows - 1}"
-        found = connection.execute(f"SELECT {selected} {condition} {order}", arguments).fetchone()
-        if found is None:
+        found = connection.execute(f"SELECT {selected} {condition} {order}", arguments).fetchall()
+        if not found:
             break
-        after = tuple(found)
+        after = tuple(found[0])
         cuts.append(_key_text(listed, after))
     return cuts
 
@@ -91,8 +91,8 @@ def read_page(
     cancelled: threading.Event,
 ) -> SqlitePage:
     """Return the first rows of an interval; see `QuerySource.page`."""
-    found = begin_fitting(connection, reader, deadline_s, cancelled)
     try:
+        found = begin_fitting(connection, reader, deadline_s, cancelled)
         version = next((one for one in load_versions(connection, live=True).values() if one.name == table.name), None)
         listed = _listed(connection, table)
         if version is None:
@@ -105,7 +105,8 @@ def read_page(
         end = whole and len(rows.keys) < rows_max
         return SqlitePage(found, version.schema(table.source, version.number), rows, end=end)
     finally:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _encoded(cursor: Any, encoder: RowEncoder) -> tuple[SnapshotRows, bool]:
