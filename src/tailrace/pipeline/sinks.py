@@ -24,7 +24,11 @@ def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
     chosen = modes[0] if mode is None else mode
     if chosen not in modes:
         raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
-    return build(parts, chosen, pipeline)
+    try:
+        return build(parts, chosen, pipeline)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(parts.scheme, "spark")
+        raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
@@ -141,3 +145,6 @@ SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] 
     "console": (_console, (Mode.APPEND,)),
 }
 """How each kind of sink is built, and its modes, the usual one first."""
+
+_EXTRAS = {"iceberg": "iceberg", "postgresql": "postgresql", "mysql": "mysql"}
+"""What has to be installed besides for a sink; the others come with pipelines themselves."""

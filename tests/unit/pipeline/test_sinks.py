@@ -1,5 +1,7 @@
 """Which URL is which sink, and what is wrong with the others."""
 
+import sys
+
 import pytest
 
 from tailrace.model.errors import ConfigError
@@ -63,3 +65,24 @@ def test_a_url_that_is_none_says_what_to_write_and_shows_no_password(url, reason
 def test_files_are_appended_to_alone(scheme, mode):
     with pytest.raises(ConfigError, match=f"a {scheme} sink has no mode {mode}: it has append"):
         sink_of(f"{scheme}:///backup", mode, pipeline="copy")
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "needed"),
+    [
+        ("mysql://ann:s3cret@db/shop", "pymysql", "a mysql sink needs pymysql: pip install 'tailrace[mysql]'"),
+        (
+            "postgresql://ann:s3cret@db/shop",
+            "psycopg",
+            "a postgresql sink needs psycopg: pip install 'tailrace[postgresql]'",
+        ),
+        ("delta:///lake", "deltalake", "a delta sink needs deltalake: pip install 'tailrace[spark]'"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, needed):
+    kind = {"pymysql": "mysql", "psycopg": "postgres", "deltalake": "delta"}[module]
+    monkeypatch.delitem(sys.modules, f"tailrace.pipeline.sink.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError) as wrong:
+        sink_of(url, None, pipeline="copy")
+    assert str(wrong.value) == needed
