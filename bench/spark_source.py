@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -46,6 +47,7 @@ COLUMNS = (
 )
 TABLE = TableSchema(TableName("app", "orders"), 1, COLUMNS, ("id",))
 TIME_US = 1_700_000_000_000_000
+NOTES = [random.Random(number).randbytes(30).hex().encode() for number in range(9973)]
 
 
 def draft(first: int, count: int) -> Draft:
@@ -56,7 +58,7 @@ def draft(first: int, count: int) -> Draft:
             number % 1000,
             number % 500,
             number % 7,
-            b"n" * 60,
+            NOTES[number % len(NOTES)],
         )
         made.add(Op.INSERT, SchemaId(1), b"[%d]" % number, after=image)
     return made

@@ -15,7 +15,7 @@ from tailrace.pipeline.source_options import Layout, SourceOptions
 
 __all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of"]
 
-_ROWS_TARGET = 32_768
+_CHANGES_TARGET = 32_768
 _BYTES_TARGET = 32 << 20
 """A batch is handed on when it has so many changes, or so many bytes."""
 
@@ -65,17 +65,17 @@ def coalesced(
 ) -> Iterator[tuple[Schemas, pa.RecordBatch]]:
     """Yield the same changes in larger batches: to take apart and to hand on costs something for each batch."""
     run: list[pa.RecordBatch] = []
-    rows = size = 0
+    changes = size = 0
     schemas: Schemas = {}
     for schemas, batch in batches:
         if not batch.num_rows:
             continue
         run.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _ROWS_TARGET or size >= _BYTES_TARGET:
+        changes += batch.num_rows
+        size += batch.get_total_buffer_size()  # quick; says too much of a slice, which is then handed on sooner
+        if changes >= _CHANGES_TARGET or size >= _BYTES_TARGET:
             yield schemas, _joined(run)
-            run, rows, size = [], 0, 0
+            run, changes, size = [], 0, 0
     if run:
         yield schemas, _joined(run)
 

@@ -1,7 +1,7 @@
 """Reading a log in bulk: where to begin, intervals that end where commits end, and their changes as Arrow batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -155,20 +155,18 @@ def bulk_batch(
     Nothing is copied where all are wanted.
     """
     batch = chunk.batch.select(BULK_COLUMNS).slice(after + 1 - chunk.first, through - after)
-    masks = []
-    if schemas is not None:
-        masks.append(pc.is_in(batch.column("schema"), value_set=_numbers(schemas)))
     if restricted:
-        masks.append(pc.not_equal(batch.column("op"), pa.scalar(HIDDEN, pa.int8())))
-    for mask in masks:
-        if mask.false_count:
-            combined = masks[0] if len(masks) == 1 else pc.and_(*masks)
-            return batch.filter(combined)
-    return batch
+        batch = batch.filter(pc.not_equal(batch.column("op"), pa.scalar(HIDDEN, pa.int8())))
+    return batch if schemas is None else _of_schemas(batch, schemas)
 
 
-def _numbers(schemas: Iterable[SchemaId]) -> pa.Array:
-    return pa.array(sorted(schemas), pa.int32())
+def _of_schemas(batch: pa.RecordBatch, schemas: Collection[SchemaId]) -> pa.RecordBatch:
+    """Return the changes of some schema versions. Neighbours are mostly of one: then there is nothing to compare."""
+    column = batch.column("schema")
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] == bounds["max"]:
+        return batch if bounds["min"] in schemas else batch.slice(0, 0)
+    return batch.filter(pc.is_in(column, value_set=pa.array(sorted(schemas), pa.int32())))
 
 
 async def _border(log: LogWindow, wanted: Offset, floor: Offset) -> Offset:
