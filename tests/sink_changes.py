@@ -28,6 +28,7 @@ class ChangingTable:
         self.rows = {}
         self.versions = []
         self.changes = []
+        self.told = 0
         self._waiting = []
 
     @property
@@ -83,6 +84,7 @@ class ChangingTable:
 
     def _tell(self, kind, row, offset):
         told = {"_change_type": kind, "_offset": offset, "_commit_version": self.source.commits}
+        self.told += 1
         self.changes.append(told | {"_commit_timestamp": self.source.time} | row)
 
     def end_commit(self):

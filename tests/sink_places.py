@@ -35,7 +35,7 @@ class FilesPlace(Place):
         self.directory = directory / "out"
 
     def contents(self, table):
-        return [row for path in sorted(self.directory.glob(f"*/*/table={table}/*")) for row in self.read(path)]
+        return [row for path in sorted(self.directory.glob(f"*/batch=*/table={table}/*")) for row in self.read(path)]
 
 
 class ParquetPlace(FilesPlace):

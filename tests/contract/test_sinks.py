@@ -43,6 +43,8 @@ def check(place, sink, table):
     rows = rows_of(sink, table.schema)
     assert {key: {name: row[name] for name in table.columns} for key, row in rows.items()} == table.rows
     contents = place.contents(table.name)
+    if place.mode is Mode.APPEND:
+        assert len(contents) == table.told
     if place.mode is Mode.CURRENT:
         assert len(contents) == len(table.rows)
     if place.mode is Mode.HISTORY:

@@ -95,11 +95,14 @@ class FilesSink:
         beside = self._home / f"_{name}.{uuid.uuid4().hex}.tmp"
         with disk_errors(self._directory):
             beside.mkdir(parents=True)
-            tables = tuple(self._write(beside, one.schema, one.changes) for one in batch.tables)
-            manifest = Manifest(self._pipeline, progress, tables)
-            (beside / "_manifest.json").write_bytes(msgspec.json.encode(manifest))
-            sync_tree(beside)
-            self._put(beside, self._home / name)
+            try:
+                tables = tuple(self._write(beside, one.schema, one.changes) for one in batch.tables)
+                manifest = Manifest(self._pipeline, progress, tables)
+                (beside / "_manifest.json").write_bytes(msgspec.json.encode(manifest))
+                sync_tree(beside)
+                self._put(beside, self._home / name)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
         self._progress = progress
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -121,7 +124,6 @@ class FilesSink:
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
-            shutil.rmtree(beside)
             self._look()
             raise SinkUnavailableError(f"somebody else has written {place.name}") from None
         sync_directory(self._home)
