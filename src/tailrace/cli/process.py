@@ -17,7 +17,7 @@ _COLLECT_AFTER = (20_000, 20, 50)
 """How many new objects, and then how many collections of the younger ones, bring about a collection.
 
 By default Python looks after each 700 new objects. With ten thousand streams, which stay, that doubles what opening
-them costs, and the looks through all objects stop everything for a second now and then.
+them costs, and a look through all objects holds up everything else meanwhile.
 """
 
 

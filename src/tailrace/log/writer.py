@@ -33,10 +33,6 @@ logger = logging.getLogger(__name__)
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-_ZEROS_PER_FRAME_MIN = 16
-"""Zeros are written for at least so many frames of the present size: they cost as much as writing those twice."""
-
-
 class Frame(Struct, frozen=True):
     """A frame in memory: its batch, for readers, and its bytes, for the disk."""
 
@@ -159,7 +155,7 @@ class Writer:
         file.write_at(self._end, frame.parts)
         if end > self._length:
             self._length = end
-            if frame.header.frame_bytes * _ZEROS_PER_FRAME_MIN <= len(self._zeros):
+            if frame.header.frame_bytes <= len(self._zeros) // 2:
                 self._write_zeros(file)
         self._health = _Health.SYNC_FAILED
         file.sync()
