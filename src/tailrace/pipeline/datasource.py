@@ -3,6 +3,8 @@
 A stream's offset is `{"offset": N, "subscription": "sub_…"}`: everything up to change N was read, and the subscription
 on the server tells others so. It lies in the checkpoint of the query, which is why a restarted query goes on with the
 subscription that it has. Every micro-batch ends where a commit ends, and is cut into partitions at ends of commits.
+
+A query starts several Python processes, and not all of them make rows: what that needs is imported late.
 """
 
 import logging
@@ -25,9 +27,7 @@ from pyspark.sql.types import StructType
 from tailrace.client.errors import ClientError, ConnectionFailed, NotFound
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Offset
-from tailrace.pipeline.layout import arrow_schema_of, coalesced, rows_of
 from tailrace.pipeline.origin import Origin
-from tailrace.pipeline.push_down import PushDown
 from tailrace.pipeline.source_options import Layout, SourceOptions, parse_options
 
 __all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader"]
@@ -56,6 +56,8 @@ class TailraceSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns, by the newest versions of the tables' schemas."""
+        from tailrace.pipeline.layout import arrow_schema_of
+
         options = parse_options(self.options)
         origin = options.origin()
         try:
@@ -81,6 +83,8 @@ class TailraceReader(DataSourceReader):
     """Reads what there is between two places, once."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        from tailrace.pipeline.push_down import PushDown
+
         self.options = options
         self.schema = _checked_schema(schema, options.layout)
         self.pushed = PushDown()
@@ -226,6 +230,8 @@ def _intervals(origin: Origin, after: int, through: int, changes: int) -> list[I
 
 
 def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from tailrace.pipeline.layout import coalesced, rows_of
+
     assert isinstance(partition, Interval)
     wanted = _arrow_schema(schema)
     if partition.after >= partition.through:
