@@ -123,6 +123,8 @@ def open_session(
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master is None or master.startswith("local") or remote is not None
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **(confs or {})}
     builder = builder.remote(remote) if remote is not None else builder.master(master or "local[*]")
     return _with(builder, settings).getOrCreate()
