@@ -70,6 +70,9 @@ _RESERVED = frozenset(
 )
 """Words that name nothing unless quoted."""
 
+_LEAST = re.compile(r"0*9223372036854775808(?![0-9.eE_])")
+"""The least integer without its sign. By itself it is a real number."""
+
 _STATEMENTS = frozenset({"SELECT", "VALUES", "WITH", "EXISTS", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER"})
 
 _CLOCKS = frozenset({"CURRENT_TIME", "CURRENT_DATE", "CURRENT_TIMESTAMP"})
@@ -223,14 +226,23 @@ class _Parser:
         """Parse a negative number as one literal, so that the least integer can be written."""
         if self._peek().kind is TokenKind.NUMBER:
             number = self._take()
-            if number.text == "9223372036854775808":
+            if _LEAST.match(number.text):
                 return self._bounded(Literal(-(2**63), token.place))
             value = self._number(number)
             assert isinstance(value, int | float)
             if value != -(2**63):
                 return self._bounded(Literal(-value, token.place))
             self._next -= 1
-        return self._operation("-x", (self._expression(_PREFIX - 1),), token)
+        operand = self._expression(_PREFIX - 1)
+        if self._writes_least(operand):
+            return self._bounded(Literal(-(2**63), token.place))
+        return self._operation("-x", (operand,), token)
+
+    def _writes_least(self, node: Node) -> bool:
+        """Tell whether this with a minus is the least integer: SQLite looks through parentheses and plus signs."""
+        while isinstance(node, Operation) and node.operator == "+x":
+            node = node.operands[0]
+        return isinstance(node, Literal) and bool(_LEAST.match(self._text, node.place))
 
     def _number(self, token: Token) -> LiteralValue:
         if token.text[:2] in {"0x", "0X"}:
