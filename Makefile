@@ -19,10 +19,12 @@ demo: setup
 
 test: setup
 	@scripts/browser >/dev/null || true
+	@scripts/servers || true
 	@$(BIN)/python -m pytest $(TESTS)
 
 test-long: setup
 	@scripts/browser >/dev/null || true
+	@scripts/servers || true
 	@LONG_TESTS=1 $(BIN)/python -m pytest $(TESTS)
 
 check: setup

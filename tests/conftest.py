@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -11,3 +12,14 @@ settings.load_profile("exploring" if os.environ.get("LONG_TESTS") else "repeatab
 
 # A shell that runs this in the background has it ignore interrupts, and all programs that it starts with it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """Give the one Spark session that all tests of a run share."""
+    from sparking import CONFS
+    from tailrace.pipeline.spark import find_java, open_session
+
+    session = open_session(find_java(tmp_path_factory.mktemp("java")), master="local[2]", confs=CONFS)
+    yield session
+    session.stop()

@@ -5,17 +5,18 @@ import threading
 
 from serving import Calls
 from tailrace.app import Application
-from tailrace.config import AuthConfig, Config, SourceConfig, TlsConfig
+from tailrace.config import AuthConfig, Config, RetentionConfig, SourceConfig, TlsConfig
 
 
 class Running(Calls):
     """A running `Application`; leave it by `stop`."""
 
-    def __init__(self, data_dir, auth=None, tls=None, **sources):
+    def __init__(self, data_dir, auth=None, tls=None, *, retention=None, **sources):
         self.config = Config(
             data_dir=str(data_dir),
             http_port=0,
             grpc_port=0,
+            retention=retention or RetentionConfig(),
             sources={name: SourceConfig(url) for name, url in sources.items()},
             auth=auth or AuthConfig(),
             tls=tls or TlsConfig(),

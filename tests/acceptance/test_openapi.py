@@ -99,6 +99,7 @@ class World:
                 "SELECT nope FROM users",
             ],
             "query_id": [plain, self.query_id],
+            "source": ["app"],
             "sub_id": [self.sub_id, other, watched],
             "table": ["users", "pairs"],
             "to": places,
@@ -254,8 +255,13 @@ def test_a_request_is_answered_as_described(world, path, mode):
 
 @pytest.mark.parametrize("path", GETS)
 def test_a_request_for_what_is_there_is_answered_well(world, path):
-    named = {name: world.pools[name][0] for name in ("sub_id", "query_id") if name in path}
-    case = world.operation(path).Case(path_parameters=named, query={"sub": world.pools["sub_id"]})
+    named = {name: world.pools[name][0] for name in ("sub_id", "query_id", "source") if f"{{{name}}}" in path}
+    operation = world.operation(path)
+    params = {"sub": world.pools["sub_id"], "after": 0, "table": "users"}
+    wanted = {
+        entry["name"] for entry in world.document["paths"][path]["get"].get("parameters", []) if entry.get("required")
+    }
+    case = operation.Case(path_parameters=named, query={name: params[name] for name in params.keys() & wanted})
     assert world.send(case).status_code == (426 if "/ws" in path else 200)
 
 

@@ -15,6 +15,7 @@ import click
 import uvloop
 from msgspec import json as msgspec_json
 
+from tailrace.cli.demo_pipeline import DemoPipeline
 from tailrace.cli.show import show_event
 from tailrace.client import AsyncClient, AsyncSubscription, NotFound
 from tailrace.demo import TABLES, Replica, Shop
@@ -34,21 +35,27 @@ _STOP_MAX_S = 10.0
 @click.option("--http-port", default=8080, show_default=True, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", default=50051, show_default=True, help="gRPC port; 0 takes a free one.")
 @click.option("--trades", default=_TRADES_ONCE, show_default=True, help="With --once: transactions to run.")
-def demo(*, once: bool, http_port: int, grpc_port: int, trades: int) -> None:
+@click.option("--pipeline/--no-pipeline", default=True, help="Also copy the shop into Delta tables, with Spark.")
+def demo(*, once: bool, http_port: int, grpc_port: int, trades: int, pipeline: bool) -> None:
     """Show what Tailrace does, on an SQLite shop of its own in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
         ports = (0, 0) if once else (http_port, grpc_port)
-        uvloop.run(_demo(Path(directory), ports, trades if once else None))
+        uvloop.run(_demo(Path(directory), ports, trades if once else None, pipeline=pipeline))
 
 
-async def _demo(directory: Path, ports: tuple[int, int], trades: int | None) -> None:
+async def _demo(directory: Path, ports: tuple[int, int], trades: int | None, *, pipeline: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with _server(directory, ports) as addresses, AsyncClient(addresses["http"]) as client:
         shop = await asyncio.to_thread(Shop, directory / "embedded.db", 7)
         try:
-            await (_show_live(client, shop, stop) if trades is None else _prove(client, shop, trades))
+            copy = _pipeline(directory, addresses["http"]) if pipeline else None
+            if trades is None:
+                await _show_live(client, shop, stop, copy)
+            else:
+                await _prove(client, shop, trades)
+                await _prove_copy(shop, copy, trades)
         finally:
             shop.close()
 
@@ -91,8 +98,32 @@ async def _subscribe(client: AsyncClient) -> list[AsyncSubscription]:
     return subscriptions
 
 
-async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event) -> None:
+def _pipeline(directory: Path, server: str) -> DemoPipeline | None:
+    """Return the demo's pipeline; None, and say why, where it cannot be run."""
+    made = DemoPipeline(directory, server)
+    reason = made.skipped()
+    if reason is not None:
+        click.echo(f"demo: {reason}")
+        return None
+    return made
+
+
+async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event, copy: DemoPipeline | None) -> None:
     subscriptions = await _subscribe(client)
+    async with contextlib.AsyncExitStack() as stack:
+        if copy is not None:
+            await copy.create()
+            await stack.enter_async_context(copy.following())
+        await _trade_live(client, subscriptions, shop, stop)
+    if copy is not None:
+        click.echo("comparing the Delta tables with the shop's …")
+        await copy.verify()
+    click.echo("demo ended; its directory is removed")
+
+
+async def _trade_live(
+    client: AsyncClient, subscriptions: list[AsyncSubscription], shop: Shop, stop: asyncio.Event
+) -> None:
     click.echo(_invitation(client.url, [subscription.sse_url for subscription in subscriptions]))
     tasks = [asyncio.create_task(_print(subscription)) for subscription in subscriptions]
     try:
@@ -105,7 +136,6 @@ async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event) -> No
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    click.echo("demo ended; its directory is removed")
 
 
 async def _print(subscription: AsyncSubscription) -> None:
@@ -157,6 +187,18 @@ async def _prove(client: AsyncClient, shop: Shop, trades: int) -> None:
         f"demo: {replica.applied} changes of {trades + 1} transactions received; replayed, they are exactly the "
         f"{total} rows of the shop's {len(TABLES)} tables"
     )
+
+
+async def _prove_copy(shop: Shop, copy: DemoPipeline | None, trades: int) -> None:
+    """Copy the shop into Delta tables, trade on, follow the changes with Spark, and compare."""
+    if copy is None:
+        return
+    await copy.create()
+    await copy.drain()
+    for _ in range(trades):
+        await asyncio.to_thread(shop.trade)
+    await copy.drain()
+    await copy.verify()
 
 
 async def _replay(subscription: AsyncSubscription, replica: Replica) -> None:

@@ -33,6 +33,9 @@ from tailrace.model.errors import (
     QuotaError,
     RateLimitError,
     ResultTooLargeError,
+    SinkError,
+    SinkRefusedError,
+    SinkUnavailableError,
     SourceError,
     SourceStateError,
     SourceUnavailableError,
@@ -88,6 +91,9 @@ TABLE: dict[type[TailraceError], str] = {
     KeyValueError: "conflict",
     SourceUnavailableError: "internal",
     SourceStateError: "internal",
+    SinkError: "internal",
+    SinkUnavailableError: "internal",
+    SinkRefusedError: "internal",
 }
 """Code of each error in an answer of seed B. Each class is named: a new one must be decided on."""
 

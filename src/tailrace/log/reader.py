@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from tailrace.log.cache import BlockCache
+from tailrace.log.commits import Commits
 from tailrace.log.files import Files
 from tailrace.log.recover import examine, read_state
 from tailrace.log.schemas import Schemas
@@ -39,9 +40,11 @@ class LogReader:
         self._segments = Segments(files, self._schemas.known)
         self._cache = BlockCache(_CACHE_BYTES_MAX)
         self._sparse = SparseIndex()
+        self._block: list[Chunk] = []
         self._head = Offset(0)
         self._horizon = Offset(1)
         self._last_index = Index(0)
+        self.commits = Commits(self._segments, lambda: (self._horizon, self._head, self._last_index))
         self.refresh()
 
     @property
@@ -77,6 +80,21 @@ class LogReader:
             return cached
         return await asyncio.to_thread(self._read, wanted)
 
+    def load(self, after: Offset) -> Chunk | None:
+        """Do what `read` does, and block meanwhile. For one who reads on: it keeps the last block alone.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        wanted = Offset(after + 1)
+        if not self._block or not self._block[0].first <= wanted <= min(self._block[-1].last, self._head):
+            if not self._check(wanted):
+                return None
+            self._block = self._load(wanted)
+        return next(chunk for chunk in self._block if wanted <= chunk.last)
+
     def refresh(self) -> None:
         """Look how far the log is now: at its state or, where there is none, at the segments themselves.
 
@@ -101,21 +119,28 @@ class LogReader:
         return self._segments.summaries()
 
     def _read(self, wanted: Offset) -> Chunk | None:
+        if not self._check(wanted):
+            return None
+        chunks = self._load(wanted)
+        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+        return self._cache.find(wanted)
+
+    def _check(self, wanted: Offset) -> bool:
+        """Tell whether a change is there yet; raise where it never will be."""
         if wanted > self._head:
             self.refresh()
         if wanted > self._head + 1:
             raise BeyondHeadError(requested=wanted - 1, head=self._head)
         if wanted < self._horizon:
             raise BehindHorizonError(requested=wanted, horizon=self._horizon)
-        if wanted > self._head:
-            return None
+        return wanted <= self._head
+
+    def _load(self, wanted: Offset) -> list[Chunk]:
         try:
-            chunks = self._segments.load(wanted)
+            return self._segments.load(wanted)
         except FileNotFoundError:
             self.refresh()
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
-        return self._cache.find(wanted)
 
     def _take_state(self, state: State) -> None:
         entries = self._segments.entries

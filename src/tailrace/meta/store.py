@@ -37,7 +37,7 @@ from tailrace.model.subscription import (
     SubscriptionId,
 )
 
-__all__ = ["MetaStore"]
+__all__ = ["MetaStore", "open_engine"]
 
 _T = TypeVar("_T")
 
@@ -85,7 +85,7 @@ class MetaStore:
             ConfigError: The URL is malformed or its driver is not installed.
             MetadataError: The database refused, or was written by a newer Tailrace.
         """
-        engine = _engine(url)
+        engine = open_engine(url)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tailrace-meta")
         store = cls(engine, thread, clock)
         try:
@@ -278,7 +278,12 @@ class MetaStore:
             raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
 
 
-def _engine(url: str) -> Engine:
+def open_engine(url: str) -> Engine:
+    """Return the database at a URL, not connected yet; each commit will be synced to disk before it counts.
+
+    Raises:
+        ConfigError: The URL is malformed or its driver is not installed.
+    """
     try:
         parsed = make_url(url)
         engine = create_engine(parsed)

@@ -36,10 +36,13 @@ TailraceError
 ├── MetadataError                 the metadata database refused: see the cause
 ├── DataDirectoryInUseError       another process owns the data directory
 ├── ListenError                   the address is taken or not of this machine: choose another
-└── SourceError
-    ├── KeyValueError             the source takes no keys and values: do what the message says
-    ├── SourceUnavailableError    the database cannot be reached now: retried by itself
-    └── SourceStateError          the database does not let us capture: do what the message says
+├── SourceError
+│   ├── KeyValueError             the source takes no keys and values: do what the message says
+│   ├── SourceUnavailableError    the database cannot be reached now: retried by itself
+│   └── SourceStateError          the database does not let us capture: do what the message says
+└── SinkError
+    ├── SinkUnavailableError      the sink cannot be reached now: the same batch is given again
+    └── SinkRefusedError          the sink will not take this: do what the message says
 """
 
 __all__ = [
@@ -73,6 +76,9 @@ __all__ = [
     "QuotaError",
     "RateLimitError",
     "ResultTooLargeError",
+    "SinkError",
+    "SinkRefusedError",
+    "SinkUnavailableError",
     "SourceError",
     "SourceStateError",
     "SourceUnavailableError",
@@ -343,6 +349,28 @@ class SourceUnavailableError(SourceError):
 
 class SourceStateError(SourceError):
     """The database is in a state that does not let us capture. The message says what to do."""
+
+
+class SinkError(TailraceError):
+    """Something is wrong with a sink."""
+
+
+class SinkUnavailableError(SinkError):
+    """The sink cannot be reached now, or is busy. It may have taken the batch all the same: give it again."""
+
+
+class SinkRefusedError(SinkError):
+    """The sink will not take this, and trying again changes nothing by itself. Do what the message says.
+
+    `table` and `key` name the row that was refused, where it was one row; the values of a row are never shown.
+    """
+
+    def __init__(self, reason: str, *, table: str = "", key: str = "") -> None:
+        row = f"the row with key {key} of table {table}: " if key else f"table {table}: " if table else ""
+        super().__init__(f"{row}{reason}")
+        self.reason = reason
+        self.table = table
+        self.key = key
 
 
 _UNAUTHENTICATED = "Authentication required. Provide a Bearer token or API key."

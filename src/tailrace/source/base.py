@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tailrace.model.catalog import Catalog
 from tailrace.model.commit import Draft
+from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
@@ -19,6 +20,7 @@ __all__ = [
     "SnapshotRows",
     "Source",
     "Stored",
+    "TablePage",
     "TableSnapshot",
 ]
 
@@ -127,6 +129,22 @@ class TableSnapshot(Protocol):
         """Let go of the rows. Safe to repeat."""
 
 
+class TablePage(Protocol):
+    """The rows of an interval of keys as one transaction saw them, in order of keys, as far as one page goes."""
+
+    schema: TableSchema
+    rows: SnapshotRows
+    end: bool
+    """Whether the interval ends here: else more rows may follow the last key."""
+
+    @property
+    def barrier(self) -> Barrier:
+        """Return what was committed when the rows were read."""
+
+    def contains(self, position: Position) -> bool:
+        """Tell whether the commit at a position of the log is in the rows already."""
+
+
 class QuerySource(Protocol):
     """The reading side of an upstream database. Safe to call from many tasks of one event loop.
 
@@ -164,6 +182,34 @@ class QuerySource(Protocol):
         """Return all rows of a table as they are now. Waits up to `timeout_s` until capture fits the schema.
 
         Raises:
+            UnknownTableError: There is no such table any more.
+            SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.
+        """
+
+    async def count(self, table: TableName) -> int:
+        """Return how many rows a table has now.
+
+        Raises:
+            UnknownTableError: There is no such table any more.
+            SourceUnavailableError: The database cannot be reached.
+        """
+
+    async def cut(self, table: TableName, within: KeyInterval, *, rows: int, count: int) -> list[str]:
+        """Return keys of rows, rising, that cut an interval into runs of so many rows; at most `count`.
+
+        Each is the last key of a run. After the last of fewer than `count` there are fewer than `rows` rows.
+
+        Raises:
+            InvalidRequestError: A bound is no key of the table.
+            UnknownTableError: There is no such table any more.
+            SourceUnavailableError: The database cannot be reached.
+        """
+
+    async def page(self, table: TableName, within: KeyInterval, *, rows_max: int, timeout_s: float) -> TablePage:
+        """Return the first rows of an interval as they are now. Waits until capture fits the schema.
+
+        Raises:
+            InvalidRequestError: A bound is no key of the table.
             UnknownTableError: There is no such table any more.
             SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.
         """

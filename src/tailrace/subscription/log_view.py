@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tailrace.model.chunk import Chunk
-from tailrace.model.number import Offset, SchemaId
+from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["LogView"]
+__all__ = ["Commits", "LogView", "LogWindow"]
 
 
-class LogView(Protocol):
-    """The reading side of one source's log. Safe to call from many tasks of one event loop."""
+class LogWindow(Protocol):
+    """What can be read of one source's log now."""
 
     @property
     def head(self) -> Offset:
@@ -20,6 +20,14 @@ class LogView(Protocol):
     @property
     def horizon(self) -> Offset:
         """Return the offset of the oldest change still readable; `head` + 1 when there is none."""
+
+    @property
+    def last_index(self) -> Index:
+        """Return the index of the newest durable commit; 0 when there is none."""
+
+    @property
+    def commits(self) -> "Commits":
+        """Return what finds commits."""
 
     async def read(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change following `after`, or None when there is none yet.
@@ -31,6 +39,13 @@ class LogView(Protocol):
             BeyondHeadError: `after` lies beyond the head.
         """
 
+    def schemas(self) -> Mapping[SchemaId, TableSchema]:
+        """Return all known schema versions."""
+
+
+class LogView(LogWindow, Protocol):
+    """The reading side of one source's log, as it grows. Safe to call from many tasks of one event loop."""
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long.
 
@@ -41,5 +56,26 @@ class LogView(Protocol):
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""
 
-    def schemas(self) -> Mapping[SchemaId, TableSchema]:
-        """Return all known schema versions."""
+
+class Commits(Protocol):
+    """Finds the commits of a log."""
+
+    async def first_index(self) -> Index:
+        """Return the index of the oldest commit of which all changes can be read; `last_index` + 1 when none."""
+
+    async def offset_before(self, index: Index) -> Offset:
+        """Return the offset after which a commit begins, the one that comes next included.
+
+        Raises:
+            BehindHorizonError: Changes of it were removed by retention.
+            BeyondHeadError: Commits before it are not in the log yet.
+        """
+
+    async def index_after_hlc(self, hlc: int) -> Index | None:
+        """Return the index of the first commit with a larger timestamp, the one that comes next included.
+
+        None where that may have been a commit that retention has removed.
+        """
+
+    async def size_after(self, offset: Offset) -> int:
+        """Return about how many bytes of the log follow a change."""

@@ -6,12 +6,12 @@ from typing import assert_never
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest, Start
-from tailrace.subscription.log_view import LogView
+from tailrace.subscription.log_view import LogWindow
 
 __all__ = ["find_place", "place_of"]
 
 
-def place_of(start: Start, log: LogView) -> Offset:
+def place_of(start: Start, log: LogWindow) -> Offset:
     """Return the offset after which a feed begins.
 
     Raises:
@@ -30,7 +30,7 @@ def place_of(start: Start, log: LogView) -> Offset:
             assert_never(start)
 
 
-async def find_place(start: CursorStart, log: LogView) -> Offset:
+async def find_place(start: CursorStart, log: LogWindow) -> Offset:
     """Return the offset after which a subscription begins.
 
     Raises:
@@ -39,7 +39,7 @@ async def find_place(start: CursorStart, log: LogView) -> Offset:
     return await _before_time(start.time_us, log) if isinstance(start, AtTime) else place_of(start, log)
 
 
-async def _before_time(time_us: int, log: LogView) -> Offset:
+async def _before_time(time_us: int, log: LogWindow) -> Offset:
     """Return the offset of the last change that was committed before a time.
 
     Bisects the log by reading about as many chunks as the number of its changes has binary digits. Commit times follow

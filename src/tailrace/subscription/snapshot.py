@@ -17,13 +17,13 @@ from tailrace.model.errors import SourceUnavailableError
 from tailrace.model.number import Offset, Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
-from tailrace.source.base import Barrier, QuerySource, SnapshotRows, TableSnapshot
+from tailrace.source.base import Barrier, QuerySource, SnapshotRows, TablePage, TableSnapshot
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.query.tracker import QueryLog
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.row_filter import Changes, RowFilter
 
-__all__ = ["ReadRows", "Snapshot", "offset_of"]
+__all__ = ["ReadRows", "Snapshot", "offset_of", "reach"]
 
 _TIMEOUT_S = 30.0
 """Longest wait for capture to fit the schema, and for the log to have what the rows contain."""
@@ -128,7 +128,7 @@ class Snapshot:
             self._time_us = self._clock.now_us()
             rows = self._rows = await self._source.snapshot(self._table, _TIMEOUT_S)
             self._filter = self._wanted.compile(rows.schema)
-            await self._reach(rows.barrier)
+            await reach(rows.barrier, self._source, self._log)
             offset = await offset_of(rows, self._log, partial(self._source.reached, rows.barrier))
             if offset is not None:
                 self._offset = offset
@@ -136,18 +136,25 @@ class Snapshot:
             rows.close()
         raise SourceUnavailableError("the rows fall between two commits of the log all the time: try again later")
 
-    async def _reach(self, barrier: Barrier) -> None:
-        """Wait until the log has what the rows contain."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + _TIMEOUT_S
-        while not self._source.reached(barrier, self._log.position):
-            left_s = deadline_s - loop.time()
-            if left_s <= 0:
-                raise SourceUnavailableError("the log does not have yet what the rows contain: try again later")
-            await self._log.wait(self._log.head, left_s)
+
+async def reach(barrier: Barrier, source: QuerySource, log: QueryLog) -> None:
+    """Wait until the log has what rows with this barrier contain.
+
+    Raises:
+        SourceUnavailableError: It did not follow in time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + _TIMEOUT_S
+    while not source.reached(barrier, log.position):
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            raise SourceUnavailableError("the log does not have yet what the rows contain: try again later")
+        await log.wait(log.head, left_s)
 
 
-async def offset_of(rows: TableSnapshot, log: QueryLog, complete: Callable[[Position | None], bool]) -> Offset | None:
+async def offset_of(
+    rows: TableSnapshot | TablePage, log: QueryLog, complete: Callable[[Position | None], bool]
+) -> Offset | None:
     """Return the offset of the last change that rows contain, in a log that has all of those.
 
     Where a source does not see how transactions follow each other, it makes one commit of several. None when the rows
@@ -172,7 +179,7 @@ async def offset_of(rows: TableSnapshot, log: QueryLog, complete: Callable[[Posi
     raise SourceUnavailableError("retention removed changes faster than the rows were copied: try again later")
 
 
-def _last_contained(positions: pa.StringArray, rows: TableSnapshot) -> int | None:
+def _last_contained(positions: pa.StringArray, rows: TableSnapshot | TablePage) -> int | None:
     """Return the number of the last change whose commit the rows contain."""
     listed: list[str | None] = positions.to_pylist()
     for row in reversed(range(len(listed))):

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 from tailrace.access.gate import Gate, OpenGate
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import problem_answer
+from tailrace.delivery.http.bulk import bulk_routes
+from tailrace.delivery.http.bulk_rows import bulk_rows_routes
 from tailrace.delivery.http.gate import HttpGate
 from tailrace.delivery.http.gateway import GatewayEndpoint, GatewayStores
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
@@ -65,6 +67,8 @@ def create_app(
         Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
         Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
         *_query_routes(scopes, options),
+        *bulk_routes(scopes, metrics, options),
+        *bulk_rows_routes(scopes, metrics, clock),
         Route("/health", health, methods=["GET"]),
         # Nobody is asked who they are there: where others are hidden, so are the names of sources.
         Route("/ready", ready_endpoint(readiness, told=isinstance(gate, OpenGate)), methods=["GET"]),

@@ -16,6 +16,7 @@ from tailrace.delivery.http.envelope import ErrorAnswer
 from tailrace.delivery.http.health import HealthResult, ReadyResult
 from tailrace.delivery.http.message import PollResult
 from tailrace.delivery.http.methods import Signature, signatures
+from tailrace.delivery.http.openapi_bulk import BULK_TYPES
 from tailrace.delivery.http.openapi_event import ANSWERS, QUERY_RECORDS, RECORDS_OF_MANY, Event, Frame
 from tailrace.delivery.http.openapi_paths import PATHS
 from tailrace.delivery.http.openapi_rpc import REF, error_codes, ref_of, rpc_schemas
@@ -85,7 +86,7 @@ def describe(methods: Mapping[str, Signature] | None = None, paths: Collection[s
 
 def _schemas(methods: Mapping[str, Signature]) -> dict[str, Any]:
     kinds = [kind for types in methods.values() for kind in (types.params, types.result)]
-    kinds += [ErrorAnswer, Event, Frame, HealthResult, ReadyResult]
+    kinds += [*BULK_TYPES, ErrorAnswer, Event, Frame, HealthResult, ReadyResult]
     kinds += [*RECORDS_OF_MANY.values(), *QUERY_RECORDS.values(), *ANSWERS.values()]
     (*_, command), schemas = msgspec.json.schema_components([*kinds, Command], ref_template=REF)
     _narrow(schemas)

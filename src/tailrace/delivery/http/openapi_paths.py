@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from tailrace.delivery.http.envelope import ErrorAnswer
 from tailrace.delivery.http.health import HealthResult, ReadyResult
 from tailrace.delivery.http.multiplex import STREAMS_MAX
+from tailrace.delivery.http.openapi_bulk import BULK_PATHS
 from tailrace.delivery.http.openapi_event import ANSWERS, QUERY_RECORDS, RECORDS, RECORDS_OF_MANY, Frame
 from tailrace.delivery.http.openapi_rpc import ref_of
 from tailrace.delivery.http.query_message import ExecuteResult
@@ -249,5 +250,6 @@ PATHS: dict[str, dict[str, Any]] = {
             "responses": {**_TOKEN_ROUTE, "200": _answer("The metrics.", (CONTENT_TYPE_LATEST, _STRING))},
         }
     },
+    **BULK_PATHS,
 }
 """What the document says of each path. Wherever GET is answered, HEAD is too."""

@@ -20,11 +20,13 @@ from tailrace.model.errors import (
     SourceStateError,
     SourceUnavailableError,
 )
+from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import PREFIX, parse_position
+from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, read_page
 from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
@@ -36,6 +38,9 @@ _T = TypeVar("_T")
 
 _SNAPSHOTS_MAX = 2
 """Tables that are copied at one time."""
+
+_PAGES_MAX = 4
+"""Intervals of keys that are read at one time."""
 
 _BUSY_TIMEOUT_MS = 2000
 _FIT_PAUSE_S = 0.005
@@ -69,6 +74,8 @@ class SqliteQuerySource:
         self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
+        self._pages = _Lane(path, _PAGES_MAX, "sqlite-page")
+        self._stopping = threading.Event()
         self._cancels: set[threading.Event] = set()
 
     async def newest(self, timeout_s: float) -> Barrier:
@@ -135,12 +142,30 @@ class SqliteQuerySource:
         finally:
             self._cancels.discard(cancelled)
 
+    async def count(self, table: TableName) -> int:
+        """Return how many rows a table has; see `QuerySource.count`."""
+        return await self._pages.call(lambda connection: count_rows(connection, table))
+
+    async def cut(self, table: TableName, within: KeyInterval, *, rows: int, count: int) -> list[str]:
+        """Cut an interval of keys into runs; see `QuerySource.cut`."""
+        return await self._pages.call(lambda connection: cut_keys(connection, table, within, rows, count))
+
+    async def page(self, table: TableName, within: KeyInterval, *, rows_max: int, timeout_s: float) -> SqlitePage:
+        """Return the first rows of an interval of keys; see `QuerySource.page`."""
+        deadline_s = time.monotonic() + timeout_s
+
+        def run(connection: apsw.Connection) -> SqlitePage:
+            return read_page(connection, self._reader, table, within, rows_max, deadline_s, self._stopping)
+
+        return await self._pages.call(run)
+
     async def close(self) -> None:
         """Disconnect; runs under way are ended."""
+        self._stopping.set()
         for cancelled in self._cancels:
             cancelled.set()
         await asyncio.to_thread(self._copies.shutdown, cancel_futures=True)
-        for lane in (self._runs, self._catalogs, self._barriers):
+        for lane in (self._pages, self._runs, self._catalogs, self._barriers):
             await lane.close()
 
     def _look(self, connection: apsw.Connection) -> Barrier | None:
@@ -183,6 +208,8 @@ class _Lane:
             return use(self._connection())
         except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(f"the database cannot be read now: {error}") from error
+        except apsw.InterruptError as error:
+            raise SourceUnavailableError("the server stops") from error
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise SourceUnavailableError(f"the database cannot be read: {error}") from error
 

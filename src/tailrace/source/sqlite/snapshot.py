@@ -28,7 +28,7 @@ from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.trigger import row_cells
 
-__all__ = ["SqliteSnapshot", "copy_table"]
+__all__ = ["SqliteSnapshot", "begin_fitting", "copy_table"]
 
 _BUSY_PAUSE_S = 0.002
 """How often to try a database that a writer has locked; short, since without a write-ahead log the gaps are."""
@@ -122,7 +122,7 @@ def _copy(
     file: IO[bytes],
     cancelled: threading.Event,
 ) -> tuple[Look, TableSchema]:
-    found = _begin_fitting(connection, reader, deadline_s, cancelled)
+    found = begin_fitting(connection, reader, deadline_s, cancelled)
     version = next((entry for entry in load_versions(connection, live=True).values() if entry.name == table.name), None)
     listed = read_catalog(connection).tables.get(table.name)
     if version is None or listed is None:
@@ -140,7 +140,7 @@ def _copy(
     return found, version.schema(table.source, version.number)
 
 
-def _begin_fitting(connection: apsw.Connection, reader: Reader, deadline_s: float, cancelled: threading.Event) -> Look:
+def begin_fitting(connection: apsw.Connection, reader: Reader, deadline_s: float, cancelled: threading.Event) -> Look:
     """Begin a transaction that sees a schema which capture fits."""
     while True:
         connection.execute("BEGIN")

@@ -62,7 +62,7 @@ def nodes(tree):
 
 
 def url_of(path):
-    return path.replace("{sub_id}", "sub_0000000000000001").replace("{query_id}", "q_none")
+    return path.format(sub_id="sub_0000000000000001", query_id="q_none", source="none")
 
 
 def test_the_document_is_valid_openapi():

@@ -1,0 +1,221 @@
+"""The log read by Spark: against Spark's own stream over Parquet files of the same changes, and a source of tuples.
+
+`python -m bench.spark_source [CHANGES]`; the figure of docs/performance.md is with 5000000.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.clock import SystemClock
+from tailrace.log import DiskFiles, Log, LogOptions
+from tailrace.model.commit import Draft
+from tailrace.model.number import Offset, Position, SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.pipeline.files_origin import FilesOrigin
+from tailrace.pipeline.layout import coalesced, rows_of
+from tailrace.pipeline.source_options import Layout
+from tailrace.pipeline.spark import find_java, open_session
+
+CHANGES = 400_000
+COMMIT_CHANGES = 100
+GROUP_COMMITS = 10
+ROUNDS = 3
+TUPLES_SHARE = 20
+"""Tuples are so slow that a part of the changes is measured."""
+
+NATIVE_RATIO_MIN = 0.5
+TYPED_RATIO_MIN = 1.0
+TUPLES_RATIO_MIN = 5.0
+
+COLUMNS = (
+    Column("id", Kind.I64),
+    Column("customer", Kind.STR),
+    Column("status", Kind.STR),
+    Column("amount", Kind.F64),
+    Column("qty", Kind.I64),
+    Column("note", Kind.STR),
+)
+TABLE = TableSchema(TableName("app", "orders"), 1, COLUMNS, ("id",))
+TIME_US = 1_700_000_000_000_000
+NOTES = [random.Random(number).randbytes(30).hex().encode() for number in range(9973)]
+
+
+def draft(first: int, count: int) -> Draft:
+    made = Draft(Position(str(first)), TIME_US + first)
+    for number in range(first, first + count):
+        image = b'{"id":%d,"customer":"customer-%06d","status":"paid","amount":%d.25,"qty":%d,"note":"%s"}' % (
+            number,
+            number % 1000,
+            number % 500,
+            number % 7,
+            NOTES[number % len(NOTES)],
+        )
+        made.add(Op.INSERT, SchemaId(1), b"[%d]" % number, after=image)
+    return made
+
+
+async def write(directory: Path, changes: int) -> None:
+    options = LogOptions(retention_bytes=None, retention_age_s=None)
+    log = await Log.open(DiskFiles(directory), options, SystemClock())
+    await log.put_schema(TABLE)
+    step = COMMIT_CHANGES * GROUP_COMMITS
+    for first in range(0, changes, step):
+        await log.append([draft(first + number * COMMIT_CHANGES, COMMIT_CHANGES) for number in range(GROUP_COMMITS)])
+    await log.close()
+
+
+def write_parquet(log: Path, directory: Path, schema: pa.Schema) -> None:
+    """Write the same rows as Spark's own source reads them, in files of the size that one task of ours reads."""
+    directory.mkdir()
+    origin = FilesOrigin(str(log), "app")
+    window = origin.window(())
+    rows: list[pa.RecordBatch] = []
+    count = 0
+    for schemas, batch in coalesced(origin.batches(0, window.head, ("orders",))):
+        rows.append(rows_of(batch, schemas, Layout.ENVELOPE, schema))
+        if sum(map(len, rows)) >= 250_000:
+            pq.write_table(pa.Table.from_batches(rows), directory / f"{count:05}.parquet", compression="zstd")
+            rows, count = [], count + 1
+    if rows:
+        pq.write_table(pa.Table.from_batches(rows), directory / f"{count:05}.parquet", compression="zstd")
+
+
+def tuples_source(log: Path, through: int):
+    """Return a source that gives the same rows as tuples, as a Python source is usually written."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class TupleReader(DataSourceStreamReader):
+        def initialOffset(self):  # noqa: N802
+            return {"offset": 0}
+
+        def latestOffset(self):  # noqa: N802
+            return {"offset": through}
+
+        def partitions(self, start, end):
+            half = (start["offset"] + end["offset"]) // 2
+            cuts = [start["offset"], half, end["offset"]]
+            return [InputPartition(pair) for pair in pairwise(cuts) if pair[0] < pair[1]]
+
+        def read(self, partition):
+            from tailrace.log.reader import LogReader
+
+            reader = LogReader(DiskFiles(log, make=False))
+            place, last = partition.value
+            while place < last:
+                chunk = reader.load(Offset(place))
+                for change in chunk.changes():
+                    if place < change.offset <= last:
+                        row = change.offset, change.index, change.op.word, change.schema.table.name
+                        yield (*row, change.key.decode(), change.after.decode())
+                place = min(chunk.last, last)
+
+    class TupleSource(DataSource):
+        @classmethod
+        def name(cls):
+            return "tuples"
+
+        def schema(self):
+            return (
+                "_offset bigint, _commit_version bigint, _change_type string, _table string, _key string, _after string"
+            )
+
+        def streamReader(self, schema):  # noqa: N802
+            return TupleReader()
+
+    return TupleSource
+
+
+def drain(stream, directory: Path) -> float:
+    """Return the seconds that a stream needs to its end."""
+    checkpoint = directory / "checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    begin = time.perf_counter()
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return time.perf_counter() - begin
+
+
+def report(name: str, measured: str, bar: str, *, good: bool) -> bool:
+    print(f"{name}: {measured} (bar {bar}) {'PASS' if good else 'MISS'}", flush=True)
+    return good
+
+
+def compare(title: str, rates: dict[str, float], ours: str, peer: str, bar: float) -> bool:
+    ratio = rates[ours] / rates[peer]
+    shown = f"{ratio:.2f}; {rates[ours] / 1e6:.2f} against {rates[peer] / 1e6:.2f} M changes/s"
+    return report(title, shown, f"{bar}", good=ratio >= bar)
+
+
+def measure(spark, directory: Path, changes: int) -> bool:
+    log = directory / "log"
+    spark.dataSource.register(tuples_source(log, changes // TUPLES_SHARE))
+
+    def ours(**options):
+        reader = spark.readStream.format("tailrace").option("log_dir", str(log)).option("source", "app")
+        return reader.option("tables", "orders").options(**options).load()
+
+    raw, typed = ours(layout="envelope"), ours()
+    write_parquet(log, directory / "parquet", _arrow(raw.schema))
+    parquet = spark.readStream.schema(raw.schema).parquet(str(directory / "parquet"))
+    row = ", ".join(f"{name} {kind}" for name, kind in typed.dtypes if not name.startswith("_"))
+    parsed = parquet.selectExpr("_offset", "_commit_version", f"from_json(_after, '{row}') AS row").select("*", "row.*")
+    streams = {"raw": raw, "parquet": parquet, "typed": typed, "from_json": parsed.drop("row")}
+    streams["tuples"] = spark.readStream.format("tuples").load()
+    best: dict[str, list[float]] = {}
+    for _ in range(ROUNDS + 1):  # the first round warms the machine up
+        for name, stream in streams.items():
+            best.setdefault(name, []).append(drain(stream, directory))
+    rates = {name: changes / min(seconds[1:]) for name, seconds in best.items()}
+    rates["tuples"] /= TUPLES_SHARE
+    good = compare(
+        "log → Spark, images as JSON text / Spark's own Parquet stream", rates, "raw", "parquet", NATIVE_RATIO_MIN
+    )
+    title = "log → Spark, typed rows / the Parquet stream with from_json"
+    good &= compare(title, rates, "typed", "from_json", TYPED_RATIO_MIN)
+    ratio = rates["raw"] / rates["tuples"]
+    shown = f"{ratio:.1f}x; {rates['tuples'] / 1e6:.3f} M changes/s by tuples"
+    return good & report(
+        "log → Spark / a source of tuples", shown, f"{TUPLES_RATIO_MIN}x", good=ratio >= TUPLES_RATIO_MIN
+    )
+
+
+def _arrow(schema) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def main() -> int:
+    changes = int(sys.argv[1]) if len(sys.argv) > 1 else CHANGES
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path("src").resolve()), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        asyncio.run(write(directory / "log", changes))
+        java = find_java(directory / "java")
+        print(f"{changes} changes, {java}", flush=True)
+        spark = open_session(java, master="local[2]", confs={"spark.log.level": "ERROR"})
+        try:
+            good = measure(spark, directory, changes)
+        finally:
+            spark.stop()
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What `tailrace pipeline run` tells: lines of JSON, or a line that moves on a terminal."""
+
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.pipeline.job import Watcher
+from tailrace.pipeline.record import Figures
+
+__all__ = ["JsonWatcher", "TextWatcher"]
+
+_BAR_WIDTH = 30
+_PAUSE_S = 2.0
+"""How often a line is written where there is no terminal."""
+
+
+class TextWatcher(Watcher):
+    """Tells people, on standard error."""
+
+    def __init__(self) -> None:
+        self._moving = sys.stderr.isatty()
+        self._last_s = 0.0
+        self._open = False
+
+    def waiting(self, owner: str) -> None:
+        """Tell who has the pipeline."""
+        self._line(f"waiting: worker {owner} has the pipeline")
+
+    def starting(self, what: str) -> None:
+        """Tell where Spark runs."""
+        self._line(f"starting Spark: {what}")
+
+    def copied(self, rows: int, total: int) -> None:
+        """Show a bar."""
+        part = min(1.0, rows / total) if total else 1.0
+        bar = ("█" * round(part * _BAR_WIDTH)).ljust(_BAR_WIDTH, "░")
+        self._move(f"copying  {bar} {part:4.0%}  {rows:,} of about {total:,} rows", last=rows >= total)
+
+    def followed(self, figures: Figures) -> None:
+        """Show rate and lag."""
+        self._move(f"following  {figures.changes:,} changes  {figures.changes_per_s:,.0f}/s", last=False)
+
+    def end(self) -> None:
+        """Leave the moving line."""
+        if self._open:
+            click.echo(err=True)
+            self._open = False
+
+    def _line(self, text: str) -> None:
+        self.end()
+        click.echo(text, err=True)
+
+    def _move(self, text: str, *, last: bool) -> None:
+        if self._moving:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+            self._open = True
+        elif last or time.monotonic() - self._last_s >= _PAUSE_S:
+            self._last_s = time.monotonic()
+            click.echo(text, err=True)
+
+
+class JsonWatcher(Watcher):
+    """Tells programs, on standard output, one object a line."""
+
+    def waiting(self, owner: str) -> None:
+        """Tell who has the pipeline."""
+        self._tell("waiting", owner=owner)
+
+    def starting(self, what: str) -> None:
+        """Tell where Spark runs."""
+        self._tell("starting", spark=what)
+
+    def copied(self, rows: int, total: int) -> None:
+        """Tell how many rows have been copied."""
+        self._tell("copied", rows=rows, total=total)
+
+    def followed(self, figures: Figures) -> None:
+        """Tell how the log is followed."""
+        self._tell("followed", **msgspec.to_builtins(figures))
+
+    def end(self) -> None:
+        """Nothing is left open."""
+
+    def _tell(self, event: str, **members: Any) -> None:
+        click.echo(msgspec.json.encode({"event": event, **members}))

@@ -1,0 +1,317 @@
+"""The bulk interface of a server, blocking: what there is to read, where to cut it, and the changes as Arrow batches.
+
+Uses the HTTP client of the standard library, which reads bodies without copying them about.
+"""
+
+import http.client
+import random
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.client.errors import BadAnswer, ClientError, ConnectionFailed, Refused
+from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
+from tailrace.model.errors import BehindHorizonError, ConfigError
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.table import TableSchema
+from tailrace.retry import Backoff
+
+__all__ = ["BulkClient", "BulkInfo", "BulkOptions", "error_of_answer"]
+
+_SCHEMAS_KEY = b"tailrace.schemas"
+_BUFFER_BYTES = 1 << 20
+
+_R = TypeVar("_R")
+
+
+class BulkOptions(Struct, frozen=True):
+    """Settings of a bulk client."""
+
+    timeout_s: float = 60.0
+    """Longest silence before a connection counts as broken."""
+
+    outage_s_max: float = 30.0
+    """Longest time that a request is tried again while the server cannot be reached."""
+
+    backoff: Backoff = Backoff(first_s=0.05, longest_s=2.0)
+    """Pauses between two tries."""
+
+    compression: str = "none"
+    """How batches are compressed on their way: `none`, `lz4` or `zstd`."""
+
+
+class _Version(Struct, frozen=True):
+    id: SchemaId
+    schema: TableSchema
+
+
+class _Table(Struct, frozen=True):
+    table: str
+    versions: tuple[_Version, ...]
+
+
+class BulkInfo(Struct, frozen=True):
+    """What there is to read of a source. `after` is the offset of the place that was asked for."""
+
+    head: Offset
+    horizon: Offset
+    last_index: Index
+    tables: tuple[_Table, ...]
+    after: Offset | None = None
+
+    def schemas(self) -> dict[SchemaId, TableSchema]:
+        """Return all schema versions by number."""
+        return {version.id: version.schema for table in self.tables for version in table.versions}
+
+
+class _Cuts(Struct, frozen=True):
+    cuts: list[Offset]
+
+
+class _Subscribed(Struct, frozen=True):
+    sub_id: str
+    offset: Offset
+
+
+class BulkClient:
+    """A client of the bulk interface of one server. For one thread; keeps one connection for what is not a stream.
+
+    Raises:
+        ConfigError: The URL is not the address of a server.
+    """
+
+    def __init__(self, url: str, token: str | None = None, options: BulkOptions | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{url!r} is not the address of a server: write e.g. http://127.0.0.1:8080")
+        self.url = url.rstrip("/")
+        self._secure = parts.scheme == "https"
+        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._options = options or BulkOptions()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Close the connection. The next request makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def info(self, source: str, tables: Sequence[str] = (), place: str | None = None) -> BulkInfo:
+        """Ask what there is to read; `place` is `earliest`, `latest`, an offset or a time.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        params = {"tables": list(tables), **({} if place is None else {"from": place})}
+        return self._get(_path(source), params, BulkInfo)
+
+    def cuts(
+        self,
+        source: str,
+        after: int,
+        through: int,
+        *,
+        changes: int,
+        bytes_max: int | None = None,
+        count: int | None = None,
+    ) -> list[Offset]:
+        """Ask where the interval can be cut; see `tailrace.subscription.bulk.find_cuts`.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            ClientError: The server cannot be reached, or refused.
+        """
+        asked = {"after": after, "through": through, "changes": changes, "bytes": bytes_max, "count": count}
+        params = {name: value for name, value in asked.items() if value is not None}
+        return self._get(_path(source, "cuts"), params, _Cuts).cuts
+
+    def subscribe(self, source: str, tables: Sequence[str], place: str | int) -> tuple[str, Offset]:
+        """Make a durable subscription; return its id and the offset after which it begins.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        body = msgspec.json.encode({"tables": list(tables), "from": place})
+        made = self._ask("POST", _path(source, "subscriptions"), body, _Subscribed)  # once: tried twice, it may be two
+        return made.sub_id, made.offset
+
+    def call(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Call a method of the RPC interface once; return its result.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        status, body = self._exchange("POST", PATH, encode_call(method, params))
+        return decode_answer(status, body, Any)
+
+    def batches(
+        self, source: str, after: int, through: int, tables: Sequence[str] = ()
+    ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch]]:
+        """Yield the changes of an interval in order, with the schema versions that they refer to.
+
+        A stream that breaks off is asked for again from where it ended.
+
+        Raises:
+            BehindHorizonError: Retention has removed a change before it was read.
+            ClientError: The server cannot be reached, or refused.
+        """
+        params = {"through": through, "tables": list(tables), "compression": self._options.compression}
+        place, outage = after, _Outage(self._options)
+        while True:
+            try:
+                for schemas, batch in self._stream(_path(source, "changes"), {"after": place, **params}):
+                    if batch.num_rows:
+                        place = batch.column(0)[batch.num_rows - 1].as_py()
+                        yield schemas, batch
+                    outage = _Outage(self._options)
+                return
+            except ConnectionFailed as error:
+                outage.wait(error)
+
+    def _stream(
+        self, path: str, params: Mapping[str, Any]
+    ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch]]:
+        connection = self._connect()
+        try:
+            with _reached(self.url):
+                connection.request("GET", f"{self._prefix}{path}?{urlencode(params, doseq=True)}", None, self._headers)
+                answer = connection.getresponse()
+                if answer.status != HTTPStatus.OK:
+                    raise error_of_answer(answer.status, answer.read())
+                reader = pa.ipc.open_stream(_Body(answer))
+                versions = msgspec.json.decode(reader.schema.metadata[_SCHEMAS_KEY], type=list[_Version])
+            schemas = {version.id: version.schema for version in versions}
+            while True:
+                with _reached(self.url):
+                    try:
+                        batch = reader.read_next_batch()
+                    except StopIteration:
+                        if answer.read():  # what follows the end, and whether the body is whole
+                            raise BadAnswer("the stream goes on behind its end") from None
+                        return
+                yield schemas, batch
+        finally:
+            connection.close()
+
+    def _get(self, path: str, params: Mapping[str, Any], kind: type[_R]) -> _R:
+        return self._retried(lambda: self._ask("GET", f"{path}?{urlencode(params, doseq=True)}", None, kind))
+
+    def _retried(self, ask: Callable[[], _R]) -> _R:
+        outage = _Outage(self._options)
+        while True:
+            try:
+                return ask()
+            except ConnectionFailed as error:
+                outage.wait(error)
+
+    def _ask(self, method: str, path: str, body: bytes | None, kind: type[_R]) -> _R:
+        status, answer = self._exchange(method, path, body)
+        if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
+            raise error_of_answer(status, answer)
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except ValueError as error:
+            raise BadAnswer(f"the answer is not as expected: {error}") from error
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        reused = self._connection is not None
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
+        try:
+            with _reached(self.url):
+                self._connection.request(method, f"{self._prefix}{path}", body, headers)
+                answer = self._connection.getresponse()
+                return answer.status, answer.read()
+        except ConnectionFailed:
+            self.close()
+            if reused and method == "GET":  # the server closes connections that were idle for long
+                return self._exchange(method, path, body)
+            raise
+
+    def _connect(self) -> http.client.HTTPConnection:
+        timeout = self._options.timeout_s
+        if self._secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+class _Outage:
+    """How long and how often a request was tried in vain."""
+
+    def __init__(self, options: BulkOptions) -> None:
+        self._options = options
+        self._failures = 0
+        self._begin_s = time.monotonic()
+
+    def wait(self, error: ConnectionFailed) -> None:
+        """Wait before the next try, or raise the error when it was tried for long enough."""
+        if time.monotonic() - self._begin_s >= self._options.outage_s_max:
+            raise error
+        self._failures += 1
+        time.sleep(self._options.backoff.pause_s(self._failures, random.random()))  # noqa: S311 (spread, not secrecy)
+
+
+class _Body:
+    """The body of an answer as pyarrow wants a file."""
+
+    closed = False
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self._answer = answer
+
+    def read(self, size: int) -> bytes:
+        """Return that many bytes; fewer only at the end."""
+        data = self._answer.read(size)
+        if len(data) == size or not data:
+            return data
+        parts, left = [data], size - len(data)
+        while left and (data := self._answer.read(left)):
+            parts.append(data)
+            left -= len(data)
+        return b"".join(parts)
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def close(self) -> None:
+        """Leave it to the connection."""
+        self.closed = True
+
+
+@contextmanager
+def _reached(url: str) -> Iterator[None]:
+    """Turn the failures of a connection inside a `with` block into `ConnectionFailed`."""
+    try:
+        yield
+    except (http.client.HTTPException, OSError, pa.ArrowInvalid) as error:
+        raise ConnectionFailed(f"{url}: {str(error) or type(error).__name__}") from error
+
+
+def error_of_answer(status: int, body: bytes) -> Exception:
+    """Return the error that an answer tells of."""
+    try:
+        decode_answer(status, body, Any)
+    except Refused as refused:
+        details = refused.details
+        if status == HTTPStatus.GONE and {"requested", "horizon"} <= details.keys():
+            return BehindHorizonError(requested=details["requested"], horizon=details["horizon"])
+        return ConnectionFailed(str(refused)) if status == HTTPStatus.SERVICE_UNAVAILABLE else refused
+    except ClientError as error:
+        return error
+    return error_of_status(status, body)
+
+
+def _path(source: str, rest: str = "") -> str:
+    return f"/api/v1/bulk/{quote(source, safe='')}" + (f"/{rest}" if rest else "")

@@ -1,0 +1,296 @@
+"""`/api/v1/bulk/{source}`: the log in bulk, for readers that divide it among themselves.
+
+What there is, where it can be cut, and the changes of an interval as an Arrow IPC stream. Written as plain ASGI where
+it streams: each batch goes straight to the connection, and a client that does not read holds back nobody else.
+"""
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from http import HTTPStatus
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tailrace.delivery.http.answer import json_answer
+from tailrace.delivery.http.bulk_message import (
+    BulkResult,
+    BulkSubscribeParams,
+    BulkSubscribeResult,
+    CutsResult,
+    stream_schema,
+    tables_of,
+)
+from tailrace.delivery.http.bulk_stream import CONTENT_TYPE, END, BulkEncoder, Compression
+from tailrace.delivery.http.envelope import encode_error
+from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.http.option import OPS, start_of
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.name import sub_id_of
+from tailrace.delivery.problem import problem_of
+from tailrace.metrics import Metrics
+from tailrace.model.errors import (
+    BehindHorizonError,
+    InvalidRequestError,
+    LogClosedError,
+    SourceUnavailableError,
+    TailraceError,
+)
+from tailrace.model.number import Offset, SchemaId
+from tailrace.model.start import After, CursorStart
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.table import TableSchema
+from tailrace.subscription.access import Scopes
+from tailrace.subscription.access_bulk import require_whole_source
+from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start, schemas_of
+from tailrace.subscription.log_view import LogView
+
+__all__ = ["bulk_routes", "log_of", "number_of", "refusal"]
+
+logger = logging.getLogger(__name__)
+
+_WIRE = "bulk"
+_CUTS_MAX = 10_000
+"""Most cuts in one answer."""
+
+_CHANGES = 250_000
+"""Changes between two cuts where the request does not say."""
+
+_QUIET_CHANGES_MAX = 200_000
+"""Most changes that are looked through before an empty batch tells the client that something happens."""
+
+_NUMBER_MAX = 2**63 - 1
+_PATH = "/api/v1/bulk/{source}"
+
+_STATUS = {
+    "invalid_request": HTTPStatus.BAD_REQUEST,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
+    "conflict": HTTPStatus.CONFLICT,
+}
+
+
+def bulk_routes(scopes: Scopes, metrics: Metrics, options: HttpOptions) -> list[Route]:
+    """Return the routes of the bulk interface."""
+    answers = BulkEndpoint(scopes, options)
+    return [
+        Route(_PATH, answers.describe, methods=["GET"]),
+        Route(f"{_PATH}/cuts", answers.cuts, methods=["GET"]),
+        Route(f"{_PATH}/subscriptions", answers.subscribe, methods=["POST"]),
+        Route(f"{_PATH}/changes", BulkChangesEndpoint(scopes, metrics), methods=["GET"]),
+    ]
+
+
+class BulkEndpoint:
+    """Answers what is not a stream."""
+
+    def __init__(self, scopes: Scopes, options: HttpOptions) -> None:
+        self._scopes = scopes
+        self._options = options
+
+    async def describe(self, request: Request) -> Response:
+        """Tell what there is to read, and which offset a place is."""
+        try:
+            source, log = log_of(self._scopes, request)
+            wanted = schemas_of(log, source, request.query_params.getlist("tables"))
+            place = request.query_params.get("from")
+            after = msgspec.UNSET if place is None else await find_start(_start(place), log)
+        except TailraceError as error:
+            return refusal(error)
+        tables = tables_of(_chosen(log, wanted))
+        return _json(BulkResult(source, log.head, log.horizon, log.last_index, tables, after))
+
+    async def cuts(self, request: Request) -> Response:
+        """Tell where what follows an offset can be cut so that no commit is divided."""
+        try:
+            _, log = log_of(self._scopes, request)
+            cuts = await find_cuts(
+                log,
+                Offset(number_of(request, "after")),
+                Offset(number_of(request, "through", log.head)),
+                changes_max=number_of(request, "changes", _CHANGES, least=1),
+                bytes_max=number_of(request, "bytes", least=1) if "bytes" in request.query_params else None,
+                count_max=min(_CUTS_MAX, number_of(request, "count", _CUTS_MAX, least=1)),
+            )
+        except TailraceError as error:
+            return refusal(error)
+        return _json(CutsResult(log.head, log.horizon, cuts))
+
+    async def subscribe(self, request: Request) -> Response:
+        """Make a durable subscription, whose cursor shows how far its reader is."""
+        try:
+            source, log = log_of(self._scopes, request)
+            params = await self._params(request)
+            target = SourceTarget(source, tuple(params.tables))
+            start = start_of(params.from_, "from")
+            subscription = await self._scopes.of(principal_of(request.scope)).subscribe_source(
+                target,
+                filter_options=FilterOptions(tuple(OPS.values())),
+                include=Include(before=True, after=True),
+                format_=Format.OBJECTS_JSON,
+                start=After(await find_start(start, log)),
+            )
+        except TailraceError as error:
+            return refusal(error)
+        return _json(BulkSubscribeResult(sub_id_of(subscription.id), subscription.cursor), HTTPStatus.CREATED)
+
+    async def _params(self, request: Request) -> BulkSubscribeParams:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._options.body_timeout_s):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > self._options.body_bytes_max:
+                        raise InvalidRequestError(f"the body exceeds {self._options.body_bytes_max} bytes")
+        except TimeoutError:
+            raise InvalidRequestError("the body did not arrive in time") from None
+        try:
+            return msgspec.json.decode(bytes(body) or b"{}", type=BulkSubscribeParams)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequestError(f"the body: {error}") from error
+
+
+class BulkChangesEndpoint:
+    """Streams the changes of an interval. A stream that breaks off was not whole: its client asks for the rest."""
+
+    def __init__(self, scopes: Scopes, metrics: Metrics) -> None:
+        self._scopes = scopes
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. It ends with the credentials that it came with."""
+        credentials: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with ExitStack() as stack:
+            await self._serve(scope, receive, send, credentials, stack)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, credentials: asyncio.Future[None], stack: ExitStack
+    ) -> None:
+        request = Request(scope)
+        try:
+            stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
+            source, log = log_of(self._scopes, request)
+            schemas = schemas_of(log, source, request.query_params.getlist("tables"))
+            after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
+            check_window(log, after, through)
+            encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
+        except TailraceError as error:
+            await refusal(error)(scope, receive, send)
+            return
+        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"tailrace-through", b"%d" % through)]
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": headers})
+        if request.method == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(self._stream(log, after, through, schemas, encoder, send))
+            watching = group.create_task(_cancel_when_gone(receive, serving))
+            serving.add_done_callback(lambda _: watching.cancel())
+            credentials.add_done_callback(lambda _: serving.cancel())
+
+    async def _stream(
+        self,
+        log: LogView,
+        after: Offset,
+        through: Offset,
+        schemas: frozenset[SchemaId] | None,
+        encoder: BulkEncoder,
+        send: Send,
+    ) -> None:
+        changes = self._metrics.delivered_changes.labels(_WIRE)
+        size = self._metrics.delivered_bytes.labels(_WIRE)
+        await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
+        told = after
+        try:
+            async for place, batch in bulk_batches(log, after, through, schemas):
+                if not batch.num_rows and place - told < _QUIET_CHANGES_MAX:
+                    continue
+                message = await asyncio.to_thread(encoder.encode, batch) if encoder.slow else encoder.encode(batch)
+                changes.inc(batch.num_rows)
+                size.inc(len(message))
+                told = place
+                await send({"type": "http.response.body", "body": message, "more_body": True})
+        except TailraceError as error:
+            # The status is sent. Without an end the client sees that it does not have all, asks again, and is told why.
+            logger.warning("bulk stream broken off", extra={"problem": str(error)})
+            return
+        await send({"type": "http.response.body", "body": END})
+
+
+def _end(credentials: asyncio.Future[None]) -> None:
+    credentials.cancel()
+
+
+async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    serving.cancel()
+
+
+def log_of(scopes: Scopes, request: Request) -> tuple[str, LogView]:
+    """Return the source that a request names, and its log.
+
+    Raises:
+        UnknownSourceError: There is no such source.
+        PermissionDeniedError: The caller does not see all of it.
+    """
+    source: str = request.path_params["source"]
+    require_whole_source(scopes, principal_of(request.scope), source)
+    return source, scopes.service.logs[source]
+
+
+def _chosen(log: LogView, wanted: frozenset[SchemaId] | None) -> dict[SchemaId, TableSchema]:
+    return {number: schema for number, schema in log.schemas().items() if wanted is None or number in wanted}
+
+
+def _start(place: str) -> CursorStart:
+    return After(Offset(_parsed("from", place))) if place.isascii() and place.isdigit() else start_of(place, "from")
+
+
+def number_of(request: Request, name: str, default: int | None = None, least: int = 0) -> int:
+    """Return a number that a request names.
+
+    Raises:
+        InvalidRequestError: It is none, too small, or missing without a default.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        if default is None:
+            raise InvalidRequestError(f"`{name}` is missing")
+        return default
+    return _parsed(name, text, least)
+
+
+def _parsed(name: str, text: str, least: int = 0) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= len(str(_NUMBER_MAX)) and least <= int(text) <= _NUMBER_MAX:
+        return int(text)
+    raise InvalidRequestError(f"`{name}` is a number from {least}; this is none: {text[:64]!r}")
+
+
+def _compression(request: Request) -> Compression:
+    text = request.query_params.get("compression", str(Compression.NONE))
+    try:
+        return Compression(text)
+    except ValueError:
+        raise InvalidRequestError(f"`compression` is one of {', '.join(Compression)}") from None
+
+
+def _json(result: msgspec.Struct, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return json_answer(status, msgspec.json.encode(result))
+
+
+def refusal(error: TailraceError) -> Response:
+    """Return the answer that tells of an error."""
+    problem = problem_of(error)
+    match error:
+        case BehindHorizonError():
+            status = HTTPStatus.GONE
+        case LogClosedError() | SourceUnavailableError():
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        case _:
+            status = _STATUS.get(problem.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return json_answer(status, encode_error(None, problem))

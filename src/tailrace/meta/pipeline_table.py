@@ -1,0 +1,80 @@
+"""Tables of the metadata database that pipelines keep.
+
+`subscribe` and `progress` are those of seed D, column for column; what it has no columns for is in tables of our own.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Connection, Integer, MetaData, String, Table, Text, false
+from sqlalchemy.schema import CreateTable
+
+__all__ = ["create_pipeline_tables", "pipeline", "pipeline_range", "progress", "subscribe"]
+
+_METADATA = MetaData()
+_NAME = String(255)
+_KEY = String(4096)
+
+subscribe = Table(
+    "subscribe",
+    _METADATA,
+    Column("cluster_id", Integer, primary_key=True, autoincrement=False),
+    Column("db_name", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("subscribe_name", _NAME, primary_key=True),
+    Column("db_id", Integer, nullable=False),
+    Column("table_id", Integer, nullable=False),
+    Column("master_addrs", String(1024), nullable=False),
+    Column("sink", String(4096), nullable=False),
+    Column("cancel", Integer, nullable=False),
+    Column("owner", _NAME, nullable=False),
+)
+"""One row for each table of a pipeline. `owner` is the worker that has the pipeline; empty for none."""
+
+progress = Table(
+    "progress",
+    _METADATA,
+    Column("db_name", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("subscribe_name", _NAME, primary_key=True),
+    Column("range_id", Integer, primary_key=True, autoincrement=False),
+    Column("progress_stage", Integer, nullable=False),
+    Column("progress_init_snapshot_version", BigInteger, nullable=False),
+    Column("progress_current_snapshot_version", BigInteger, nullable=False),
+    Column("progress_last_snapshot_key", _KEY, nullable=True),
+    Column("progress_last_log_index", BigInteger, nullable=False),
+)
+"""One row for each range of a table. Versions and log indexes are offsets; keys are in their natural JSON form."""
+
+pipeline = Table(
+    "tailrace_pipeline",
+    _METADATA,
+    Column("name", _NAME, primary_key=True),
+    Column("definition", Text, nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("owner", _NAME, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("lease_end_us", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("number_min", BigInteger, nullable=False),
+    Column("subscription", _NAME, nullable=True),
+    Column("copying", Text, nullable=True),
+    Column("figures", Text, nullable=False),
+)
+"""One row for each pipeline: what it is, who has it, and the batch that is being copied."""
+
+pipeline_range = Table(
+    "tailrace_pipeline_range",
+    _METADATA,
+    Column("pipeline", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("range_id", Integer, primary_key=True, autoincrement=False),
+    Column("after_key", _KEY, nullable=True),
+    Column("through_key", _KEY, nullable=True),
+    Column("rows_copied", BigInteger, nullable=False),
+)
+"""The keys of each range: after one, through another."""
+
+
+def create_pipeline_tables(connection: Connection) -> None:
+    """Make the tables that are missing. Safe for several workers at one time."""
+    for table in _METADATA.sorted_tables:
+        connection.execute(CreateTable(table, if_not_exists=True))

@@ -1,0 +1,151 @@
+"""Changes as rows in Spark's change format: an update is the row before it and the row after it. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import TableName, TableSchema
+from tailrace.pipeline.sink.base import ChangeType, TableChanges
+from tailrace.pipeline.typed import decode_images, row_schema
+
+__all__ = ["CHANGE_COLUMNS", "COMMIT_TIME", "ChangeRows", "change_rows", "change_schema", "table_changes", "typed_rows"]
+
+COMMIT_TIME = pa.timestamp("us", tz="UTC")
+
+CHANGE_COLUMNS: pa.Schema = pa.schema(
+    [
+        pa.field("_change_type", pa.string()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_commit_version", pa.int64()),
+        pa.field("_commit_timestamp", COMMIT_TIME),
+    ]
+)
+"""What every change row has in front of the columns of its table."""
+
+_WORDS = pa.array(
+    [ChangeType.INSERT, ChangeType.UPDATE_PREIMAGE, ChangeType.UPDATE_POSTIMAGE, ChangeType.DELETE], pa.string()
+)
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
+
+
+class ChangeRows(msgspec.Struct, frozen=True):
+    """Rows made of changes: each with its word, its image, and the change that it is of. All of one length."""
+
+    words: pa.Array
+    images: pa.Array
+    changes: pa.RecordBatch
+
+    @property
+    def change_columns(self) -> list[pa.Array]:
+        """Return the columns of `CHANGE_COLUMNS`."""
+        offsets, indexes, times = (self.changes.column(name) for name in ("offset", "index", "commit_time_us"))
+        return [self.words, offsets, indexes, times.cast(COMMIT_TIME)]
+
+
+def change_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Schema:
+    """Return the columns of the change rows of a table."""
+    return pa.schema([*CHANGE_COLUMNS, *row_schema(schema, as_text)])
+
+
+def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> ChangeRows:
+    """Return the rows of changes in order. Schema changes have none.
+
+    An update whose row before is not known is the row after alone; a deletion without it has the key alone.
+    """
+    ops = batch.column("op").to_numpy(zero_copy_only=False)
+    if len(ops) and (ops == Op.INSERT).all():
+        return ChangeRows(_WORDS.take(pa.array(np.zeros(len(ops), np.int8))), batch.column("after"), batch)
+    before = ((ops == Op.UPDATE) & _valid(batch.column("before"))) | (ops == Op.DELETE)
+    after = (ops == Op.INSERT) | (ops == Op.UPDATE)
+    rows = np.repeat(np.arange(len(ops)), before.astype(np.int64) + after)
+    second = np.zeros(len(rows), bool)
+    second[1:] = rows[1:] == rows[:-1]
+    is_before = before[rows] & ~second
+    words = np.where(is_before, _PREIMAGE, _POSTIMAGE)
+    words[ops[rows] == Op.INSERT] = _INSERT
+    words[ops[rows] == Op.DELETE] = _DELETE
+    both = pa.concat_arrays([batch.column("before"), batch.column("after")])
+    images = both.take(pa.array(np.where(is_before, rows, rows + len(ops))))
+    changes = batch.take(pa.array(rows))
+    if images.null_count:
+        images = _with_keys(images, changes, schemas)
+    return ChangeRows(_WORDS.take(pa.array(words)), images, changes)
+
+
+def typed_rows(
+    rows: ChangeRows,
+    schemas: Mapping[SchemaId, TableSchema],
+    wanted: pa.Schema,
+    as_text: Collection[str] = (),
+) -> list[Any]:
+    """Return the columns of `wanted` for rows of one table, whose changes may be of several versions of its schema.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    parts = [
+        decode_images(rows.images.slice(begin, count), keys.slice(begin, count), schemas[version], wanted, as_text)
+        for keys in [rows.changes.column("key")]
+        for version, begin, count in _runs(rows.changes.column("schema"))
+    ]
+    if not parts:
+        return [pa.array([], field.type) for field in wanted]
+    return [pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0] for pieces in zip(*parts, strict=True)]
+
+
+def table_changes(
+    batches: Sequence[pa.RecordBatch],
+    schemas: Mapping[SchemaId, TableSchema],
+    as_text: Collection[str] = (),
+) -> list[TableChanges]:
+    """Return the changes of batches by table, typed by the newest version of its schema that they hold.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    by_table: dict[TableName, set[SchemaId]] = {}
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
+    for batch in whole:
+        for number in pc.unique(batch.column("schema")).to_pylist():
+            by_table.setdefault(schemas[number].table, set()).add(number)
+    made = []
+    for _, versions in sorted(by_table.items()):
+        newest = schemas[max(versions)]
+        wanted = row_schema(newest, as_text)
+        tables = []
+        for batch in whole:
+            chosen = batch.filter(pc.is_in(batch.column("schema"), value_set=pa.array(sorted(versions), pa.int32())))
+            rows = change_rows(chosen, schemas)
+            columns = [*rows.change_columns, *typed_rows(rows, schemas, wanted, as_text)]
+            tables.append(pa.Table.from_arrays(columns, schema=change_schema(newest, as_text)))
+        made.append(TableChanges(newest, pa.concat_tables(tables)))
+    return made
+
+
+def _runs(schemas: pa.Array) -> Iterator[tuple[SchemaId, int, int]]:
+    """Yield version, begin and length of each run of rows of one schema version."""
+    encoded = pc.run_end_encode(schemas)
+    begin = 0
+    for version, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+        yield version, begin, end - begin
+        begin = end
+
+
+def _valid(column: pa.Array) -> Any:
+    return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _with_keys(images: pa.Array, changes: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa.Array:
+    """Return images in which those that are missing have the columns of the key alone."""
+    filled = images.to_pylist()
+    for row in pc.indices_nonzero(images.is_null()).to_pylist():
+        schema = schemas[changes.column("schema")[row].as_py()]
+        key = msgspec.json.decode(changes.column("key")[row].as_py())
+        filled[row] = msgspec.json.encode(dict(zip(schema.key, key, strict=False)))
+    return pa.array(filled, pa.binary())

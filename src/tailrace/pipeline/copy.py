@@ -1,0 +1,163 @@
+"""Copying the rows of tables into a sink, range by range, in batches that are each copied once.
+
+Which keys a batch holds is noted before it is read: after a crash the same keys go into the batch of the same number,
+or, where the sink has it, into none. So nothing is left out and nothing is copied twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.model.key_interval import KeyInterval
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.errors import SchemaMovedError
+from tailrace.pipeline.record import Copying, Lease, RangeProgress
+from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
+from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+from tailrace.pipeline.sink_thread import SinkThread
+from tailrace.pipeline.stage import Stage
+from tailrace.pipeline.store import PipelineStore
+from tailrace.pipeline.transform import transformed
+
+__all__ = ["Copier", "CopyOptions", "next_number", "planned"]
+
+_RANGES_AT_ONCE = 4
+"""Ranges in one batch: so many tasks read at one time."""
+
+_TRIES_MAX = 5
+"""So often rows are read whose table changes its schema meanwhile."""
+
+
+class CopyOptions(Struct, frozen=True):
+    """How tables are copied."""
+
+    ranges_max: int = 8
+    """Most ranges of a table."""
+
+    page_rows: int = 50_000
+    """Rows of a range in one batch."""
+
+
+def planned(
+    client: BulkRowsClient, source: str, table: str, options: CopyOptions | None = None
+) -> tuple[list[KeyInterval], int]:
+    """Return the ranges of a table, with about as many rows each, and how many rows there are."""
+    options = options or CopyOptions()
+    plan = client.plan(source, table, options.ranges_max)
+    cuts = [] if plan.rows <= options.page_rows else plan.cuts[: options.ranges_max - 1]
+    bounds = [None, *cuts, None]
+    return [KeyInterval(after, through) for after, through in pairwise(bounds)], plan.rows
+
+
+def next_number(progress: Progress | None, least: int) -> int:
+    """Return the number of the batch that a sink is given next."""
+    return max(least, 0 if progress is None else progress.number + 1)
+
+
+class Copier:
+    """Copies what is left of the tables of one pipeline. For one thread."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        store: PipelineStore,
+        lease: Lease,
+        sink: SinkThread,
+        client: BulkRowsClient,
+        session: Callable[[], Any],
+        token: str | None,
+        options: CopyOptions,
+    ) -> None:
+        self._definition = definition
+        self._store = store
+        self._lease = lease
+        self._sink = sink
+        self._client = client
+        self._session = session
+        self._token = token
+        self._options = options
+
+    def run(self) -> Iterator[int]:
+        """Copy batch after batch; yield how many rows each had."""
+        found = self._store.get(self._lease.name)
+        ranges = self._store.progress(self._lease.name)
+        self._version = ranges[0].init_version
+        self._fresh = found.number_min == 0
+        if found.copying is not None:
+            yield self._finish(found.copying)
+        while True:
+            left = [one for one in self._store.progress(self._lease.name) if one.stage is Stage.SNAPSHOT]
+            if not left:
+                return
+            some = [one for one in left if one.table == left[0].table][:_RANGES_AT_ONCE]
+            copying = self._cut(some, next_number(self._sink.progress(), found.number_min))
+            self._store.begin_copy(self._lease, copying)
+            yield self._copy(copying)
+
+    def _cut(self, ranges: Sequence[RangeProgress], number: int) -> Copying:
+        """Return the next keys of some ranges of one table."""
+        intervals, ends = {}, []
+        for one in ranges:
+            rows = self._options.page_rows
+            cuts = self._client.cut_rows(self._definition.source, one.table, one.left, rows=rows, count=1)
+            through = cuts[0] if cuts else one.within.through
+            intervals[one.range_id] = KeyInterval(one.left.after, through)
+            if not cuts or through == one.within.through:
+                ends.append(one.range_id)
+        return Copying(number, ranges[0].table, intervals, tuple(ends))
+
+    def _finish(self, copying: Copying) -> int:
+        """Finish the batch that an earlier worker began."""
+        applied = self._sink.applied()
+        if applied is None or applied < copying.number:
+            return self._copy(copying)
+        self._store.finish_copy(self._lease, copying, version=self._version, rows={})
+        return 0
+
+    def _copy(self, copying: Copying) -> int:
+        """Read the rows of a batch and put them into the sink."""
+        schema, rows = self._read(copying)
+        counts = _counts(rows)
+        version = pc.max(rows["_offset"]).as_py() or self._version
+        one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh)
+        if self._definition.transform and one.changes.num_rows:
+            one = transformed(one, self._definition.transform, self._session())
+        if one.changes.num_rows:
+            offsets = {self._definition.source: self._version}
+            self._sink.apply(Batch(self._definition.name, copying.number, offsets, [one]))
+        self._store.finish_copy(self._lease, copying, version=version, rows=counts)
+        return len(rows)
+
+    def _read(self, copying: Copying) -> tuple[TableSchema, pa.Table]:
+        """Read the rows of a batch: here where it is one range, else by tasks of Spark."""
+        for _ in range(_TRIES_MAX):
+            schema = self._schema(copying.table)
+            task = RowsTask(self._definition.server, self._token, self._definition.source, schema, copying.intervals)
+            try:
+                if len(copying.intervals) == 1:
+                    (number,) = copying.intervals
+                    return schema, pa.concat_tables(interval_rows(task, number))
+                from tailrace.pipeline.rows_source import rows_of_spark
+
+                return schema, rows_of_spark(self._session(), task)
+            except SchemaMovedError:
+                continue
+            except Exception:
+                if self._schema(copying.table) == schema:
+                    raise
+        raise SchemaMovedError(copying.table)
+
+    def _schema(self, table: str) -> TableSchema:
+        found = self._client.info(self._definition.source, [table]).tables[0]
+        return found.versions[-1].schema
+
+
+def _counts(rows: pa.Table) -> Mapping[int, int]:
+    counted = pc.value_counts(rows[RANGE])
+    return {one["values"]: one["counts"] for one in counted.to_pylist()}

@@ -1,0 +1,264 @@
+"""The log as a Spark source: `spark.readStream.format("tailrace")` and `spark.read.format("tailrace")`.
+
+A stream's offset is `{"offset": N, "subscription": "sub_…"}`: everything up to change N was read, and the subscription
+on the server tells others so. It lies in the checkpoint of the query, which is why a restarted query goes on with the
+subscription that it has. Every micro-batch ends where a commit ends, and is cut into partitions at ends of commits.
+
+A query starts several Python processes, and not all of them make rows: what that needs is imported late.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tailrace.client.errors import ClientError, ConnectionFailed, NotFound
+from tailrace.model.errors import BehindHorizonError, ConfigError
+from tailrace.model.number import Offset
+from tailrace.pipeline.origin import Origin
+from tailrace.pipeline.source_options import Layout, SourceOptions, parse_options
+
+__all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader"]
+
+logger = logging.getLogger(__name__)
+
+_PUSHING_WORKER = "data_source_pushdown_filters.py"
+"""The module of Spark that asks for filters to push down."""
+
+
+class Interval(InputPartition):
+    """What one task reads: the changes after one offset up to another."""
+
+    def __init__(self, after: int, through: int) -> None:
+        self.after = after
+        self.through = through
+
+
+class TailraceSource(DataSource):
+    """Spark's name for the log of one source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "tailrace"
+
+    def schema(self) -> StructType:
+        """Return the columns, by the newest versions of the tables' schemas."""
+        from tailrace.pipeline.layout import arrow_schema_of
+
+        options = parse_options(self.options)
+        origin = options.origin()
+        try:
+            window = origin.window(options.tables)
+        finally:
+            origin.close()
+        return from_arrow_schema(arrow_schema_of(options, window.schemas), prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> "TailraceReader":
+        """Return what reads a batch. Filters are taken only where Spark offers them: elsewhere it would refuse us."""
+        # Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off, which it is by
+        # default; whether it is on shows in who asks.
+        asks = sys._getframe(1).f_code.co_filename  # noqa: SLF001
+        kind = PushingReader if asks.endswith(_PUSHING_WORKER) else TailraceReader
+        return kind(parse_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> "TailraceStreamReader":  # noqa: N802 - Spark's name
+        """Return what reads a stream."""
+        return TailraceStreamReader(parse_options(self.options), schema)
+
+
+class TailraceReader(DataSourceReader):
+    """Reads what there is between two places, once."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        from tailrace.pipeline.push_down import PushDown
+
+        self.options = options
+        self.schema = _checked_schema(schema, options.layout)
+        self.pushed = PushDown()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the intervals that tasks read, as of now."""
+        origin = self.options.origin()
+        try:
+            places = origin.place(self.options.start), origin.place(self.options.end)
+            after, through = self.pushed.narrowed(*places)
+            return _intervals(origin, after, through, self.options.partition_changes) or [Interval(0, 0)]
+        finally:
+            origin.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one interval. Runs on an executor."""
+        for batch in _rows(self.options, self.schema, partition):
+            yield self.pushed.filter(batch)
+
+
+class PushingReader(TailraceReader):
+    """A reader that takes filters over, so that fewer rows leave the Python process."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+        """Take over what can be done exactly; return the rest."""
+        for one in filters:
+            if not self.pushed.take(one, self.schema):
+                yield one
+
+
+class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the log as it grows. The driver has one that lives as long as the query; each task has a copy."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = _checked_schema(schema, options.layout)
+        self._opened: Origin | None = None
+        self._initial: dict[str, Any] | None = None
+        self._target: Offset | None = None
+        self._begun = False
+        self._acknowledged = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins, and make its subscription."""
+        if self._initial is None:
+            after = self._origin.place(self.options.start)
+            subscription = self.options.subscription or self._origin.subscribe(self.options.tables, after)
+            self._initial = {"offset": after, "subscription": subscription}
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit that the options set; where there are two, both count."""
+        if self.options.changes_max is not None:
+            return ReadMaxRows(self.options.changes_max)
+        return ReadAllAvailable() if self.options.bytes_max is None else ReadMaxBytes(self.options.bytes_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note how far the log is now: the query ends there."""
+        self._target = self._origin.window(()).head
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the next micro-batch ends: at the end of a commit.
+
+        Raises:
+            BehindHorizonError: Retention has removed changes that the query has not read.
+        """
+        self.commit(start)  # Spark begins with a batch when the one before it is done with, and may never say so
+        after = start["offset"]
+        window = self._origin.window(())
+        through = window.head if self._target is None else min(self._target, window.head)
+        if after > window.head or after + 1 < window.horizon:
+            self._origin.cuts(after, max(after, through), changes=1, count=1)  # raises what is wrong
+            raise BehindHorizonError(requested=after + 1, horizon=window.horizon)
+        if after >= through:
+            return start
+        if not isinstance(limit, ReadAllAvailable):
+            cuts = self._origin.cuts(
+                after,
+                through,
+                changes=self.options.changes_max or through - after,
+                bytes_max=self.options.bytes_max,
+                count=1,
+            )
+            through = cuts[0] if cuts else after
+        return {**start, "offset": through}
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return how far the log is, for those who watch the query."""
+        return {"offset": self._origin.window(()).head}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the intervals that the tasks of a micro-batch read."""
+        self._begun = True
+        return _intervals(self._origin, start["offset"], end["offset"], self.options.partition_changes)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one interval. Runs on an executor."""
+        return _rows(self.options, self.schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Acknowledge what the query has done with. A server that is away now learns it with a later batch."""
+        subscription = end.get("subscription")
+        if subscription is None or end["offset"] <= self._acknowledged:
+            return
+        try:
+            self._origin.acknowledge(subscription, end["offset"])
+            self._acknowledged = end["offset"]
+        except (ConnectionFailed, NotFound) as error:
+            logger.warning("not acknowledged", extra={"subscription": subscription, "problem": str(error)})
+
+    def stop(self) -> None:
+        """Close connections, and remove a subscription that was made for a query which read nothing."""
+        made = None if self.options.subscription or self._initial is None else self._initial["subscription"]
+        if self._opened is None:
+            return
+        if made is not None and not self._begun:
+            try:
+                self._opened.unsubscribe(made)
+            except ClientError as error:
+                logger.warning("not unsubscribed", extra={"subscription": made, "problem": str(error)})
+        self._opened.close()
+        self._opened = None
+
+    @property
+    def _origin(self) -> Origin:
+        if self._opened is None:
+            self._opened = self.options.origin()
+        return self._opened
+
+
+def _intervals(origin: Origin, after: int, through: int, changes: int) -> list[InputPartition]:
+    """Return an interval cut at ends of commits; what follows the last one found is one more."""
+    intervals: list[InputPartition] = []
+    while after < through:
+        cuts = origin.cuts(after, through, changes=changes) or [Offset(through)]
+        for cut in cuts:
+            intervals.append(Interval(after, cut))
+            after = cut
+    return intervals
+
+
+def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from tailrace.pipeline.layout import coalesced, rows_of
+
+    assert isinstance(partition, Interval)
+    wanted = _arrow_schema(schema)
+    if partition.after >= partition.through:
+        return
+    origin = options.origin()
+    try:
+        batches = origin.batches(partition.after, partition.through, options.tables)
+        for schemas, batch in coalesced(batches):
+            rows = rows_of(batch, schemas, options.layout, wanted, options.string_columns)
+            if rows.num_rows:
+                yield rows
+    finally:
+        origin.close()
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the columns exactly as Spark expects them."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _checked_schema(schema: StructType, layout: Layout) -> StructType:
+    """Return a schema that the user may have given, if rows can be had in it.
+
+    Raises:
+        ConfigError: A column is of a type that no value of a row has.
+    """
+    for field in _arrow_schema(schema):
+        if pa.types.is_nested(field.type):
+            raise ConfigError(f"column {field.name!r} cannot be of type {field.type}: take text (layout {layout})")
+    return schema

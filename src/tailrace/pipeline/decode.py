@@ -1,0 +1,72 @@
+"""Rows that a server or Spark hands over, as typed changes of tables. Pure."""
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.client.bulk_rows import RowsPage
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_schema
+from tailrace.pipeline.sink.base import ChangeType, TableChanges
+from tailrace.pipeline.typed import decode_images, row_schema
+
+__all__ = ["changes_of_json", "read_rows"]
+
+Versions = Mapping[tuple[str, int], TableSchema]
+"""Schemas of tables by their names on the wires and their versions."""
+
+
+def read_rows(page: RowsPage, schema: TableSchema) -> pa.Table:
+    """Return the rows of a page as changes of the type `read`, with the columns of `schema`.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    count = page.rows.num_rows
+    columns = [
+        pa.repeat(pa.scalar(str(ChangeType.READ)), count),
+        pa.repeat(pa.scalar(page.offset, pa.int64()), count),
+        pa.repeat(pa.scalar(page.index, pa.int64()), count),
+        pa.repeat(pa.scalar(page.time_us, COMMIT_TIME), count),
+        *decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, row_schema(schema)),
+    ]
+    return pa.Table.from_arrays(columns, schema=change_schema(schema))
+
+
+def changes_of_json(rows: pa.Table, versions: Versions, as_text: Collection[str] = ()) -> list[TableChanges]:
+    """Return the changes of a batch in the layout `json` by table, typed by the newest version that they have.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    batch = rows.combine_chunks()
+    made = []
+    for name in sorted(pc.unique(batch["_table"]).to_pylist()):
+        chosen = batch.filter(pc.equal(batch["_table"], name)).combine_chunks()
+        newest = versions[name, pc.max(chosen["_schema_version"]).as_py()]
+        made.append(TableChanges(newest, _typed(chosen, name, newest, versions, as_text)))
+    return made
+
+
+def _typed(
+    rows: pa.Table, name: str, newest: TableSchema, versions: Versions, as_text: Collection[str] = ()
+) -> pa.Table:
+    """Return rows of one table with the columns of the newest version."""
+    wanted = row_schema(newest, as_text)
+    numbers = rows["_schema_version"].to_numpy()
+    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    parts = []
+    for begin, end in pairwise(borders):
+        some = rows.slice(begin, end - begin)
+        images, keys = (_bytes(some[column]) for column in ("_row", "_key"))
+        columns = decode_images(images, keys, versions[name, int(numbers[begin])], wanted, as_text)
+        change_columns = [some[field.name].cast(field.type) for field in CHANGE_COLUMNS]
+        parts.append(pa.Table.from_arrays([*change_columns, *columns], schema=change_schema(newest, as_text)))
+    return pa.concat_tables(parts)
+
+
+def _bytes(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([chunk.cast(pa.binary()) for chunk in column.chunks])

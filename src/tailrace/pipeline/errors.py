@@ -1,0 +1,90 @@
+"""What can be wrong with a pipeline. Never on a server's wires: a pipeline runs in its worker.
+
+PipelineError                 a pipeline cannot go on: do what the message says
+├── UnknownPipelineError      there is none of that name
+├── PipelineExistsError       there is one of that name: choose another name, or remove it
+├── LeaseError                another worker has the pipeline: wait, or stop that worker
+├── CheckpointLostError       the checkpoint is gone: bring it back, or reset the pipeline
+├── PipelineFailedError       it has failed for good: reset it
+├── SchemaMovedError          a table has another schema than its rows were planned with: plan anew
+└── TransformError            the transformation cannot be used: mend it
+"""
+
+from tailrace.model.errors import TailraceError
+
+__all__ = [
+    "CheckpointLostError",
+    "LeaseError",
+    "PipelineError",
+    "PipelineExistsError",
+    "PipelineFailedError",
+    "SchemaMovedError",
+    "TransformError",
+    "UnknownPipelineError",
+]
+
+
+class PipelineError(TailraceError):
+    """A pipeline cannot go on, or cannot do this now. The message says what to do."""
+
+
+class UnknownPipelineError(PipelineError):
+    """There is no pipeline of that name in the metadata database. Name one that is, or another database."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no pipeline {name[:64]!r}: `tailrace pipeline ls` lists them")
+        self.name = name
+
+
+class PipelineExistsError(PipelineError):
+    """A pipeline of that name is there already. Choose another name, or remove it first."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a pipeline {name!r}: choose another name, or remove it first")
+        self.name = name
+
+
+class LeaseError(PipelineError):
+    """Another worker has the pipeline, or has taken it over. Nothing more is written by this one."""
+
+    def __init__(self, name: str, owner: str = "") -> None:
+        whose = f"worker {owner} has pipeline {name!r}" if owner else f"this worker no longer has pipeline {name!r}"
+        super().__init__(whose)
+        self.name = name
+        self.owner = owner
+
+
+class CheckpointLostError(PipelineError):
+    """The checkpoint of a pipeline is gone. Bring it back, or reset the pipeline: then it copies its tables anew."""
+
+    def __init__(self, name: str, directory: str) -> None:
+        super().__init__(
+            f"the checkpoint of pipeline {name!r} is not in {directory}: bring it back, or run "
+            f"`tailrace pipeline reset {name}`, which copies the tables anew"
+        )
+        self.name = name
+        self.directory = directory
+
+
+class PipelineFailedError(PipelineError):
+    """A pipeline has failed for good, e.g. because retention removed changes that it had not read. Reset it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"pipeline {name!r} has failed: {reason}. "
+            f"Run `tailrace pipeline reset {name}`, which copies the tables anew"
+        )
+        self.name = name
+        self.reason = reason
+
+
+class SchemaMovedError(PipelineError):
+    """The schema of a table changed while its rows were read. Look at the new one and read them again."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"the schema of table {table} changes all the time: try again later")
+        self.table = table
+
+
+class TransformError(PipelineError):
+    """Spark does not take the transformation, or it leaves out columns that a sink needs. Mend it."""

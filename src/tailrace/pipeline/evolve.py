@@ -1,0 +1,79 @@
+"""How the columns of a sink follow those of the source: added, kept when dropped, widened; never narrowed. Pure."""
+
+import pyarrow as pa
+
+__all__ = ["aligned", "fitted", "united", "widened"]
+
+_INT64_DIGITS = 19
+_DECIMAL_DIGITS_MAX = 38
+
+
+def united(target: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
+    """Return the columns that hold both: those of `target` in their order, then the new ones. All may be null."""
+    fields = {} if target is None else {field.name: field.type for field in target}
+    for field in incoming:
+        known = fields.get(field.name)
+        fields[field.name] = field.type if known is None else widened(known, field.type)
+    return pa.schema([pa.field(name, type_) for name, type_ in fields.items()])
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with exactly these columns: cast where they are wider, null where there are none."""
+    columns = [
+        _cast(table[field.name], field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def aligned(table: pa.Table, target: pa.Schema) -> pa.Table:
+    """Return the same columns, each in the type that the target has for it."""
+    known = {field.name: field.type for field in target}
+    fields = [pa.field(field.name, known.get(field.name, field.type)) for field in table.schema]
+    return fitted(table, pa.schema(fields))
+
+
+def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the type that takes the values of both. Where no type but text does, it is text.
+
+    Whole numbers become floats where the source's column became one: the source has converted its own values alike.
+    """
+    if one == other:
+        return one
+    for narrow, wide in ((one, other), (other, one)):
+        if pa.types.is_null(narrow):
+            return wide
+        if pa.types.is_boolean(narrow) and pa.types.is_int64(wide):
+            return wide
+        if pa.types.is_int64(narrow) and pa.types.is_float64(wide):
+            return wide
+        if pa.types.is_date32(narrow) and wide == pa.timestamp("us"):
+            return wide
+        if pa.types.is_int64(narrow) and pa.types.is_decimal128(wide):
+            return _decimal(_INT64_DIGITS, 0, wide.precision - wide.scale, wide.scale)
+    if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):
+        return _decimal(one.precision - one.scale, one.scale, other.precision - other.scale, other.scale)
+    return pa.binary() if pa.types.is_binary(one) or pa.types.is_binary(other) else pa.string()
+
+
+def _decimal(whole: int, scale: int, other_whole: int, other_scale: int) -> pa.DataType:
+    """Return the decimal type with room for both, or text where there is none."""
+    digits = max(whole, other_whole) + max(scale, other_scale)
+    return pa.decimal128(digits, max(scale, other_scale)) if digits <= _DECIMAL_DIGITS_MAX else pa.string()
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Return the column in a type that is at least as wide."""
+    if column.type == type_:
+        return column
+    if pa.types.is_binary(type_) and not _is_binary_like(column.type):
+        return column.cast(pa.string()).cast(type_)
+    return column.cast(type_, safe=not pa.types.is_float64(type_))
+
+
+def _is_binary_like(type_: pa.DataType) -> bool:
+    """Tell whether values of a type are bytes already."""
+    found = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(is_type(type_) for is_type in found)

@@ -1,0 +1,144 @@
+"""Changes as the rows of a DataFrame, in each layout. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.errors import ConfigError
+from tailrace.model.number import SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_rows, change_schema, typed_rows
+from tailrace.pipeline.source_options import Layout, SourceOptions
+
+__all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of"]
+
+_CHANGES_TARGET = 32_768
+_BYTES_TARGET = 32 << 20
+"""A batch is handed on when it has so many changes, or so many bytes."""
+
+_ENVELOPE_COLUMNS = [
+    pa.field("_table", pa.string()),
+    pa.field("_schema_version", pa.int32()),
+    pa.field("_txid", pa.int64()),
+    pa.field("_key", pa.string()),
+]
+_JSON_SCHEMA = pa.schema([*CHANGE_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_row", pa.string())])
+_ENVELOPE_SCHEMA = pa.schema(
+    [*CHANGE_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
+)
+_OP_WORDS = pa.array([None, *(op.word for op in Op)], pa.string())
+
+Schemas = Mapping[SchemaId, TableSchema]
+
+
+def newest_schema(schemas: Schemas) -> TableSchema:
+    """Return the newest of several versions of one table's schema."""
+    return max(schemas.values(), key=lambda schema: schema.version)
+
+
+def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
+    """Return the columns of the DataFrame that these options ask for.
+
+    Raises:
+        ConfigError: They name a column that the table does not have.
+    """
+    match options.layout:
+        case Layout.JSON:
+            return _JSON_SCHEMA
+        case Layout.ENVELOPE:
+            return _ENVELOPE_SCHEMA
+    newest = newest_schema(schemas)
+    whole = change_schema(newest, options.string_columns)
+    for name in (*options.columns, *options.string_columns):
+        if name not in whole.names[len(CHANGE_COLUMNS) :]:
+            raise ConfigError(f"table {newest.table.wire} has no column {name!r}")
+    if not options.columns:
+        return whole
+    return pa.schema([*CHANGE_COLUMNS, *(whole.field(name) for name in options.columns)])
+
+
+def coalesced(
+    batches: Iterator[tuple[Schemas, pa.RecordBatch]],
+) -> Iterator[tuple[Schemas, pa.RecordBatch]]:
+    """Yield the same changes in larger batches: to take apart and to hand on costs something for each batch."""
+    run: list[pa.RecordBatch] = []
+    changes = size = 0
+    schemas: Schemas = {}
+    for schemas, batch in batches:
+        if not batch.num_rows:
+            continue
+        run.append(batch)
+        changes += batch.num_rows
+        size += batch.get_total_buffer_size()  # quick; says too much of a slice, which is then handed on sooner
+        if changes >= _CHANGES_TARGET or size >= _BYTES_TARGET:
+            yield schemas, _joined(run)
+            run, changes, size = [], 0, 0
+    if run:
+        yield schemas, _joined(run)
+
+
+def rows_of(
+    batch: pa.RecordBatch, schemas: Schemas, layout: Layout, wanted: pa.Schema, as_text: Sequence[str] = ()
+) -> pa.RecordBatch:
+    """Return changes as rows with exactly the columns of `wanted`, which may be fewer than the layout has, or others.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    columns: dict[str, Callable[[], Any]]
+    if layout is Layout.ENVELOPE:
+        words = _OP_WORDS.take(batch.column("op"))
+        count = batch.num_rows
+        columns = {
+            **_change_columns(words, batch),
+            **_envelope_columns(batch, schemas),
+            "_before": lambda: batch.column("before").view(pa.utf8()),
+            "_after": lambda: batch.column("after").view(pa.utf8()),
+        }
+    else:
+        rows = change_rows(batch, schemas)
+        count = len(rows.words)
+        columns = _change_columns(rows.words, rows.changes)
+        if layout is Layout.JSON:
+            columns |= {**_envelope_columns(rows.changes, schemas), "_row": lambda: rows.images.view(pa.utf8())}
+        else:
+            typed = pa.schema([field for field in wanted if field.name not in columns])
+            made = zip(typed.names, typed_rows(rows, schemas, typed, as_text), strict=True)
+            columns |= {name: (lambda column=column: column) for name, column in made}
+    arrays = [_exactly(columns[f.name](), f.type) if f.name in columns else pa.nulls(count, f.type) for f in wanted]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _change_columns(words: pa.Array, changes: pa.RecordBatch) -> dict[str, Callable[[], Any]]:
+    return {
+        "_change_type": lambda: words,
+        "_offset": lambda: changes.column("offset"),
+        "_commit_version": lambda: changes.column("index"),
+        "_commit_timestamp": lambda: changes.column("commit_time_us").cast(COMMIT_TIME),
+    }
+
+
+def _envelope_columns(changes: pa.RecordBatch, schemas: Schemas) -> dict[str, Callable[[], Any]]:
+    numbers = changes.column("schema")
+    return {
+        "_table": lambda: _looked_up(numbers, {n: schemas[n].table.wire for n in schemas}, pa.string()),
+        "_schema_version": lambda: _looked_up(numbers, {n: schemas[n].version for n in schemas}, pa.int32()),
+        "_txid": lambda: changes.column("txid"),
+        "_key": lambda: changes.column("key").view(pa.utf8()),
+    }
+
+
+def _looked_up(numbers: pa.Array, values: Mapping[SchemaId, Any], type_: pa.DataType) -> pa.Array:
+    by_number = pa.array([values.get(SchemaId(n)) for n in range(max(values, default=0) + 1)], type_)
+    return by_number.take(numbers)
+
+
+def _exactly(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    return column if column.type == type_ else pc.cast(column, type_)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

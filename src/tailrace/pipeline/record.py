@@ -1,0 +1,183 @@
+"""What the metadata database keeps of a pipeline, and how it is laid out in rows. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.model.errors import MetadataError
+from tailrace.model.key_interval import KeyInterval
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.stage import Stage
+
+__all__ = [
+    "Copying",
+    "Figures",
+    "Lease",
+    "Pipeline",
+    "RangeProgress",
+    "encode",
+    "pipeline_of",
+    "progress_values",
+    "range_of",
+    "subscribe_values",
+]
+
+_CLUSTER = 0
+"""Seed D's number of a cluster: a server is one."""
+
+
+class Lease(Struct, frozen=True):
+    """The right to work on a pipeline. `term` rises with each taking."""
+
+    name: str
+    owner: str
+    term: int
+
+
+class Figures(Struct, frozen=True):
+    """What a worker last said about its pipeline, for people."""
+
+    rows: int = 0
+    """Rows that the tables had when they were planned."""
+
+    changes: int = 0
+    """Changes applied by the newest run."""
+
+    changes_per_s: float = 0.0
+    head: int = 0
+    time_us: int = 0
+    problem: str = ""
+
+
+class Copying(Struct, frozen=True):
+    """The batch that is on its way into the sink: which keys of a table it holds, by range."""
+
+    number: int
+    table: str
+    intervals: dict[int, KeyInterval]
+    ends: tuple[int, ...]
+    """Ranges that are wholly copied with it."""
+
+
+class Pipeline(Struct, frozen=True):
+    """One pipeline as the database has it."""
+
+    definition: Definition
+    paused: bool
+    cancelled: bool
+    owner: str
+    leased: bool
+    generation: int
+    """How often it was reset."""
+
+    number_min: int
+    """Least number of its next batch."""
+
+    subscription: str | None
+    copying: Copying | None
+    figures: Figures
+
+
+class RangeProgress(Struct, frozen=True):
+    """How far a range of a table is."""
+
+    table: str
+    range_id: int
+    stage: Stage
+    within: KeyInterval
+    last_key: str | None
+    init_version: int
+    current_version: int
+    last_log_index: int
+    rows_copied: int
+
+    @property
+    def left(self) -> KeyInterval:
+        """Return the keys that have not been copied."""
+        return KeyInterval(self.last_key or self.within.after, self.within.through)
+
+
+def encode(value: Struct) -> str:
+    """Return a value as JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
+def pipeline_of(row: Mapping[Any, Any], cancel: int, now_us: int) -> Pipeline:
+    """Return the pipeline of a row.
+
+    Raises:
+        MetadataError: The row is not readable.
+    """
+    try:
+        return Pipeline(
+            definition=msgspec.json.decode(row["definition"], type=Definition),
+            paused=row["paused"],
+            cancelled=bool(cancel),
+            owner=row["owner"],
+            leased=bool(row["owner"]) and row["lease_end_us"] > now_us,
+            generation=row["generation"],
+            number_min=row["number_min"],
+            subscription=row["subscription"],
+            copying=None if row["copying"] is None else msgspec.json.decode(row["copying"], type=Copying),
+            figures=msgspec.json.decode(row["figures"], type=Figures),
+        )
+    except msgspec.MsgspecError as error:
+        raise MetadataError(f"pipeline {row['name']!r} in the metadata database is not readable") from error
+
+
+def range_of(row: Mapping[Any, Any]) -> RangeProgress:
+    """Return the progress of a row of `progress`, joined with the keys of the range."""
+    return RangeProgress(
+        table=row["table_name"],
+        range_id=row["range_id"],
+        stage=Stage(row["progress_stage"]),
+        within=KeyInterval(row["after_key"], row["through_key"]),
+        last_key=row["progress_last_snapshot_key"],
+        init_version=row["progress_init_snapshot_version"],
+        current_version=row["progress_current_snapshot_version"],
+        last_log_index=row["progress_last_log_index"],
+        rows_copied=row["rows_copied"],
+    )
+
+
+def subscribe_values(definition: Definition, number: int, table: str) -> dict[str, Any]:
+    """Return the row of `subscribe` of a pipeline's table, the one of that number."""
+    return {
+        "cluster_id": _CLUSTER,
+        "db_name": definition.source,
+        "table_name": table,
+        "subscribe_name": definition.name,
+        "db_id": _CLUSTER,
+        "table_id": number,
+        "master_addrs": definition.server,
+        "sink": definition.sink,
+        "cancel": 0,
+        "owner": "",
+    }
+
+
+def progress_values(
+    name: str, source: str, table: str, range_id: int, version: int, within: KeyInterval
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the rows of a new range: that of `progress`, and that of its keys."""
+    kept = {
+        "db_name": source,
+        "table_name": table,
+        "subscribe_name": name,
+        "range_id": range_id,
+        "progress_stage": int(Stage.REGISTER),
+        "progress_init_snapshot_version": version,
+        "progress_current_snapshot_version": version,
+        "progress_last_log_index": version,
+    }
+    bounds = {
+        "pipeline": name,
+        "table_name": table,
+        "range_id": range_id,
+        "after_key": within.after,
+        "through_key": within.through,
+        "rows_copied": 0,
+    }
+    return kept, bounds

@@ -1,0 +1,46 @@
+"""Reading the rows of ranges of a table from a server, typed."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.model.key_interval import KeyInterval
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.decode import read_rows
+from tailrace.pipeline.errors import SchemaMovedError
+
+__all__ = ["RANGE", "RowsTask", "interval_rows"]
+
+RANGE = "_range"
+"""Column that tells which range a row is of."""
+
+
+class RowsTask(Struct, frozen=True):
+    """Which rows are to be read, and from where."""
+
+    server: str
+    token: str | None
+    source: str
+    schema: TableSchema
+    intervals: dict[int, KeyInterval]
+
+
+def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
+    """Yield the rows of one range, page by page.
+
+    Raises:
+        SchemaMovedError: The table has another schema now.
+        MisfitError: A value does not fit its column's type.
+        ClientError: The server cannot be reached, or refused.
+    """
+    client = BulkRowsClient(task.server, task.token)
+    try:
+        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number]):
+            if page.schema.version != task.schema.version:
+                raise SchemaMovedError(task.schema.table.wire)
+            rows = read_rows(page, task.schema)
+            yield rows.append_column(RANGE, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
+    finally:
+        client.close()

@@ -1,0 +1,1 @@
+"""Sinks: where a pipeline puts changes."""

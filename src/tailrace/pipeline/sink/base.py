@@ -1,0 +1,117 @@
+"""The seam to sinks: where a pipeline puts changes, one batch after the other."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import pyarrow as pa
+from msgspec import Struct
+
+from tailrace.model.table import TableSchema
+
+__all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "TableChanges"]
+
+
+class Mode(StrEnum):
+    """What a sink makes of the changes."""
+
+    CURRENT = "current"
+    """The table as it is now: one row per key."""
+
+    HISTORY = "history"
+    """Each version of each row with the time from which and until which it was valid."""
+
+    APPEND = "append"
+    """The changes themselves, one row each."""
+
+
+class ChangeType(StrEnum):
+    """Values of `_change_type`: those that Spark uses for changes, and `read` for a row of a snapshot."""
+
+    INSERT = "insert"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+    DELETE = "delete"
+    READ = "read"
+
+
+class TableChanges(Struct, frozen=True):
+    """Changes of one table in one batch, typed, in order of their offsets.
+
+    `changes` has the columns `_change_type` (string), `_offset`, `_commit_version` (int64: the commit index),
+    `_commit_timestamp` (timestamp[us, UTC]), then the columns of `schema` in its order; `schema` is the newest version
+    that the batch holds. An update is two rows, the row before and the row after; a delete carries the row before it.
+    Rows of a snapshot have the offset at which the snapshot belongs. A table without a primary key has the hidden
+    column `rowid` as its key.
+    """
+
+    schema: TableSchema
+    changes: pa.Table
+    fresh: bool = False
+    """Whether these are rows of a snapshot that the sink cannot have: of no key is there anything in it yet."""
+
+
+class Batch(Struct, frozen=True):
+    """What a sink is given at once. A batch that is given again has the same `number` and holds the same changes."""
+
+    pipeline: str
+    """Name of the pipeline: numbers of different pipelines do not mix in one sink."""
+
+    number: int
+    """From 0, rising by one."""
+
+    offsets: dict[str, int]
+    """Last offset of each source that is in the sink after this batch."""
+
+    tables: Sequence[TableChanges]
+
+
+class Progress(Struct, frozen=True):
+    """The last batch that a sink has of a pipeline."""
+
+    number: int
+    offsets: dict[str, int]
+    """Last offset of each source that is in the sink."""
+
+    highest: dict[str, int] = {}
+    """Highest offset of the changes of each table. Changes behind it are none that the sink has already."""
+
+
+class Sink(Protocol):
+    """One sink of one pipeline. For one thread.
+
+    Order: batches are given in rising order, each after the one before it has returned. Inside a batch the changes of
+    one key are in order; the last one wins. Duplicates: after a failure the same batch is given again, whether or not
+    it had been applied; a sink keeps the number of the last batch in the same atomic step as the data, and a batch that
+    it already has changes nothing. Durability: when `apply` returns, the batch survives a crash of the sink's system.
+    A sink that cannot keep these promises says in its own docstring which and what a reader has to do.
+    """
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect, and make what is missing of the targets of these tables.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now: worth another try.
+            SinkRefusedError: The target will not take this, e.g. for its credentials: nothing changes by itself.
+        """
+
+    def applied(self) -> int | None:
+        """Return the number of the last batch that the sink has; None for none."""
+
+    def progress(self) -> Progress | None:
+        """Return how far the sink has come; None where it has no batch, or keeps none."""
+
+    def apply(self, batch: Batch) -> None:
+        """Apply one batch, wholly or not at all.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now. It may have taken the batch all the same.
+            SinkRefusedError: The target refuses a row or a column; the message names its table and key. Or the sink has
+                a batch of this number, but with other changes.
+        """
+
+    def rows(self, schema: TableSchema) -> Any:
+        """Return the rows of a table as the sink has them now, as Arrow record batches, for `verify`."""
+
+    def close(self) -> None:
+        """Disconnect. Safe to repeat."""

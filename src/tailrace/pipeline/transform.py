@@ -1,0 +1,101 @@
+"""The user's transformation: Spark SQL over the typed changes of a table."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.model.table import Column, Kind, TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS
+from tailrace.pipeline.errors import TransformError
+from tailrace.pipeline.sink.base import TableChanges
+from tailrace.pipeline.sink.row import key_names
+
+__all__ = ["VIEW", "schema_of", "transformed"]
+
+VIEW = "changes"
+"""Name of the view that a transformation reads."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+_KINDS: Sequence[tuple[Any, Kind]] = (
+    (pa.types.is_boolean, Kind.BOOL),
+    (pa.types.is_integer, Kind.I64),
+    (pa.types.is_floating, Kind.F64),
+    (pa.types.is_decimal, Kind.DEC),
+    (pa.types.is_binary, Kind.BYTES),
+    (pa.types.is_date, Kind.DATE),
+    (pa.types.is_timestamp, Kind.DATETIME),
+)
+
+
+def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
+    """Return what a transformation makes of the changes of a table.
+
+    It reads the view `changes`, which also has the table's name. It may leave rows out, and change, add and leave out
+    columns, but not those of changes and of the key.
+
+    Raises:
+        TransformError: Spark does not take it, or a column is missing that sinks need.
+    """
+    from pyspark.errors import PySparkException
+
+    frame = session.createDataFrame(one.changes)
+    names = [VIEW, *([one.schema.table.name] if _PLAIN.fullmatch(one.schema.table.name) else [])]
+    for name in names:
+        frame.createOrReplaceTempView(name)
+    try:
+        made: pa.Table = session.sql(sql).toArrow()
+    except PySparkException as error:
+        raise TransformError(f"Spark does not take the transformation: {_first_line(str(error))}") from error
+    return msgspec.structs.replace(one, schema=schema_of(made.schema, one.schema), changes=_ordered(made, one.schema))
+
+
+def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
+    """Return the schema of what a transformation made of a table.
+
+    Raises:
+        TransformError: A column is missing that sinks need.
+    """
+    needed = [*CHANGE_COLUMNS.names, *key_names(schema)]
+    for name in needed:
+        if name not in made.names:
+            raise TransformError(f"the transformation leaves out column {name!r}: select {', '.join(needed)}, too")
+    hidden = [] if schema.key else key_names(schema)
+    columns = [
+        schema.column(field.name) or Column(field.name, _kind(field.type))
+        for field in made
+        if field.name not in CHANGE_COLUMNS.names and field.name not in hidden
+    ]
+    return msgspec.structs.replace(schema, columns=tuple(columns))
+
+
+def _ordered(made: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the columns in the order that sinks expect, in the types that they know."""
+    hidden = [] if schema.key else key_names(schema)
+    rest = [name for name in made.column_names if name not in CHANGE_COLUMNS.names and name not in hidden]
+    table = made.select([*CHANGE_COLUMNS.names, *hidden, *rest])
+    fields = [_field(field) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _field(field: pa.Field) -> pa.Field:
+    type_ = field.type
+    if field.name in CHANGE_COLUMNS.names:
+        type_ = CHANGE_COLUMNS.field(field.name).type
+    elif pa.types.is_integer(type_):
+        type_ = pa.int64()
+    elif pa.types.is_floating(type_):
+        type_ = pa.float64()
+    return pa.field(field.name, _WIDE.get(type_, type_))
+
+
+def _kind(type_: pa.DataType) -> Kind:
+    return next((kind for fits, kind in _KINDS if fits(type_)), Kind.STR)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:500] if text.strip() else "no reason given"

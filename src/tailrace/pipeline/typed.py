@@ -1,0 +1,285 @@
+"""Rows with types: which Arrow type a column has, and images as columns of those types. Pure.
+
+A value that its column's type cannot hold, which SQLite allows, is never changed or lost in silence: `MisfitError`
+names its table, key and column. Such a column can be read as text instead.
+
+How it is fast: DuckDB takes all images of a batch apart at once, into text; Arrow turns texts into types, strictly.
+What either refuses is looked at again, one value after the other.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.errors import InvalidValueError
+from tailrace.model.table import Column, Kind, TableSchema
+from tailrace.model.value import Text, Value, from_natural
+
+__all__ = ["MisfitError", "arrow_type", "decode_images", "hidden_key", "row_schema"]
+
+_TYPES: dict[Kind, pa.DataType] = {
+    Kind.BOOL: pa.bool_(),
+    Kind.I64: pa.int64(),
+    Kind.U64: pa.decimal128(20, 0),
+    Kind.F64: pa.float64(),
+    Kind.BYTES: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.DATETIME: pa.timestamp("us"),
+}
+"""Type of each kind; all others are text."""
+
+_PRECISION = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_ZONE = re.compile(r"with\s+time\s+zone|timestamptz", re.IGNORECASE)
+_PRECISION_MAX = 38
+_EXACT_FLOAT_MAX = 2**53
+_LITERAL = '{"t":'
+_HIDDEN_KEYS = ("rowid", "_rowid_", "_rowid_key")
+
+
+class MisfitError(InvalidValueError):
+    """A value does not fit the type of its column. Mend the row, or read the column as text."""
+
+    def __init__(self, table: str, key: str, column: str, type_: str) -> None:
+        super().__init__(
+            f"the value of column {column!r} in the row with key {key} of table {table} is no {type_}: "
+            f"mend the row, or read the column as text (option stringColumns)"
+        )
+        self.table = table
+        self.key = key
+        self.column = column
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """Return the type of a column's values in Arrow."""
+    if column.kind is Kind.DEC:
+        match = _PRECISION.search(column.declared)
+        if match is None or not 1 <= int(match[1]) <= _PRECISION_MAX or int(match[2] or 0) > int(match[1]):
+            return pa.string()
+        return pa.decimal128(int(match[1]), int(match[2] or 0))
+    if column.kind is Kind.DATETIME and _ZONE.search(column.declared):
+        return pa.timestamp("us", tz="UTC")
+    return _TYPES.get(column.kind, pa.string())
+
+
+def hidden_key(schema: TableSchema) -> str | None:
+    """Return the name of the column that shows the row number of a table without a primary key; None with one."""
+    if schema.key:
+        return None
+    taken = {column.name.lower() for column in schema.columns}
+    return next(name for name in _HIDDEN_KEYS if name not in taken)
+
+
+def row_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Schema:
+    """Return the columns of a table with their types, those in `as_text` as text; a hidden key comes first."""
+    key = hidden_key(schema)
+    fields = [] if key is None else [pa.field(key, pa.int64())]
+    fields += [
+        pa.field(column.name, pa.string() if column.name in as_text else arrow_type(column))
+        for column in schema.columns
+    ]
+    return pa.schema(fields)
+
+
+def decode_images(
+    images: pa.Array, keys: pa.Array, version: TableSchema, wanted: pa.Schema, as_text: Collection[str] = ()
+) -> list[pa.Array]:
+    """Return the columns of `wanted` out of row images of one schema version, none of which is null.
+
+    A column that the version or an image does not have is null. Where text is wanted of a column that holds something
+    else, and of the columns in `as_text`, each value is given as its JSON text, strings without quotation marks.
+
+    Raises:
+        MisfitError: A value does not fit its type.
+    """
+    hidden = hidden_key(version)
+    present = {field.name: column for field in wanted if (column := version.column(field.name)) is not None}
+    texts = _texts(images, [_Wish(present[f.name], f.type) for f in wanted if f.name in present])
+    columns = []
+    for field in wanted:
+        column = present.get(field.name)
+        if column is not None:
+            lenient = field.name in as_text
+            made = None if texts is None else _convert(texts[field.name], column.kind, field.type, lenient=lenient)
+            if made is None:
+                made = _carefully(images, keys, version, column, field.type, lenient=lenient)
+        elif field.name == hidden:
+            made = pc.utf8_slice_codeunits(keys.view(pa.utf8()), 1, -1).cast(field.type)
+        else:
+            made = pa.nulls(len(images), field.type)
+        columns.append(made)
+    return columns
+
+
+class _Wish:
+    """One column to be taken out of images: its name, and the form in which DuckDB gives it."""
+
+    def __init__(self, column: Column, type_: pa.DataType) -> None:
+        self.name = column.name
+        # The JSON text tells a string from a number; the plain text has strings without quotation marks and escapes.
+        plain = column.kind not in _QUOTED and not _is_number(type_) and not pa.types.is_boolean(type_)
+        self.plain = plain or pa.types.is_string(type_)
+        self.base64 = pa.types.is_binary(type_)
+
+
+_QUOTED = frozenset({Kind.BYTES, Kind.U64})
+"""Kinds whose strings must be told from other values with the same text."""
+
+
+def _texts(images: pa.Array, wishes: Sequence[_Wish]) -> dict[str, pa.Array] | None:
+    """Return columns of images as text by name; None where DuckDB cannot take them apart."""
+    if not wishes:
+        return {}
+    spec = msgspec.json.encode({wish.name: "VARCHAR" if wish.plain else "JSON" for wish in wishes}).decode()
+    selected = ", ".join(_expression(wish, number) for number, wish in enumerate(wishes))
+    quoted = spec.replace("'", "''")
+    query = f"SELECT {selected} FROM (SELECT json_transform(image, '{quoted}') AS cells FROM images)"  # noqa: S608
+    duckdb, connection = _connection()
+    try:
+        relation = connection.from_arrow(pa.table([images.view(pa.utf8())], ["image"]))
+        table = relation.query("images", query).to_arrow_table()
+    except duckdb.Error:
+        return None
+    return {wish.name: table.column(number).combine_chunks() for number, wish in enumerate(wishes)}
+
+
+def _expression(wish: _Wish, number: int) -> str:
+    name = wish.name.replace("'", "''")
+    cell = f"struct_extract(cells, '{name}')"
+    if wish.base64:
+        # No base64 has a colon in it: what is no string becomes an error, and is looked at again.
+        inner = f"substring({cell}, 2, length({cell}) - 2)"
+        cell = f"""from_base64(CASE WHEN {cell}[1] = '"' THEN {inner} WHEN {cell} IS NULL THEN NULL ELSE ':' END)"""
+    return f"{cell} AS c{number}"
+
+
+def _convert(text: pa.Array, kind: Kind, type_: pa.DataType, *, lenient: bool) -> pa.Array | None:
+    """Return texts in their type; None where one does not fit at first sight."""
+    if pa.types.is_binary(type_):
+        return text if kind is Kind.BYTES and pa.types.is_binary(text.type) else None
+    if pa.types.is_string(type_):
+        if lenient or kind is Kind.ANY or kind not in _TEXT_KINDS:
+            return text
+        return None if pc.any(pc.starts_with(text, _LITERAL)).as_py() else text
+    if pa.types.is_boolean(type_):
+        fits = pc.is_in(text, value_set=pa.array(["true", "false", None], pa.string()))
+        return pc.equal(text, "true") if fits.false_count == 0 else None
+    try:
+        made = text.cast(type_)
+    except pa.ArrowInvalid:
+        return None
+    return None if pa.types.is_floating(type_) and _is_rounded(made, text) else made
+
+
+def _is_rounded(numbers: pa.Array, text: pa.Array) -> bool:
+    """Tell whether there are whole numbers among the texts that a float may not hold exactly."""
+    largest = pc.max(pc.abs(numbers)).as_py()
+    if largest is None or largest < _EXACT_FLOAT_MAX:
+        return False
+    return bool(pc.all(pc.match_substring_regex(text, "[.eE]")).as_py() is False)
+
+
+_TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, Kind.JSON, Kind.TIME, Kind.UUID, Kind.DATE, Kind.DATETIME})
+
+
+def _carefully(
+    images: pa.Array, keys: pa.Array, version: TableSchema, column: Column, type_: pa.DataType, *, lenient: bool
+) -> pa.Array:
+    """Return one column, one value after the other.
+
+    Raises:
+        MisfitError: A value does not fit.
+    """
+    fit = _fitter(type_)
+    cells = []
+    for row, image in enumerate(images.to_pylist()):
+        natural = msgspec.json.decode(image).get(column.name)
+        try:
+            if lenient and pa.types.is_string(type_):
+                text = natural if natural is None or isinstance(natural, str) else msgspec.json.encode(natural).decode()
+                cells.append(text)
+            else:
+                cells.append(None if natural is None else fit(from_natural(natural, column.kind)))
+        except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid, InvalidValueError):
+            key = keys[row].as_py().decode()
+            raise MisfitError(version.table.wire, key, column.name, str(type_)) from None
+    return pa.array(cells, type_)
+
+
+def _fitter(type_: pa.DataType) -> Callable[[Value], Any]:
+    """Return what turns a value into one that Arrow takes for this type; it raises where the value does not fit."""
+    if pa.types.is_integer(type_):
+        return lambda value: _checked(_whole(value), type_)
+    if pa.types.is_floating(type_):
+        return _real
+    if pa.types.is_boolean(type_):
+        return lambda value: _only(value, bool)
+    if pa.types.is_binary(type_):
+        return lambda value: _only(value, bytes)
+    if pa.types.is_decimal(type_):
+        return lambda value: _checked(_number(value), type_)
+    if pa.types.is_string(type_):
+        return _written
+    return lambda value: pa.scalar(_written(value)).cast(type_).as_py()
+
+
+def _whole(value: Value) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return int(_only(value, int))
+
+
+def _real(value: Value) -> float:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT_FLOAT_MAX:
+        return float(value)
+    return float(_only(value, float))
+
+
+def _number(value: Value) -> Decimal:
+    return Decimal(_whole(value)) if isinstance(value, int) else _only(value, Decimal)
+
+
+def _written(value: Value) -> str:
+    match value:
+        case str():
+            return value
+        case Text(_, text):
+            return text
+        case Decimal():
+            return str(value)
+        case _:
+            raise TypeError(value)
+
+
+def _only(value: Value, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
+
+
+def _checked(value: Any, type_: pa.DataType) -> Any:
+    return pa.scalar(value, type_).as_py()
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+_local = threading.local()
+
+
+def _connection() -> Any:
+    """Return DuckDB and this thread's connection to it."""
+    found = getattr(_local, "found", None)
+    if found is None:
+        import duckdb
+
+        connection = duckdb.connect(":memory:")
+        connection.execute("SET threads = 1")
+        found = _local.found = (duckdb, connection)
+    return found

@@ -1,0 +1,179 @@
+"""Rows of an SQLite table by intervals of keys: counted, cut into runs, and read page by page.
+
+A page is read in a transaction of its own, which is short. The row number is the key of tables that have no other, and
+of those with an INTEGER PRIMARY KEY; all others are read in the order of their primary key's index.
+"""
+# ruff: noqa: S608 (identifiers are quoted)
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from tailrace.model.errors import InvalidRequestError, InvalidValueError, SourceStateError, UnknownTableError
+from tailrace.model.key_interval import KeyInterval
+from tailrace.model.number import Position
+from tailrace.model.table import Kind, TableName, TableSchema
+from tailrace.model.value import from_natural, to_natural
+from tailrace.source.base import Barrier, SnapshotRows
+from tailrace.source.sqlite.barrier import Look
+from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
+from tailrace.source.sqlite.change_table import parse_position, quote
+from tailrace.source.sqlite.options import Reader
+from tailrace.source.sqlite.registry import load_versions
+from tailrace.source.sqlite.row_encoder import RowEncoder
+from tailrace.source.sqlite.snapshot import begin_fitting
+from tailrace.source.sqlite.trigger import row_cells
+
+__all__ = ["SqlitePage", "count_rows", "cut_keys", "read_page"]
+
+_BYTES_MAX = 16 << 20
+"""A page ends with the row that reaches so many bytes."""
+
+_INTEGER_MAX = 2**63 - 1
+
+
+class SqlitePage:
+    """Rows of one page; satisfies `tailrace.source.base.TablePage`."""
+
+    def __init__(self, found: Look, schema: TableSchema, rows: SnapshotRows, *, end: bool) -> None:
+        self.schema = schema
+        self.rows = rows
+        self.end = end
+        self._look = found
+
+    @property
+    def barrier(self) -> Barrier:
+        """Return what was committed when the rows were read."""
+        return self._look.barrier
+
+    def contains(self, position: Position) -> bool:
+        """Tell whether a commit is in the rows already."""
+        try:
+            return parse_position(position, self._look.capture) <= self._look.last
+        except SourceStateError:
+            return False
+
+
+def count_rows(connection: apsw.Connection, table: TableName) -> int:
+    """Return how many rows a table has."""
+    listed = _listed(connection, table)
+    return int(connection.execute(f"SELECT count(*) FROM {quote(listed.name)}").get)
+
+
+def cut_keys(connection: apsw.Connection, table: TableName, within: KeyInterval, rows: int, count: int) -> list[str]:
+    """Return the last key of each run of so many rows; see `QuerySource.cut`. Only keys are walked over."""
+    listed = _listed(connection, table)
+    name, terms = quote(listed.name), _terms(listed)
+    selected = f"{', '.join(terms)} FROM {name}"
+    after, through = _bound(listed, within.after), _bound(listed, within.through)
+    cuts: list[str] = []
+    while len(cuts) < count:
+        condition, arguments = _condition(terms, after, through)
+        order = f"ORDER BY {', '.join(terms)} LIMIT 1 OFFSET {rows - 1}"
+        found = connection.execute(f"SELECT {selected} {condition} {order}", arguments).fetchall()
+        if not found:
+            break
+        after = tuple(found[0])
+        cuts.append(_key_text(listed, after))
+    return cuts
+
+
+def read_page(
+    connection: apsw.Connection,
+    reader: Reader,
+    table: TableName,
+    within: KeyInterval,
+    rows_max: int,
+    deadline_s: float,
+    cancelled: threading.Event,
+) -> SqlitePage:
+    """Return the first rows of an interval; see `QuerySource.page`."""
+    try:
+        found = begin_fitting(connection, reader, deadline_s, cancelled)
+        version = next((one for one in load_versions(connection, live=True).values() if one.name == table.name), None)
+        listed = _listed(connection, table)
+        if version is None:
+            raise UnknownTableError(table.source, table.wire)
+        terms, name = _terms(listed), quote(listed.name)
+        condition, arguments = _condition(terms, _bound(listed, within.after), _bound(listed, within.through))
+        cells = ", ".join(row_cells(listed, name))
+        statement = f"SELECT {cells} FROM {name} {condition} ORDER BY {', '.join(terms)} LIMIT {rows_max}"
+        rows, whole = _encoded(connection.execute(statement, arguments), RowEncoder(version))
+        end = whole and len(rows.keys) < rows_max
+        return SqlitePage(found, version.schema(table.source, version.number), rows, end=end)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _encoded(cursor: Any, encoder: RowEncoder) -> tuple[SnapshotRows, bool]:
+    """Return rows until there are no more, or the page is full; and whether there are no more."""
+    keys: list[bytes] = []
+    images: list[bytes] = []
+    size_bytes = 0
+    for cells in cursor:
+        image = encoder.image(cells)
+        keys.append(encoder.key(cells))
+        images.append(image)
+        size_bytes += len(image)
+        if size_bytes >= _BYTES_MAX:
+            cursor.close()
+            return SnapshotRows(keys, images), False
+    return SnapshotRows(keys, images), True
+
+
+def _listed(connection: apsw.Connection, table: TableName) -> CatalogTable:
+    listed = read_catalog(connection).tables.get(table.name)
+    if listed is None:
+        raise UnknownTableError(table.source, table.wire)
+    return listed
+
+
+def _terms(table: CatalogTable) -> list[str]:
+    """Return what rows are ordered by."""
+    return [quote(name) for name in table.key] if table.key else [f"{quote(table.name)}.{table.rowid}"]
+
+
+def _condition(
+    terms: Sequence[str], after: Sequence[Any] | None, through: Sequence[Any] | None
+) -> tuple[str, list[Any]]:
+    """Return the WHERE clause of an interval, and what is bound to it."""
+    listed = f"({', '.join(terms)})"
+    places = f"({', '.join('?' * len(terms))})"
+    bounds = [(sign, key) for sign, key in ((">", after), ("<=", through)) if key is not None]
+    clause = " AND ".join(f"{listed} {sign} {places}" for sign, _ in bounds)
+    return f"WHERE {clause}" if bounds else "", [value for _, key in bounds for value in key]
+
+
+def _key_text(table: CatalogTable, values: Sequence[Any]) -> str:
+    """Return a key in its natural JSON form, as the log has it."""
+    columns = {column.name: column for column in table.model_columns}
+    kinds = [columns[name].kind for name in table.key] or [Kind.I64]
+    naturals = [to_natural(value, kind) for value, kind in zip(values, kinds, strict=True)]
+    return msgspec.json.encode(naturals).decode()
+
+
+def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
+    """Return the values of a key as SQLite compares them."""
+    if key is None:
+        return None
+    columns = {column.name: column for column in table.model_columns}
+    try:
+        naturals = msgspec.json.decode(key, type=list[Any])
+        if not table.key:
+            (number,) = naturals
+            if type(number) is not int or abs(number) > _INTEGER_MAX:
+                raise InvalidValueError("a row number")
+            return (number,)
+        pairs = zip(naturals, table.key, strict=True)
+        values = tuple(from_natural(natural, columns[name].kind) for natural, name in pairs)
+    except (msgspec.DecodeError, ValueError, InvalidValueError) as error:
+        raise InvalidRequestError(f"this is no key of table {table.name!r}: {key[:64]!r}") from error
+    if any(value is None for value in values):
+        raise SourceStateError(
+            f"table {table.name!r} has too many rows whose key is null: give its key NOT NULL columns"
+        )
+    return values

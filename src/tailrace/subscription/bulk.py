@@ -1,0 +1,199 @@
+"""Reading a log in bulk: where to begin, intervals that end where commits end, and their changes as Arrow batches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.chunk import ENVELOPE, Chunk
+from tailrace.model.errors import BehindHorizonError, BeyondHeadError, UnknownTableError
+from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.start import CursorStart, Earliest
+from tailrace.subscription.log_view import LogWindow
+from tailrace.subscription.place import find_place
+from tailrace.subscription.restrict import HIDDEN, Restriction
+from tailrace.subscription.table import readings
+
+__all__ = [
+    "BULK_COLUMNS",
+    "BULK_SCHEMA",
+    "bulk_batch",
+    "bulk_batches",
+    "check_window",
+    "find_cuts",
+    "find_start",
+    "schemas_of",
+]
+
+BULK_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
+BULK_SCHEMA: pa.Schema = pa.schema([ENVELOPE.field(name) for name in BULK_COLUMNS])
+"""Columns of a change that is read in bulk: those of the log without the marks that the log keeps for itself."""
+
+
+def schemas_of(log: LogWindow, source: str, names: Collection[str]) -> frozenset[SchemaId] | None:
+    """Return all versions of the tables that have these names on the wires; None, which means all, for no names.
+
+    Raises:
+        UnknownTableError: There is no such table.
+    """
+    if not names:
+        return None
+    known = log.schemas()
+    chosen: set[SchemaId] = set()
+    for name in names:
+        for table in readings(source, name):
+            versions = {number for number, schema in known.items() if schema.table == table}
+            if versions:
+                chosen |= versions
+                break
+        else:
+            raise UnknownTableError(source, name)
+    return frozenset(chosen)
+
+
+async def find_start(start: CursorStart, log: LogWindow) -> Offset:
+    """Return the offset after which a reader begins. The earliest is the first commit that is wholly there.
+
+    Raises:
+        BeyondHeadError: It lies beyond the newest change.
+    """
+    if not isinstance(start, Earliest):
+        return await find_place(start, log)
+    while True:
+        try:
+            return await log.commits.offset_before(await log.commits.first_index())
+        except BehindHorizonError:
+            continue  # retention has just removed it
+
+
+async def find_cuts(
+    log: LogWindow,
+    after: Offset,
+    through: Offset,
+    *,
+    changes_max: int,
+    bytes_max: int | None = None,
+    count_max: int,
+) -> list[Offset]:
+    """Return offsets at which commits end, rising, that cut what follows `after` into intervals.
+
+    None lies beyond `through`. An interval has at most `changes_max` changes, and about `bytes_max` bytes of the log;
+    only one that is a single commit may have more. There are at most `count_max`: more follow the last one.
+
+    Raises:
+        BehindHorizonError: The change after `after` was removed by retention.
+        BeyondHeadError: `after` or `through` is larger than the head.
+    """
+    check_window(log, after, through)
+    cuts: list[Offset] = []
+    place = after
+    while place < through and len(cuts) < count_max:
+        wanted = Offset(min(place + changes_max, through))
+        if bytes_max is not None:
+            wanted = await _within_bytes(log, place, wanted, bytes_max)
+        cut = await _border(log, wanted, place)
+        if cut > through:
+            break
+        cuts.append(cut)
+        place = cut
+    return cuts
+
+
+def check_window(log: LogWindow, after: Offset, through: Offset) -> None:
+    """Refuse an interval that the log does not have.
+
+    Raises:
+        BehindHorizonError: The change after `after` was removed by retention.
+        BeyondHeadError: `after` or `through` is larger than the head.
+    """
+    if max(after, through) > log.head:
+        raise BeyondHeadError(requested=max(after, through), head=log.head)
+    if after + 1 < log.horizon:
+        raise BehindHorizonError(requested=after + 1, horizon=log.horizon)
+
+
+async def bulk_batches(
+    log: LogWindow,
+    after: Offset,
+    through: Offset,
+    schemas: frozenset[SchemaId] | None = None,
+    restriction: Restriction | None = None,
+) -> AsyncIterator[tuple[Offset, pa.RecordBatch]]:
+    """Yield the changes of an interval in order, each batch with the offset up to which the log was looked through.
+
+    A batch may be empty: then none of the changes up to there is wanted. Others have their turn between two batches.
+
+    Raises:
+        BehindHorizonError: Retention has removed a change before it was read.
+        BeyondHeadError: `after` or `through` is larger than the head.
+        PermissionDeniedError: A row predicate of the restriction does not fit its table.
+    """
+    check_window(log, after, through)
+    place = after
+    while place < through:
+        chunk = await log.read(place)
+        assert chunk is not None
+        if restriction is not None:
+            chunk = restriction.apply(chunk)
+        last = min(chunk.last, through)
+        yield last, bulk_batch(chunk, place, last, schemas, restricted=restriction is not None)
+        place = last
+        await asyncio.sleep(0)
+
+
+def bulk_batch(
+    chunk: Chunk,
+    after: Offset,
+    through: Offset,
+    schemas: Collection[SchemaId] | None = None,
+    *,
+    restricted: bool = False,
+) -> pa.RecordBatch:
+    """Return the changes of a chunk after one offset up to another, those of some schema versions alone if wanted.
+
+    Nothing is copied where all are wanted.
+    """
+    batch = chunk.batch.select(BULK_COLUMNS).slice(after + 1 - chunk.first, through - after)
+    if restricted:
+        batch = batch.filter(pc.not_equal(batch.column("op"), pa.scalar(HIDDEN, pa.int8())))
+    return batch if schemas is None else _of_schemas(batch, schemas)
+
+
+def _of_schemas(batch: pa.RecordBatch, schemas: Collection[SchemaId]) -> pa.RecordBatch:
+    """Return the changes of some schema versions. Neighbours are mostly of one: then there is nothing to compare."""
+    column = batch.column("schema")
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] == bounds["max"]:
+        return batch if bounds["min"] in schemas else batch.slice(0, 0)
+    return batch.filter(pc.is_in(column, value_set=pa.array(sorted(schemas), pa.int32())))
+
+
+async def _border(log: LogWindow, wanted: Offset, floor: Offset) -> Offset:
+    """Return the last offset up to `wanted` at which a commit ends; the next one where that is not beyond `floor`."""
+    if wanted == log.head:
+        return wanted
+    chunk = await log.read(Offset(wanted - 1))
+    assert chunk is not None
+    index = Index(chunk.batch.column("index")[wanted - chunk.first].as_py())
+    last = await log.commits.offset_before(Index(index + 1))
+    if last == wanted:
+        return last
+    try:
+        before = await log.commits.offset_before(index)
+    except BehindHorizonError:
+        return last
+    return before if before > floor else last
+
+
+async def _within_bytes(log: LogWindow, after: Offset, through: Offset, bytes_max: int) -> Offset:
+    """Return the last offset up to which an interval takes no more than about so many bytes; at least one change."""
+    size = await log.commits.size_after(after)
+    low, high = Offset(after + 1), through  # low fits, or is the least that there is
+    while low < high:
+        middle = Offset((low + high + 1) // 2)
+        if size - await log.commits.size_after(middle) <= bytes_max:
+            low = middle
+        else:
+            high = Offset(middle - 1)
+    return low

@@ -1,0 +1,244 @@
+"""Facts about copying tables and keeping sinks right, through a server on real sockets; Spark is not started."""
+
+import itertools
+import sqlite3
+
+import apsw
+import pytest
+
+from running import Running
+from serving import wait_until
+from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.clock import SystemClock
+from tailrace.model.key_interval import KeyInterval
+from tailrace.pipeline.copy import CopyOptions
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.errors import LeaseError, PipelineError
+from tailrace.pipeline.job import Job, SparkChoice, Watcher
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.store import PipelineStore
+
+ROWS = 61
+TABLES = {
+    "numbered": "CREATE TABLE numbered (id INTEGER PRIMARY KEY, name TEXT, price REAL)",
+    "named": "CREATE TABLE named (name TEXT PRIMARY KEY, data BLOB)",
+    "paired": "CREATE TABLE paired (name TEXT, id INTEGER, price REAL, PRIMARY KEY (name, id)) WITHOUT ROWID",
+    "plain": "CREATE TABLE plain (name TEXT, data BLOB)",
+}
+
+
+class Crash(Exception):  # noqa: N818 (it stands for no error of ours)
+    """The worker dies here."""
+
+
+class CrashingStore(PipelineStore):
+    """Dies before or after its nth write."""
+
+    writes_left = None
+    before = True
+
+    def _fenced(self, lease, statements, **values):
+        if self.writes_left is not None:
+            self.writes_left -= 1
+        if self.writes_left == 0 and self.before:
+            raise Crash
+        super()._fenced(lease, statements, **values)
+        if self.writes_left == 0:
+            raise Crash
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("shop")
+    database = apsw.Connection(str(directory / "shop.db"))
+    database.set_busy_timeout(60_000)
+    for ddl in TABLES.values():
+        database.execute(ddl)
+    rows = range(ROWS)
+    with database:
+        database.executemany("INSERT INTO numbered VALUES (?, ?, ?)", [(i * i, f"n{i}", i / 3) for i in rows])
+        database.executemany("INSERT INTO named VALUES (?, ?)", [(f"key {i}", b"\0" * i) for i in rows])
+        database.executemany("INSERT INTO paired VALUES (?, ?, ?)", [("ab"[i % 7 == 0], i, None) for i in rows])
+        database.executemany("INSERT INTO plain VALUES (?, ?)", [(None, str(i).encode()) for i in rows])
+    server = Running(directory / "data", shop=f"sqlite:///{directory / 'shop.db'}")
+    client = BulkRowsClient(server.url)
+    wait_until(lambda: len(client.info("shop").tables) == len(TABLES), "the tables known")
+    server.database, server.client = database, client
+    yield server
+    client.close()
+    server.stop()
+    database.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = CrashingStore.open(f"sqlite:///{tmp_path / 'pipelines.db'}", SystemClock())
+    yield opened
+    opened.close()
+
+
+def job(store, tmp_path, page_rows=20):
+    return Job(store, tmp_path / "work", None, SparkChoice(), SystemClock(), CopyOptions(1, page_rows))
+
+
+def run(store, tmp_path, name="p", **options):
+    job(store, tmp_path, **options).run(name, once=True, wait=False, watcher=Watcher(), stopped=lambda: False)
+
+
+def verify(store, tmp_path, *, repair=False):
+    return job(store, tmp_path).verify("p", repair=repair, watcher=Watcher(), stopped=lambda: False)
+
+
+def create(store, shop, tmp_path, *tables, mode=None, scheme="sqlite", **members):
+    sink = {"sqlite": f"sqlite:///{tmp_path / 'copy.db'}", "delta": f"delta:///{tmp_path}/lake/{{table}}"}[scheme]
+    made = Definition(name="p", source="shop", tables=tables, sink=sink, mode=mode, server=shop.url, **members)
+    store.create(made)
+
+
+def copied(tmp_path, table, columns):
+    database = sqlite3.connect(tmp_path / "copy.db")
+    try:
+        return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall())
+    finally:
+        database.close()
+
+
+def source(shop, table, columns):
+    return sorted(shop.database.execute(f"SELECT {columns} FROM {table}").fetchall())
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("parts", [1, 7, 20])
+def test_the_parts_of_a_table_hold_each_row_once_and_about_as_many_rows(shop, table, parts):
+    plan = shop.client.plan("shop", table, parts)
+    assert plan.rows == ROWS
+    bounds = [None, *plan.cuts, None]
+    found, sizes = [], []
+    for after, through in itertools.pairwise(bounds):
+        keys = [
+            key
+            for page in shop.client.rows("shop", table, KeyInterval(after, through))
+            for key in page.rows.column("key").to_pylist()
+        ]
+        found += keys
+        sizes.append(len(keys))
+    assert len(found) == len(set(found)) == ROWS
+    assert max(sizes) <= -(-ROWS // parts)
+    assert len(plan.cuts) <= parts
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_runs_of_rows_are_cut_after_exactly_so_many(shop, table):
+    cuts = shop.client.cut_rows("shop", table, KeyInterval(), rows=25, count=9)
+    assert len(cuts) == 2
+    (page,) = shop.client.rows("shop", table, KeyInterval(cuts[0], cuts[1]))
+    assert page.rows.num_rows == 25
+    assert page.rows.column("key")[24].as_py().decode() == cuts[1]
+    assert shop.client.cut_rows("shop", table, KeyInterval(cuts[1], None), rows=25, count=9) == []
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "delta"])
+def test_a_copy_is_equal_to_its_source_and_verify_says_so(shop, store, tmp_path, scheme):
+    create(store, shop, tmp_path, "numbered", "named", "paired", "plain", scheme=scheme)
+    run(store, tmp_path)
+    verdict = verify(store, tmp_path)
+    assert verdict.equal
+    assert [(one.table, one.rows) for one in verdict.tables] == [(table, ROWS) for table in TABLES]
+    assert {one.rows_copied for one in store.progress("p")} == {ROWS}
+
+
+def test_before_a_copy_there_is_nothing_to_verify(shop, store, tmp_path):
+    create(store, shop, tmp_path, "named")
+    with pytest.raises(PipelineError, match="run it first"):
+        verify(store, tmp_path)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.CURRENT])
+def test_wherever_the_worker_dies_each_row_is_copied_once(shop, store, tmp_path, mode, before):
+    create(store, shop, tmp_path, "named", "paired", mode=mode)
+    store.before = before
+    deaths = 0
+    for writes in (*range(1, 7), *range(1, 7), None):
+        store.writes_left = writes
+        try:
+            run(store, tmp_path)
+        except Crash:
+            deaths += 1
+        store.writes_left = None
+        store._engine.dispose()
+        if store.get("p").leased:
+            force(store)
+    assert deaths > 3
+    assert copied(tmp_path, "named", "name, data") == source(shop, "named", "name, data")
+    assert copied(tmp_path, "paired", "name, id, price") == source(shop, "paired", "name, id, price")
+    assert verify(store, tmp_path).equal
+
+
+def force(store):
+    """Let the lease of a dead worker end."""
+    found = store.get("p")
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0")
+    assert found.owner
+
+
+def test_what_differs_is_named_and_only_that_is_mended(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered", "named")
+    run(store, tmp_path)
+    database = sqlite3.connect(tmp_path / "copy.db")
+    database.execute("DELETE FROM numbered WHERE id = 4")
+    database.execute("UPDATE numbered SET price = 1e9 WHERE id = 9")
+    database.execute("INSERT INTO named (name, data, _offset) VALUES ('nobody', NULL, 0)")
+    database.commit()
+    database.close()
+    verdict = verify(store, tmp_path)
+    assert not verdict.equal
+    assert verdict.tables[0].keys == [("[4]", "missing"), ("[9]", "differs")]
+    assert verdict.tables[1].keys == [('["nobody"]', "extra")]
+    mended = verify(store, tmp_path, repair=True)
+    assert (mended.equal, mended.repaired) == (True, 3)
+    assert copied(tmp_path, "numbered", "id, name, price") == source(shop, "numbered", "id, name, price")
+
+
+def test_a_reset_pipeline_copies_anew_and_leaves_nothing_old(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered", scheme="delta")
+    run(store, tmp_path)
+    with shop.database:
+        shop.database.execute("DELETE FROM numbered WHERE id = 16")
+        shop.database.execute("UPDATE numbered SET name = 'other' WHERE id = 25")
+    job(store, tmp_path).reset("p", Watcher(), lambda: False)
+    assert store.progress("p") == []
+    run(store, tmp_path)
+    assert verify(store, tmp_path).equal
+    with shop.database:
+        shop.database.execute("INSERT INTO numbered VALUES (16, 'n4', 1.3333333333333333)")
+
+
+def test_a_paused_pipeline_does_not_run_until_it_is_resumed(shop, store, tmp_path):
+    create(store, shop, tmp_path, "named")
+    store.pause("p", paused=True)
+    with pytest.raises(PipelineError, match="resume p"):
+        run(store, tmp_path)
+    store.pause("p", paused=False)
+    run(store, tmp_path)
+
+
+def test_a_pipeline_that_another_worker_has_is_left_alone(shop, store, tmp_path):
+    create(store, shop, tmp_path, "named")
+    store.acquire("p", "other", 60)
+    with pytest.raises(LeaseError, match="other"):
+        run(store, tmp_path)
+    with pytest.raises(LeaseError, match="other"):
+        verify(store, tmp_path)
+
+
+def test_a_removed_pipeline_is_gone_with_its_subscription(shop, store, tmp_path):
+    create(store, shop, tmp_path, "named")
+    run(store, tmp_path)
+    subscription = store.get("p").subscription
+    assert subscription in str(shop.call("cdc.list", {}))
+    job(store, tmp_path).remove("p", Watcher(), lambda: False)
+    assert store.all() == []
+    assert subscription not in str(shop.call("cdc.list", {}))
+    assert copied(tmp_path, "named", "name, data") == source(shop, "named", "name, data")

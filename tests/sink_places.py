@@ -1,0 +1,158 @@
+"""Where the sinks under test write, and another way to look at what they wrote."""
+
+import itertools
+import json
+import sqlite3
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+
+import databases
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sinks import sink_of
+
+
+class Place:
+    """One place for one kind of sink: gives sinks that are not opened yet, and reads tables past them."""
+
+    kinds = tuple(Mode)
+
+    def __init__(self, url, mode):
+        self.url, self.mode = url, mode
+
+    def sink(self, pipeline="copy"):
+        return sink_of(self.url, self.mode, pipeline=pipeline)
+
+
+class FilesPlace(Place):
+    kinds = (Mode.APPEND,)
+
+    def __init__(self, directory, mode, scheme):
+        super().__init__(f"{scheme}://{directory}/out", mode)
+        self.directory = directory / "out"
+
+    def contents(self, table):
+        return [row for path in sorted(self.directory.glob(f"*/batch=*/table={table}/*")) for row in self.read(path)]
+
+
+class ParquetPlace(FilesPlace):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(directory, mode, "parquet")
+
+    def read(self, path):
+        return pq.read_table(path, partitioning=None).to_pylist()
+
+
+class JsonLinesPlace(FilesPlace):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(directory, mode, "jsonl")
+
+    def read(self, path):
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class DeltaPlace(Place):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(f"delta://{directory}/lake/{{table}}", mode)
+        self.directory = directory / "lake"
+
+    def contents(self, table):
+        return DeltaTable(self.directory / table).to_pyarrow_table().to_pylist()
+
+    def files(self, table):
+        return len(DeltaTable(self.directory / table).file_uris())
+
+
+class IcebergPlace(Place):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(f"iceberg://{directory}/warehouse?namespace=shop", mode)
+        self.directory = directory / "warehouse"
+
+    def contents(self, table):
+        return self.scanned(table, lambda scan: scan.to_arrow().to_pylist())
+
+    def files(self, table):
+        return self.scanned(table, lambda scan: len(list(scan.plan_files())))
+
+    def scanned(self, table, read):
+        catalog = SqlCatalog("tailrace", uri=f"sqlite:///{self.directory}/catalog.db")
+        try:
+            return read(catalog.load_table(("shop", table)).scan())
+        finally:
+            catalog.close()
+
+
+class SqlitePlace(Place):
+    def __init__(self, directory, mode, _servers):
+        super().__init__(f"sqlite:///{directory}/out.db", mode)
+        self.path = directory / "out.db"
+
+    def contents(self, table):
+        connection = sqlite3.connect(self.path)
+        connection.row_factory = sqlite3.Row
+        try:
+            return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]
+        finally:
+            connection.close()
+
+
+class ServerPlace(Place):
+    """A part of its own of the database on a running server."""
+
+    def __init__(self, _directory, mode, servers):
+        self.server = servers.get(self.kind)
+        self.part = f"sink_{next(NUMBERS)}"
+        self.execute(f"CREATE SCHEMA {self.part}")
+        super().__init__(self.address(), mode)
+
+    def execute(self, statement):
+        """Run a statement past the sink."""
+        cursor = self.server.shared(databases.DATABASE).cursor()
+        cursor.execute(statement)
+        rows = cursor.fetchall() if cursor.description else []
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+class PostgresPlace(ServerPlace):
+    kind = databases.Postgres
+
+    def address(self):
+        return f"{self.server.url}?schema={self.part}"
+
+    def contents(self, table):
+        return self.execute(f'SELECT * FROM {self.part}."{table}"')
+
+
+class MariaDbPlace(ServerPlace):
+    kind = databases.MariaDb
+
+    def address(self):
+        return self.server.url.replace(f"/{databases.DATABASE}", f"/{self.part}")
+
+    def contents(self, table):
+        return self.execute(f"SELECT * FROM {self.part}.`{table}`")
+
+
+NUMBERS = itertools.count()
+PLACES = {
+    "parquet": ParquetPlace,
+    "jsonl": JsonLinesPlace,
+    "delta": DeltaPlace,
+    "iceberg": IcebergPlace,
+    "sqlite": SqlitePlace,
+    "postgresql": PostgresPlace,
+    "mysql": MariaDbPlace,
+}
+
+
+def rows_of(sink, schema):
+    """Return what a sink says the rows of a table are, by key."""
+    names = key_names(schema)
+    found = [row for batch in sink.rows(schema) for row in pa.table(batch).to_pylist()]
+    rows = {tuple(row[name] for name in names): row for row in found}
+    assert len(rows) == len(found), "a key twice"
+    return rows

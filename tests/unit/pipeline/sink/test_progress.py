@@ -1,0 +1,67 @@
+"""How far a sink has come, and which batches it has."""
+
+import pytest
+
+from sink_changes import ChangingSource
+from tailrace.model.errors import SinkRefusedError
+from tailrace.pipeline.sink.base import Batch, Progress
+from tailrace.pipeline.sink.progress import after, decode, decode_columns, encode, encode_columns, has, refuse_lost
+
+HELD = Progress(7, {"shop": 100, "crm": 5}, {"shop.orders": 90})
+
+
+@pytest.mark.parametrize(
+    ("number", "offsets", "held"),
+    [
+        (8, {"shop": 101}, False),
+        (9, {"shop": 5}, False),
+        (7, {"shop": 100}, True),
+        (7, {"shop": 100, "crm": 5}, True),
+        (3, {"shop": 40}, True),
+        (0, {}, True),
+    ],
+)
+def test_a_sink_has_the_batches_up_to_its_last(number, offsets, held):
+    assert has(HELD, Batch("copy", number, offsets, [])) is held
+
+
+@pytest.mark.parametrize(("number", "offsets"), [(7, {"shop": 101}), (0, {"shop": 200}), (2, {"other": 1})])
+def test_another_batch_of_a_number_that_it_has_is_refused(number, offsets):
+    with pytest.raises(SinkRefusedError, match="the checkpoint belongs to another run"):
+        has(HELD, Batch("copy", number, offsets, []))
+
+
+def test_a_new_sink_has_none():
+    assert has(None, Batch("copy", 0, {"shop": 1}, [])) is False
+
+
+def test_progress_goes_on_with_each_batch():
+    source = ChangingSource()
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    orders.insert(2, "Bob", 1.0)
+    first = after(None, source.batch())
+    assert first == Progress(0, {"shop": 2}, {"shop.orders": 2})
+    source.table("lines").insert(1, "x", None)
+    assert after(first, source.batch()) == Progress(1, {"shop": 3}, {"shop.orders": 2, "shop.lines": 3})
+
+
+def test_progress_is_read_as_it_was_written():
+    assert decode(encode(HELD)) == HELD
+    assert decode_columns(*encode_columns(HELD)) == HELD
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"number":"x","offsets":{}}', b"\xff"])
+def test_damaged_progress_is_refused(data):
+    with pytest.raises(SinkRefusedError, match="is damaged"):
+        decode(data)
+
+
+def test_a_table_that_was_there_must_be_there():
+    source = ChangingSource()
+    schema = source.table().schema
+    refuse_lost(HELD, [schema], [schema])
+    refuse_lost(None, [schema], [])
+    refuse_lost(Progress(1, {}, {}), [schema], [])
+    with pytest.raises(SinkRefusedError, match="table orders: it is gone"):
+        refuse_lost(HELD, [schema], [])

@@ -1,0 +1,55 @@
+"""Facts about the definitions of pipelines."""
+
+import msgspec
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
+from tailrace.pipeline.sink.base import Mode
+
+GOOD = Definition(name="p", source="shop", tables=("orders",), sink="delta:///lake")
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"name": "a b"}, "name of a pipeline"),
+        ({"name": ""}, "name of a pipeline"),
+        ({"name": "../up"}, "name of a pipeline"),
+        ({"tables": ()}, "--table"),
+        ({"tables": ("a", "a")}, "twice"),
+        ({"sink": "nowhere"}, "not a URL"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_what_to_write(members, says):
+    with pytest.raises(ConfigError, match=says):
+        check_definition(msgspec.structs.replace(GOOD, **members))
+
+
+def test_a_file_says_the_same_as_the_command_line(tmp_path):
+    file = tmp_path / "orders-to-lake.toml"
+    file.write_text('source = "shop"\ntables = ["orders", "lines"]\nsink = "delta:///lake/{table}"\nmode = "history"\n')
+    made = definition_of_file(file)
+    assert (made.name, made.tables, made.mode) == ("orders-to-lake", ("orders", "lines"), Mode.HISTORY)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("source = ", "TOML"), ('sauce = "x"', "sauce"), ('source = "s"\ntables = ["t"]', "sink")],
+)
+def test_a_file_that_is_wrong_is_refused_with_the_place(tmp_path, text, says):
+    file = tmp_path / "p.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        definition_of_file(file)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        definition_of_file(tmp_path / "none.toml")
+
+
+def test_the_password_of_a_sink_is_not_shown():
+    made = msgspec.structs.replace(GOOD, sink="postgresql://me:secret@host/db")
+    assert "secret" not in made.shown_sink
+    assert "me" in made.shown_sink

@@ -1,0 +1,88 @@
+"""Which URL is which sink, and what is wrong with the others."""
+
+import sys
+
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sinks import SINKS, sink_of
+
+GOOD = [
+    "delta:///lake/{table}",
+    "delta:lake/orders",
+    "iceberg:///warehouse?namespace=shop&table={source}_{table}",
+    "parquet:///backup",
+    "jsonl:///backup",
+    "sqlite:///shop.db",
+    "sqlite:////var/shop.db?table=copy_of_{table}",
+    "postgresql://ann:p%40ss@db.example:5433/shop?schema=copy&sslmode=require",
+    "mysql://ann:p%40ss@db.example/shop?table={table}",
+    "console:",
+]
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_a_sink_has_a_usual_mode(url):
+    assert sink_of(url, None, pipeline="copy") is not None
+
+
+def test_the_examples_are_of_all_sinks():
+    assert {url.partition(":")[0] for url in GOOD} == set(SINKS)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "the sink is not a URL"),
+        ("/lake/orders", "the sink is not a URL"),
+        ("delta:///lake#part", "the sink is not a URL"),
+        ("mysql://ann:s3cret@db:port/shop", "the sink is not a URL"),
+        ("redis://cache:s3cret@host/0", "there is no sink for redis URLs"),
+        ("delta://", "a delta sink is a directory"),
+        ("delta://lake/orders", "a delta sink is a directory"),
+        ("delta:///lake?mode=fast", "a delta sink has no option 'mode': it takes none"),
+        ("iceberg:///lake?table=a&table=b", "names an option twice"),
+        ("parquet://user:s3cret@host/dir", "a parquet sink is a directory"),
+        ("sqlite://", "an SQLite sink is a file"),
+        ("sqlite:///:memory:", "an SQLite sink is a file"),
+        ("postgresql://ann:s3cret@db", "write a postgresql sink as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
+        ("postgresql:///shop", "write a postgresql sink as"),
+        ("mysql://ann:s3cret@db/shop/orders", "write a mysql sink as"),
+        ("mysql://ann:s3cret@db/shop?charset=latin1", "a mysql sink has no option 'charset': it takes table"),
+        ("console://host", "a console sink is written console:"),
+    ],
+)
+def test_a_url_that_is_none_says_what_to_write_and_shows_no_password(url, reason):
+    with pytest.raises(ConfigError) as wrong:
+        sink_of(url, None, pipeline="copy")
+    assert reason in str(wrong.value)
+    assert "s3cret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("scheme", ["parquet", "jsonl"])
+@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.HISTORY])
+def test_files_are_appended_to_alone(scheme, mode):
+    with pytest.raises(ConfigError, match=f"a {scheme} sink has no mode {mode}: it has append"):
+        sink_of(f"{scheme}:///backup", mode, pipeline="copy")
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "needed"),
+    [
+        ("mysql://ann:s3cret@db/shop", "pymysql", "a mysql sink needs pymysql: pip install 'tailrace[mysql]'"),
+        (
+            "postgresql://ann:s3cret@db/shop",
+            "psycopg",
+            "a postgresql sink needs psycopg: pip install 'tailrace[postgresql]'",
+        ),
+        ("delta:///lake", "deltalake", "a delta sink needs deltalake: pip install 'tailrace[spark]'"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, needed):
+    kind = {"pymysql": "mysql", "psycopg": "postgres", "deltalake": "delta"}[module]
+    monkeypatch.delitem(sys.modules, f"tailrace.pipeline.sink.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError) as wrong:
+        sink_of(url, None, pipeline="copy")
+    assert str(wrong.value) == needed

@@ -1,0 +1,69 @@
+"""What the options of the Spark source take."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.source_options import OPTIONS, Layout, parse_options
+
+SERVER = {"server": "http://127.0.0.1:8080"}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    monkeypatch.delenv("TAILRACE_SERVER", raising=False)
+    monkeypatch.delenv("TAILRACE_TOKEN", raising=False)
+
+
+def test_names_of_options_are_read_in_any_case():
+    options = parse_options({**SERVER, "MAXCHANGESPERTRIGGER": "7", "tables": "orders"})
+    assert (options.changes_max, options.layout, options.source) == (7, Layout.TYPED, "default")
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [("", ()), ("orders", ("orders",)), ("a, b", ("a", "b")), ('["a,b","c"]', ("a,b", "c"))],
+)
+def test_tables_are_a_list_with_commas_or_a_json_list(tables, names):
+    assert parse_options({**SERVER, "tables": tables}).tables == names
+
+
+@pytest.mark.parametrize(("tables", "layout"), [("", Layout.JSON), ("a", Layout.TYPED), ("a,b", Layout.JSON)])
+def test_the_layout_is_typed_for_one_table_and_json_for_several(tables, layout):
+    assert parse_options({**SERVER, "tables": tables}).layout is layout
+
+
+def test_server_and_token_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TAILRACE_SERVER", "http://there:1")
+    monkeypatch.setenv("TAILRACE_TOKEN", "secret")
+    options = parse_options({})
+    assert (options.server, options.token, options.log_dir) == ("http://there:1", "secret", None)
+    assert parse_options({"log_dir": "/log"}).server is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "option server"),
+        ({**SERVER, "log_dir": "/log"}, "one of the two"),
+        ({**SERVER, "tabels": "orders"}, "unknown option 'tabels'"),
+        ({**SERVER, "maxChangesPerTrigger": "0"}, "maxChangesPerTrigger"),
+        ({**SERVER, "maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),
+        ({**SERVER, "layout": "wide"}, "typed, json, envelope"),
+        ({**SERVER, "layout": "typed"}, "of one table"),
+        ({**SERVER, "columns": "a"}, "option columns is for the layout typed"),
+        ({**SERVER, "tables": "[1]"}, "option tables"),
+        ({**SERVER, "compression": "gzip"}, "none, lz4, zstd"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_it_takes(options, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parse_options(options)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_each_option_is_documented(name):
+    page = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"
+    assert f"| `{name}` |" in page.read_text()

