@@ -88,6 +88,15 @@ class BulkRowsClient(BulkClient):
                 return
             within = KeyInterval(head.last, within.through)
 
+    def committed(self, source: str, table: str) -> Offset:
+        """Wait until the log has everything that is committed now; return an offset that is no less.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        path = f"{_path(source, 'rows')}?{urlencode({'table': table, 'rows': 1})}"
+        return self._retried(lambda: _decoded(self._fetch(path)))[0].offset
+
     def _fetch(self, path: str) -> bytes:
         status, body = self._exchange("GET", path, None)
         if status != HTTPStatus.OK:

@@ -241,8 +241,8 @@ class Job:
         if any(one.stage is Stage.FAILED for one in ranges):
             raise PipelineFailedError(lease.name, found.figures.problem or "see its status")
         if not ranges:
-            info = client.info(definition.source, definition.tables, place="latest")
-            assert info.after is not None
+            info = client.info(definition.source, definition.tables)
+            version = client.committed(definition.source, info.tables[0].table)
             plans = {
                 table.table: planned(client, definition.source, table.table, self._options) for table in info.tables
             }
@@ -252,7 +252,7 @@ class Job:
                 lease,
                 plan,
                 source=definition.source,
-                version=info.after,
+                version=version,
                 number_min=_number_min(writer, found.number_min),
                 figures=figures,
             )

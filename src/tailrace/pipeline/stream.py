@@ -70,7 +70,7 @@ class Follower:
         stopped: Callable[[], bool],
         tell: Callable[[Figures], None],
     ) -> None:
-        """Follow the log until `stopped`, or, with `once`, until the sink has what the log has now.
+        """Follow the log until `stopped`, or, with `once`, until the sink has what is committed now.
 
         Raises:
             CheckpointLostError: The sink has changes that no checkpoint knows of.
@@ -78,6 +78,8 @@ class Follower:
             PipelineError: Spark failed.
             TailraceError: The sink, the transformation or the metadata failed.
         """
+        if once:
+            self._client.committed(self._definition.source, self._definition.tables[0])
         place = self._check(checkpoint)
         if once and place.reached >= place.head:
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
