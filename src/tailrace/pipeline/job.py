@@ -190,7 +190,8 @@ class Job:
         if self._session is None:
             java = find_java(self._directory)
             watcher.starting(self._spark.remote or f"{self._spark.master or 'local[*]'}, {java}")
-            confs = {**_CONFS, **({} if self._spark.distributed else _LOCAL_CONFS), **self._spark.confs}
+            ours = {} if self._spark.remote else _CONFS if self._spark.distributed else {**_CONFS, **_LOCAL_CONFS}
+            confs = {**ours, **self._spark.confs}
             self._session = open_session(java, master=self._spark.master, remote=self._spark.remote, confs=confs)
         return self._session
 
