@@ -1,6 +1,7 @@
 """The log read by Spark: against Spark's own stream over Parquet files of the same changes, and a source of tuples.
 
-`python -m bench.spark_source [CHANGES]`; the figure of docs/performance.md is with 5000000.
+`python -m bench.spark_source [CHANGES]`. To start a query takes the same time however much it reads, longer where it
+starts Python; with fewer than 5000000 changes that time, measured by queries over next to nothing, is left out.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,11 +29,13 @@ from tailrace.pipeline.layout import coalesced, rows_of
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark import find_java, open_session
 
-CHANGES = 400_000
+CHANGES = 1_000_000
+CHANGES_WHOLE = 5_000_000
+CHANGES_FEW = 1000
 COMMIT_CHANGES = 100
 GROUP_COMMITS = 10
-ROUNDS = 3
-TUPLES_SHARE = 20
+ROUNDS = 2
+TUPLES_SHARE = 4
 """Tuples are so slow that a part of the changes is measured."""
 
 NATIVE_RATIO_MIN = 0.5
@@ -77,7 +81,7 @@ async def write(directory: Path, changes: int) -> None:
 
 def write_parquet(log: Path, directory: Path, schema: pa.Schema) -> None:
     """Write the same rows as Spark's own source reads them, in files of the size that one task of ours reads."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     origin = FilesOrigin(str(log), "app")
     window = origin.window(())
     rows: list[pa.RecordBatch] = []
@@ -91,16 +95,19 @@ def write_parquet(log: Path, directory: Path, schema: pa.Schema) -> None:
         pq.write_table(pa.Table.from_batches(rows), directory / f"{count:05}.parquet", compression="zstd")
 
 
-def tuples_source(log: Path, through: int):
+def tuples_source():
     """Return a source that gives the same rows as tuples, as a Python source is usually written."""
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
     class TupleReader(DataSourceStreamReader):
+        def __init__(self, log: str, through: int) -> None:
+            self.log, self.through = log, through
+
         def initialOffset(self):  # noqa: N802
             return {"offset": 0}
 
         def latestOffset(self):  # noqa: N802
-            return {"offset": through}
+            return {"offset": self.through}
 
         def partitions(self, start, end):
             half = (start["offset"] + end["offset"]) // 2
@@ -110,7 +117,7 @@ def tuples_source(log: Path, through: int):
         def read(self, partition):
             from tailrace.log.reader import LogReader
 
-            reader = LogReader(DiskFiles(log, make=False))
+            reader = LogReader(DiskFiles(Path(self.log), make=False))
             place, last = partition.value
             while place < last:
                 chunk = reader.load(Offset(place))
@@ -131,7 +138,7 @@ def tuples_source(log: Path, through: int):
             )
 
         def streamReader(self, schema):  # noqa: N802
-            return TupleReader()
+            return TupleReader(self.options["log"], int(self.options["through"]))
 
     return TupleSource
 
@@ -162,9 +169,10 @@ def compare(title: str, rates: dict[str, float], ours: str, peer: str, bar: floa
     return report(title, shown, f"{bar}", good=ratio >= bar)
 
 
-def measure(spark, directory: Path, changes: int) -> bool:
+def streams_of(spark, directory: Path, changes: int) -> dict[str, Any]:
+    """Return each stream to be measured, over a log of so many changes."""
     log = directory / "log"
-    spark.dataSource.register(tuples_source(log, changes // TUPLES_SHARE))
+    asyncio.run(write(log, changes))
 
     def ours(**options):
         reader = spark.readStream.format("tailrace").option("log_dir", str(log)).option("source", "app")
@@ -175,24 +183,29 @@ def measure(spark, directory: Path, changes: int) -> bool:
     parquet = spark.readStream.schema(raw.schema).parquet(str(directory / "parquet"))
     row = ", ".join(f"{name} {kind}" for name, kind in typed.dtypes if not name.startswith("_"))
     parsed = parquet.selectExpr("_offset", "_commit_version", f"from_json(_after, '{row}') AS row").select("*", "row.*")
-    streams = {"raw": raw, "parquet": parquet, "typed": typed, "from_json": parsed.drop("row")}
-    streams["tuples"] = spark.readStream.format("tuples").load()
-    best: dict[str, list[float]] = {}
+    tuples = spark.readStream.format("tuples").option("log", str(log)).option("through", str(changes // TUPLES_SHARE))
+    return {"raw": raw, "parquet": parquet, "typed": typed, "from_json": parsed.drop("row"), "tuples": tuples.load()}
+
+
+def measure(spark, directory: Path, changes: int) -> bool:
+    spark.dataSource.register(tuples_source())
+    few = streams_of(spark, directory / "few", CHANGES_FEW)
+    many = streams_of(spark, directory / "many", changes)
+    starts: dict[str, list[float]] = {}
+    whole: dict[str, list[float]] = {}
     for _ in range(ROUNDS + 1):  # the first round warms the machine up
-        for name, stream in streams.items():
-            best.setdefault(name, []).append(drain(stream, directory))
-    rates = {name: changes / min(seconds[1:]) for name, seconds in best.items()}
+        for name, stream in many.items():
+            starts.setdefault(name, []).append(drain(few[name], directory))
+            whole.setdefault(name, []).append(drain(stream, directory))
+    left_out = {name: min(times[1:]) if changes < CHANGES_WHOLE else 0.0 for name, times in starts.items()}
+    print(f"starting a query: {min(starts['raw']):.2f} s, Parquet {min(starts['parquet']):.2f} s", flush=True)
+    rates = {name: changes / (min(times[1:]) - left_out[name]) for name, times in whole.items()}
     rates["tuples"] /= TUPLES_SHARE
-    good = compare(
-        "log → Spark, images as JSON text / Spark's own Parquet stream", rates, "raw", "parquet", NATIVE_RATIO_MIN
-    )
+    title = "log → Spark, images as JSON text / Spark's own Parquet stream"
+    good = compare(title, rates, "raw", "parquet", NATIVE_RATIO_MIN)
     title = "log → Spark, typed rows / the Parquet stream with from_json"
     good &= compare(title, rates, "typed", "from_json", TYPED_RATIO_MIN)
-    ratio = rates["raw"] / rates["tuples"]
-    shown = f"{ratio:.1f}x; {rates['tuples'] / 1e6:.3f} M changes/s by tuples"
-    return good & report(
-        "log → Spark / a source of tuples", shown, f"{TUPLES_RATIO_MIN}x", good=ratio >= TUPLES_RATIO_MIN
-    )
+    return good & compare("log → Spark / a source of tuples", rates, "raw", "tuples", TUPLES_RATIO_MIN)
 
 
 def _arrow(schema) -> pa.Schema:
@@ -206,7 +219,6 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path("src").resolve()), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        asyncio.run(write(directory / "log", changes))
         java = find_java(directory / "java")
         print(f"{changes} changes, {java}", flush=True)
         spark = open_session(java, master="local[2]", confs={"spark.log.level": "ERROR"})

@@ -95,6 +95,12 @@ def create(store, shop, tmp_path, *tables, mode=None, scheme="sqlite", **members
     store.create(made)
 
 
+def commit(shop, *statements):
+    """Run statements in one transaction. Not by `with`: apsw would wait for the server without letting it run."""
+    for statement in ("BEGIN IMMEDIATE", *statements, "COMMIT"):
+        shop.database.execute(statement)
+
+
 def copied(tmp_path, table, columns):
     database = sqlite3.connect(tmp_path / "copy.db")
     try:
@@ -204,15 +210,12 @@ def test_what_differs_is_named_and_only_that_is_mended(shop, store, tmp_path):
 def test_a_reset_pipeline_copies_anew_and_leaves_nothing_old(shop, store, tmp_path):
     create(store, shop, tmp_path, "numbered", scheme="delta")
     run(store, tmp_path)
-    with shop.database:
-        shop.database.execute("DELETE FROM numbered WHERE id = 16")
-        shop.database.execute("UPDATE numbered SET name = 'other' WHERE id = 25")
+    commit(shop, "DELETE FROM numbered WHERE id = 16", "UPDATE numbered SET name = 'other' WHERE id = 25")
     job(store, tmp_path).reset("p", Watcher(), lambda: False)
     assert store.progress("p") == []
     run(store, tmp_path)
     assert verify(store, tmp_path).equal
-    with shop.database:
-        shop.database.execute("INSERT INTO numbered VALUES (16, 'n4', 1.3333333333333333)")
+    commit(shop, "INSERT INTO numbered VALUES (16, 'n4', 1.3333333333333333)")
 
 
 def test_a_paused_pipeline_does_not_run_until_it_is_resumed(shop, store, tmp_path):

@@ -148,7 +148,7 @@ def status(place: Place, name: str) -> None:
 
 @pipeline.command()
 @_NAME
-@click.option("--once", is_flag=True, help="End when the sink has what the log has now.")
+@click.option("--once", is_flag=True, help="End when the sink has what is committed now.")
 @click.option("--no-wait", is_flag=True, help="Fail where another worker has the pipeline, in place of waiting.")
 @click.option("--master", metavar="URL", help="Spark master, e.g. spark://host:7077; local[*] by default.")
 @click.option("--remote", metavar="URL", help="Spark Connect server, e.g. sc://host.")

@@ -34,16 +34,21 @@ class _Head(Struct, frozen=True):
     schema: TableSchema
     last: str | None
     end: bool
+    typed: bool
 
 
 class RowsPage(Struct, frozen=True):
-    """Some rows of a table, `key` and `image` in their natural JSON form, and the offset at which they belong."""
+    """Some rows of a table, and the offset at which they belong.
+
+    They are `typed`, a column for each of the table's, or `key` and `image` in their natural JSON form.
+    """
 
     offset: Offset
     index: Index
     time_us: int
     schema: TableSchema
     rows: pa.RecordBatch
+    typed: bool
 
 
 class BulkRowsClient(BulkClient):
@@ -66,20 +71,31 @@ class BulkRowsClient(BulkClient):
         params = {"table": table, "rows": rows, "count": count, **_bounds(within)}
         return self._get(_path(source, "ranges"), params, Plan).cuts
 
-    def rows(self, source: str, table: str, within: KeyInterval) -> Iterator[RowsPage]:
+    def rows(self, source: str, table: str, within: KeyInterval, *, typed: bool = False) -> Iterator[RowsPage]:
         """Yield the rows of an interval in order of keys, page by page; each page has an offset of its own.
+
+        With `typed` they are typed where all values of a page are of their columns' kinds.
 
         Raises:
             ClientError: The server cannot be reached, or refused.
         """
         while True:
-            params = {"table": table, **_bounds(within)}
+            params = {"table": table, "typed": "true" if typed else "false", **_bounds(within)}
             path = f"{_path(source, 'rows')}?{urlencode(params)}"
             head, rows = self._retried(lambda path=path: _decoded(self._fetch(path)))  # type: ignore[misc]
-            yield RowsPage(head.offset, head.index, head.time_us, head.schema, rows)
+            yield RowsPage(head.offset, head.index, head.time_us, head.schema, rows, head.typed)
             if head.end or head.last is None:
                 return
             within = KeyInterval(head.last, within.through)
+
+    def committed(self, source: str, table: str) -> Offset:
+        """Wait until the log has everything that is committed now; return an offset that is no less.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        path = f"{_path(source, 'rows')}?{urlencode({'table': table, 'rows': 1})}"
+        return self._retried(lambda: _decoded(self._fetch(path)))[0].offset
 
     def _fetch(self, path: str) -> bytes:
         status, body = self._exchange("GET", path, None)

@@ -5,12 +5,13 @@ or, where the sink has it, into none. So nothing is left out and nothing is copi
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.model.key_interval import KeyInterval
@@ -25,7 +26,7 @@ from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.transform import transformed
 
-__all__ = ["Copier", "CopyOptions", "next_number", "planned"]
+__all__ = ["Copier", "CopyOptions", "advanced", "next_number", "planned"]
 
 _RANGES_AT_ONCE = 4
 """Ranges in one batch: so many tasks read at one time."""
@@ -42,6 +43,9 @@ class CopyOptions(Struct, frozen=True):
 
     page_rows: int = 50_000
     """Rows of a range in one batch."""
+
+    distributed: bool = False
+    """Whether tasks of Spark read the ranges; else threads do."""
 
 
 def planned(
@@ -84,23 +88,33 @@ class Copier:
         self._options = options
 
     def run(self) -> Iterator[int]:
-        """Copy batch after batch; yield how many rows each had."""
+        """Copy batch after batch; yield how many rows each had. The next is read while the sink takes one."""
         found = self._store.get(self._lease.name)
-        ranges = self._store.progress(self._lease.name)
-        self._version = ranges[0].init_version
+        self._version = self._store.progress(self._lease.name)[0].init_version
         self._fresh = found.number_min == 0
         if found.copying is not None:
             yield self._finish(found.copying)
-        while True:
-            left = [one for one in self._store.progress(self._lease.name) if one.stage is Stage.SNAPSHOT]
-            if not left:
-                return
-            some = [one for one in left if one.table == left[0].table][:_RANGES_AT_ONCE]
-            copying = self._cut(some, next_number(self._sink.progress(), found.number_min))
-            self._store.begin_copy(self._lease, copying)
-            yield self._copy(copying)
+        ranges = self._store.progress(self._lease.name)
+        with ThreadPoolExecutor(1, "tailrace-ahead") as ahead:
+            reading = ahead.submit(self._next, ranges)
+            while (read := reading.result()) is not None:
+                cut, schema, rows = read
+                ranges = advanced(ranges, cut)
+                reading = ahead.submit(self._next, ranges)
+                number = next_number(self._sink.progress(), found.number_min)
+                copying = structs.replace(cut, number=number)
+                self._store.begin_copy(self._lease, copying)
+                yield self._put(copying, schema, rows)
 
-    def _cut(self, ranges: Sequence[RangeProgress], number: int) -> Copying:
+    def _next(self, ranges: Sequence[RangeProgress]) -> tuple[Copying, TableSchema, pa.Table] | None:
+        """Read the next rows of some ranges of one table; None where there are none left. The number is open yet."""
+        left = [one for one in ranges if one.stage is Stage.SNAPSHOT]
+        if not left:
+            return None
+        cut = self._cut([one for one in left if one.table == left[0].table][:_RANGES_AT_ONCE])
+        return cut, *self._read(cut)
+
+    def _cut(self, ranges: Sequence[RangeProgress]) -> Copying:
         """Return the next keys of some ranges of one table."""
         intervals, ends = {}, []
         for one in ranges:
@@ -110,19 +124,18 @@ class Copier:
             intervals[one.range_id] = KeyInterval(one.left.after, through)
             if not cuts or through == one.within.through:
                 ends.append(one.range_id)
-        return Copying(number, ranges[0].table, intervals, tuple(ends))
+        return Copying(0, ranges[0].table, intervals, tuple(ends))
 
     def _finish(self, copying: Copying) -> int:
         """Finish the batch that an earlier worker began."""
         applied = self._sink.applied()
         if applied is None or applied < copying.number:
-            return self._copy(copying)
+            return self._put(copying, *self._read(copying))
         self._store.finish_copy(self._lease, copying, version=self._version, rows={})
         return 0
 
-    def _copy(self, copying: Copying) -> int:
-        """Read the rows of a batch and put them into the sink."""
-        schema, rows = self._read(copying)
+    def _put(self, copying: Copying, schema: TableSchema, rows: pa.Table) -> int:
+        """Put the rows of a batch into the sink."""
         counts = _counts(rows)
         version = pc.max(rows["_offset"]).as_py() or self._version
         one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh)
@@ -135,17 +148,12 @@ class Copier:
         return len(rows)
 
     def _read(self, copying: Copying) -> tuple[TableSchema, pa.Table]:
-        """Read the rows of a batch: here where it is one range, else by tasks of Spark."""
+        """Read the rows of a batch: by tasks of Spark where that is on several machines, else by threads here."""
         for _ in range(_TRIES_MAX):
             schema = self._schema(copying.table)
             task = RowsTask(self._definition.server, self._token, self._definition.source, schema, copying.intervals)
             try:
-                if len(copying.intervals) == 1:
-                    (number,) = copying.intervals
-                    return schema, pa.concat_tables(interval_rows(task, number))
-                from tailrace.pipeline.rows_source import rows_of_spark
-
-                return schema, rows_of_spark(self._session(), task)
+                return schema, self._rows(task)
             except SchemaMovedError:
                 continue
             except Exception:
@@ -153,9 +161,32 @@ class Copier:
                     raise
         raise SchemaMovedError(copying.table)
 
+    def _rows(self, task: RowsTask) -> pa.Table:
+        if self._options.distributed:
+            from tailrace.pipeline.rows_source import rows_of_spark
+
+            return rows_of_spark(self._session(), task)
+        with ThreadPoolExecutor(len(task.intervals), "tailrace-range") as pool:
+            parts = pool.map(lambda number: pa.concat_tables(interval_rows(task, number)), task.intervals)
+            return pa.concat_tables(parts)
+
     def _schema(self, table: str) -> TableSchema:
         found = self._client.info(self._definition.source, [table]).tables[0]
         return found.versions[-1].schema
+
+
+def advanced(ranges: Sequence[RangeProgress], copying: Copying) -> list[RangeProgress]:
+    """Return the ranges as they are when a batch is in the sink."""
+    return [
+        structs.replace(
+            one,
+            last_key=copying.intervals[one.range_id].through or one.last_key,
+            stage=Stage.INCREMENTAL_LOG if one.range_id in copying.ends else one.stage,
+        )
+        if one.table == copying.table and one.range_id in copying.intervals
+        else one
+        for one in ranges
+    ]
 
 
 def _counts(rows: pa.Table) -> Mapping[int, int]:

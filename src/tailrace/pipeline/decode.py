@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from tailrace.client.bulk_rows import RowsPage
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_schema
+from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.typed import decode_images, row_schema
 
@@ -26,12 +27,17 @@ def read_rows(page: RowsPage, schema: TableSchema) -> pa.Table:
         MisfitError: A value does not fit its column's type.
     """
     count = page.rows.num_rows
+    wanted = row_schema(schema)
+    if page.typed:
+        made = fitted(pa.table(page.rows), wanted).columns
+    else:
+        made = decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, wanted)
     columns = [
         pa.repeat(pa.scalar(str(ChangeType.READ)), count),
         pa.repeat(pa.scalar(page.offset, pa.int64()), count),
         pa.repeat(pa.scalar(page.index, pa.int64()), count),
         pa.repeat(pa.scalar(page.time_us, COMMIT_TIME), count),
-        *decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, row_schema(schema)),
+        *made,
     ]
     return pa.Table.from_arrays(columns, schema=change_schema(schema))
 

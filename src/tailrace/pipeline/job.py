@@ -58,6 +58,11 @@ class SparkChoice(Struct, frozen=True):
     session: Any = None
     """A session that is there already, in place of all that; it is not stopped."""
 
+    @property
+    def distributed(self) -> bool:
+        """Tell whether Spark runs elsewhere, too."""
+        return self.remote is not None or not (self.master or "local").startswith("local")
+
 
 class Watcher:
     """What is told of a run, for people. The base tells nobody."""
@@ -92,7 +97,7 @@ class Job:
         self._token = token
         self._spark = spark
         self._clock = clock
-        self._options = options or CopyOptions()
+        self._options = structs.replace(options or CopyOptions(), distributed=spark.distributed)
         self._session: Any = None
 
     def run(self, name: str, *, once: bool, wait: bool, watcher: Watcher, stopped: Callable[[], bool]) -> None:
@@ -185,8 +190,8 @@ class Job:
         if self._session is None:
             java = find_java(self._directory)
             watcher.starting(self._spark.remote or f"{self._spark.master or 'local[*]'}, {java}")
-            local = self._spark.remote is None and (self._spark.master or "local").startswith("local")
-            confs = {**_CONFS, **(_LOCAL_CONFS if local else {}), **self._spark.confs}
+            ours = {} if self._spark.remote else _CONFS if self._spark.distributed else {**_CONFS, **_LOCAL_CONFS}
+            confs = {**ours, **self._spark.confs}
             self._session = open_session(java, master=self._spark.master, remote=self._spark.remote, confs=confs)
         return self._session
 
@@ -237,8 +242,8 @@ class Job:
         if any(one.stage is Stage.FAILED for one in ranges):
             raise PipelineFailedError(lease.name, found.figures.problem or "see its status")
         if not ranges:
-            info = client.info(definition.source, definition.tables, place="latest")
-            assert info.after is not None
+            info = client.info(definition.source, definition.tables)
+            version = client.committed(definition.source, info.tables[0].table)
             plans = {
                 table.table: planned(client, definition.source, table.table, self._options) for table in info.tables
             }
@@ -248,7 +253,7 @@ class Job:
                 lease,
                 plan,
                 source=definition.source,
-                version=info.after,
+                version=version,
                 number_min=_number_min(writer, found.number_min),
                 figures=figures,
             )

@@ -37,7 +37,7 @@ def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
     """
     client = BulkRowsClient(task.server, task.token)
     try:
-        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number]):
+        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number], typed=True):
             if page.schema.version != task.schema.version:
                 raise SchemaMovedError(task.schema.table.wire)
             rows = read_rows(page, task.schema)

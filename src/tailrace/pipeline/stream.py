@@ -60,6 +60,8 @@ class Follower:
         self._clock = clock
         self._token = token
         self._begin_s = time.monotonic()
+        self._batch = -1
+        self._changes = 0
 
     def run(
         self,
@@ -70,7 +72,7 @@ class Follower:
         stopped: Callable[[], bool],
         tell: Callable[[Figures], None],
     ) -> None:
-        """Follow the log until `stopped`, or, with `once`, until the sink has what the log has now.
+        """Follow the log until `stopped`, or, with `once`, until the sink has what is committed now.
 
         Raises:
             CheckpointLostError: The sink has changes that no checkpoint knows of.
@@ -78,6 +80,8 @@ class Follower:
             PipelineError: Spark failed.
             TailraceError: The sink, the transformation or the metadata failed.
         """
+        if once:
+            self._client.committed(self._definition.source, self._definition.tables[0])
         place = self._check(checkpoint)
         if once and place.reached >= place.head:
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
@@ -96,6 +100,11 @@ class Follower:
             self._note_last(query, tell)
         if query.exception() is not None:
             raise self._reason(query.exception())
+
+    @property
+    def changes(self) -> int:
+        """Return how many rows of changes were applied: as Spark tells, which may miss batches, or as we counted."""
+        return max(self._changes, self._writer.changes)
 
     def _check(self, checkpoint: Path) -> "_Place":
         """Return how far the sink is, if all that is needed to go on is there."""
@@ -138,6 +147,9 @@ class Follower:
         offset = None if last is None or not last.sources else _offset(last.sources[0].endOffset)
         if offset is None:
             return
+        if last.batchId > self._batch:
+            self._batch = last.batchId
+            self._changes += last.numInputRows
         head = _offset(last.sources[0].latestOffset) or offset
         figures = self._figures(max(head, offset))
         self._store.advance(self._keeper.lease, offset, figures)
@@ -147,8 +159,8 @@ class Follower:
         seconds = max(time.monotonic() - self._begin_s, 1e-3)
         return Figures(
             rows=self._store.get(self._definition.name).figures.rows,
-            changes=self._writer.changes,
-            changes_per_s=round(self._writer.changes / seconds, 1),
+            changes=self.changes,
+            changes_per_s=round(self.changes / seconds, 1),
             head=head,
             time_us=self._clock.now_us(),
             problem=problem,

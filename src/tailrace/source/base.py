@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol, TypeVar
 
+import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.model.catalog import Catalog
@@ -133,7 +134,9 @@ class TablePage(Protocol):
     """The rows of an interval of keys as one transaction saw them, in order of keys, as far as one page goes."""
 
     schema: TableSchema
-    rows: SnapshotRows
+    last: str | None
+    """Key of the last row, in its natural JSON form; None where there is no row."""
+
     end: bool
     """Whether the interval ends here: else more rows may follow the last key."""
 
@@ -143,6 +146,15 @@ class TablePage(Protocol):
 
     def contains(self, position: Position) -> bool:
         """Tell whether the commit at a position of the log is in the rows already."""
+
+    def rows(self) -> SnapshotRows:
+        """Return the rows. Takes long for many: not for an event loop."""
+
+    def columns(self) -> pa.RecordBatch | None:
+        """Return the rows as one Arrow column for each column of the schema, a hidden row number first, as `rowid`.
+
+        None where a value is not of its column's kind, or a kind has no Arrow type of its own. Not for an event loop.
+        """
 
 
 class QuerySource(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +13,10 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.start import CursorStart, Earliest
 from tailrace.subscription.log_view import LogWindow
 from tailrace.subscription.place import find_place
-from tailrace.subscription.restrict import HIDDEN, Restriction
 from tailrace.subscription.table import readings
+
+if TYPE_CHECKING:
+    from tailrace.subscription.restrict import Restriction
 
 __all__ = [
     "BULK_COLUMNS",
@@ -118,7 +121,7 @@ async def bulk_batches(
     after: Offset,
     through: Offset,
     schemas: frozenset[SchemaId] | None = None,
-    restriction: Restriction | None = None,
+    restriction: "Restriction | None" = None,
 ) -> AsyncIterator[tuple[Offset, pa.RecordBatch]]:
     """Yield the changes of an interval in order, each batch with the offset up to which the log was looked through.
 
@@ -156,6 +159,8 @@ def bulk_batch(
     """
     batch = chunk.batch.select(BULK_COLUMNS).slice(after + 1 - chunk.first, through - after)
     if restricted:
+        from tailrace.subscription.restrict import HIDDEN  # late: it brings all predicates, which few readers need
+
         batch = batch.filter(pc.not_equal(batch.column("op"), pa.scalar(HIDDEN, pa.int8())))
     return batch if schemas is None else _of_schemas(batch, schemas)
 

@@ -34,16 +34,17 @@ class Page(Struct, frozen=True):
     index: Index
     rows: TablePage
 
-    def batch(self) -> pa.RecordBatch:
-        """Return the rows as Arrow."""
-        columns = [pa.array(column, pa.binary()) for column in (self.rows.rows.keys, self.rows.rows.images)]
-        return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    def batch(self, *, typed: bool) -> tuple[pa.RecordBatch, bool]:
+        """Return the rows as Arrow, `key` and `image`, or, where it can be had, typed; and whether they are typed.
 
-    @property
-    def last(self) -> str | None:
-        """Return the key of the last row."""
-        keys = self.rows.rows.keys
-        return keys[-1].decode() if keys else None
+        Takes long for many: not for an event loop.
+        """
+        columns = self.rows.columns() if typed else None
+        if columns is not None:
+            return columns, True
+        rows = self.rows.rows()
+        arrays = [pa.array(column, pa.binary()) for column in (rows.keys, rows.images)]
+        return pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA), False
 
 
 async def read_page(source: QuerySource, log: QueryLog, table: TableName, within: KeyInterval, rows_max: int) -> Page:

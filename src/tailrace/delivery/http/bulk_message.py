@@ -89,7 +89,8 @@ class RangesResult(Struct, frozen=True):
 class PageHead(Struct, frozen=True):
     """Where the rows of a page belong: behind `offset`, the last change of the commit `index`.
 
-    `last` is the key of the last row. The interval ends with it, or `end` is false and more rows may follow.
+    `last` is the key of the last row. The interval ends with it, or `end` is false and more rows may follow. The rows
+    are `typed`, a column for each of the table's, or keys and images.
     """
 
     offset: Offset
@@ -98,6 +99,7 @@ class PageHead(Struct, frozen=True):
     schema: TableSchema
     last: str | None
     end: bool
+    typed: bool
 
 
 def tables_of(schemas: Mapping[SchemaId, TableSchema]) -> list[BulkTable]:

@@ -3,6 +3,7 @@
 `ranges` cuts an interval into runs of rows; `rows` gives a page of one as an Arrow IPC stream, at one offset.
 """
 
+import asyncio
 from http import HTTPStatus
 
 import msgspec
@@ -22,7 +23,7 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableName
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.query.service import QueryShard
-from tailrace.subscription.table_page import PAGE_SCHEMA, read_page
+from tailrace.subscription.table_page import Page, read_page
 
 __all__ = ["PAGE_KEY", "bulk_rows_routes"]
 
@@ -83,14 +84,9 @@ class BulkRowsEndpoint:
             page = await read_page(shard.source, shard.log, table, _interval(request), rows_max)
         except TailraceError as error:
             return refusal(error)
-        head = PageHead(page.offset, page.index, self._clock.now_us(), page.rows.schema, page.last, page.rows.end)
-        batch = page.batch()
-        schema = PAGE_SCHEMA.with_metadata({PAGE_KEY: msgspec.json.encode(head)})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        body = sink.getvalue().to_pybytes()
-        self._metrics.delivered_changes.labels(_WIRE).inc(batch.num_rows)
+        typed = request.query_params.get("typed") == "true"
+        count, body = await asyncio.to_thread(_encoded, page, self._clock.now_us(), typed=typed)
+        self._metrics.delivered_changes.labels(_WIRE).inc(count)
         self._metrics.delivered_bytes.labels(_WIRE).inc(len(body))
         return Response(body, media_type=CONTENT_TYPE)
 
@@ -114,3 +110,14 @@ class BulkRowsEndpoint:
 
 def _interval(request: Request) -> KeyInterval:
     return KeyInterval(request.query_params.get("after"), request.query_params.get("through"))
+
+
+def _encoded(page: Page, time_us: int, *, typed: bool) -> tuple[int, bytes]:
+    """Return how many rows a page has, and the page as an Arrow IPC stream."""
+    batch, is_typed = page.batch(typed=typed)
+    head = PageHead(page.offset, page.index, time_us, page.rows.schema, page.rows.last, page.rows.end, is_typed)
+    batch = batch.replace_schema_metadata({PAGE_KEY: msgspec.json.encode(head)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return batch.num_rows, sink.getvalue().to_pybytes()

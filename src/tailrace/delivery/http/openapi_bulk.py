@@ -149,7 +149,13 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
         "get": {
             "operationId": "readTable",
             "summary": "Read the first rows of an interval of keys, as they were at one offset.",
-            "parameters": [_SOURCE, _TABLE, *_KEYS, _offset("rows", "Most rows.", least=1)],
+            "parameters": [
+                _SOURCE,
+                _TABLE,
+                *_KEYS,
+                _offset("rows", "Most rows.", least=1),
+                _param("typed", "A column for each of the table's, where all values fit.", {"type": "boolean"}),
+            ],
             "responses": {
                 **_REFUSALS,
                 "200": _answer(

@@ -5,12 +5,14 @@ of those with an INTEGER PRIMARY KEY; all others are read in the order of their 
 """
 # ruff: noqa: S608 (identifiers are quoted)
 
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import apsw
 import msgspec
+import pyarrow as pa
 
 from tailrace.model.errors import InvalidRequestError, InvalidValueError, SourceStateError, UnknownTableError
 from tailrace.model.key_interval import KeyInterval
@@ -30,7 +32,20 @@ from tailrace.source.sqlite.trigger import row_cells
 __all__ = ["SqlitePage", "count_rows", "cut_keys", "read_page"]
 
 _BYTES_MAX = 16 << 20
-"""A page ends with the row that reaches so many bytes."""
+"""A page ends about where it has so many bytes."""
+
+_CELL_BYTES = 8
+_ROWS_AT_ONCE = 1000
+_LONG = frozenset({str, bytes})
+
+_TYPES: dict[Kind, tuple[type, pa.DataType]] = {
+    Kind.I64: (int, pa.int64()),
+    Kind.F64: (float, pa.float64()),
+    Kind.STR: (str, pa.string()),
+    Kind.BYTES: (bytes, pa.binary()),
+    Kind.ANY: (str, pa.string()),
+}
+"""What SQLite stores for each kind that its columns have, and its type in Arrow."""
 
 _INTEGER_MAX = 2**63 - 1
 
@@ -38,11 +53,34 @@ _INTEGER_MAX = 2**63 - 1
 class SqlitePage:
     """Rows of one page; satisfies `tailrace.source.base.TablePage`."""
 
-    def __init__(self, found: Look, schema: TableSchema, rows: SnapshotRows, *, end: bool) -> None:
+    def __init__(self, found: Look, schema: TableSchema, encoder: RowEncoder, cells: list[Any], *, end: bool) -> None:
         self.schema = schema
-        self.rows = rows
+        self.last = encoder.key(cells[-1]).decode() if cells else None
         self.end = end
         self._look = found
+        self._encoder = encoder
+        self._cells = cells
+
+    def rows(self) -> SnapshotRows:
+        """Return the rows."""
+        key, image = self._encoder.key, self._encoder.image
+        return SnapshotRows([key(row) for row in self._cells], [image(row) for row in self._cells])
+
+    def columns(self) -> pa.RecordBatch | None:
+        """Return the rows as columns; None where some value is not of its column's kind."""
+        columns = [(column.name, column.kind) for column in self.schema.columns]
+        if self._encoder.version.hidden_rowid:
+            columns.insert(0, (self.schema.key_columns[0].name, Kind.I64))
+        if len({name for name, _ in columns}) < len(columns):
+            return None
+        values = zip(*self._cells, strict=True) if self._cells else [()] * len(columns)
+        arrays = []
+        for (_, kind), cells in zip(columns, values, strict=True):
+            array = _column(cells, kind)
+            if array is None:
+                return None
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
 
     @property
     def barrier(self) -> Barrier:
@@ -99,30 +137,37 @@ def read_page(
             raise UnknownTableError(table.source, table.wire)
         terms, name = _terms(listed), quote(listed.name)
         condition, arguments = _condition(terms, _bound(listed, within.after), _bound(listed, within.through))
-        cells = ", ".join(row_cells(listed, name))
-        statement = f"SELECT {cells} FROM {name} {condition} ORDER BY {', '.join(terms)} LIMIT {rows_max}"
-        rows, whole = _encoded(connection.execute(statement, arguments), RowEncoder(version))
-        end = whole and len(rows.keys) < rows_max
-        return SqlitePage(found, version.schema(table.source, version.number), rows, end=end)
+        listed_cells = ", ".join(row_cells(listed, name))
+        statement = f"SELECT {listed_cells} FROM {name} {condition} ORDER BY {', '.join(terms)} LIMIT {rows_max}"
+        cells, whole = _page(connection.execute(statement, arguments))
+        end = whole and len(cells) < rows_max
+        return SqlitePage(found, version.schema(table.source, version.number), RowEncoder(version), cells, end=end)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def _encoded(cursor: Any, encoder: RowEncoder) -> tuple[SnapshotRows, bool]:
+def _page(cursor: Any) -> tuple[list[Any], bool]:
     """Return rows until there are no more, or the page is full; and whether there are no more."""
-    keys: list[bytes] = []
-    images: list[bytes] = []
+    cells: list[Any] = []
     size_bytes = 0
-    for cells in cursor:
-        image = encoder.image(cells)
-        keys.append(encoder.key(cells))
-        images.append(image)
-        size_bytes += len(image)
+    while some := list(itertools.islice(cursor, _ROWS_AT_ONCE)):
+        cells += some
+        size_bytes += sum(len(cell) for row in some for cell in row if type(cell) in _LONG)
+        size_bytes += _CELL_BYTES * len(some) * len(some[0])
         if size_bytes >= _BYTES_MAX:
             cursor.close()
-            return SnapshotRows(keys, images), False
-    return SnapshotRows(keys, images), True
+            return cells, False
+    return cells, True
+
+
+def _column(cells: Sequence[Any], kind: Kind) -> pa.Array | None:
+    """Return the values of a column in the Arrow type of its kind; None where they are not all of that kind."""
+    found = set(map(type, cells)) - {type(None)}
+    if kind is Kind.ANY and found == {int}:
+        return pa.array(cells, pa.int64()).cast(pa.string())
+    stored, type_ = _TYPES[kind]
+    return pa.array(cells, type_) if found <= {stored} else None
 
 
 def _listed(connection: apsw.Connection, table: TableName) -> CatalogTable:

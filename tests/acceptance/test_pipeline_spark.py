@@ -1,0 +1,137 @@
+"""Facts about pipelines that follow the log with Spark, in one session."""
+
+import shutil
+import sqlite3
+
+import pytest
+
+from serving import wait_until
+from sparking import Shop
+from tailrace.clock import SystemClock
+from tailrace.pipeline.copy import CopyOptions
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.errors import CheckpointLostError, PipelineFailedError, TransformError
+from tailrace.pipeline.job import Job, SparkChoice, Watcher
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.stage import Stage
+from tailrace.pipeline.store import PipelineStore
+
+pytest.importorskip("pyspark")
+
+
+@pytest.fixture
+def place(tmp_path, spark):
+    made = Place(tmp_path, spark)
+    yield made
+    made.store.close()
+    made.shop.close()
+
+
+class Place:
+    """A shop, and pipelines of it that use the session of the tests."""
+
+    def __init__(self, directory, spark):
+        self.directory = directory
+        self.spark = spark
+        self.shop = Shop(directory)
+        self.store = PipelineStore.open(f"sqlite:///{directory / 'pipelines.db'}", SystemClock())
+
+    def job(self, distributed=False):
+        choice = SparkChoice("spark://elsewhere" if distributed else None, session=self.spark)
+        return Job(self.store, self.directory / "work", None, choice, SystemClock(), CopyOptions(3, 4))
+
+    def create(self, name="p", **members):
+        given = {"tables": ("orders",), "sink": f"sqlite:///{self.directory / name}.db", **members}
+        self.store.create(Definition(name=name, source="shop", server=self.shop.server.url, **given))
+
+    def run(self, name="p", **options):
+        self.job(**options).run(name, once=True, wait=False, watcher=Watcher(), stopped=lambda: False)
+
+    def verify(self, name="p"):
+        return self.job().verify(name, repair=False, watcher=Watcher(), stopped=lambda: False)
+
+    def rows(self, query, name="p"):
+        database = sqlite3.connect(self.directory / f"{name}.db")
+        try:
+            return database.execute(query).fetchall()
+        finally:
+            database.close()
+
+
+def test_changes_follow_the_copy_and_a_lost_checkpoint_is_told_and_reset_mends_it(place):
+    place.shop.insert(*range(1, 20))
+    place.create()
+    place.run(distributed=True)
+    place.shop.commit("UPDATE orders SET qty = 99 WHERE id < 4", "DELETE FROM orders WHERE id = 9")
+    place.shop.commit("UPDATE orders SET id = 700 WHERE id = 12", "ALTER TABLE orders ADD COLUMN note TEXT")
+    place.shop.commit("UPDATE orders SET note = 'new' WHERE id = 700")
+    place.run()
+    assert place.verify().equal
+    assert place.rows("SELECT qty, note FROM orders WHERE id IN (3, 9, 12, 700) ORDER BY id") == [
+        (99, None),
+        (12, "new"),
+    ]
+    place.run()
+    shutil.rmtree(place.job().checkpoint("p", 0))
+    place.shop.commit("INSERT INTO orders (id) VALUES (30)")
+    with pytest.raises(CheckpointLostError, match="pipeline reset p"):
+        place.run()
+    place.job().reset("p", Watcher(), lambda: False)
+    place.shop.commit("DELETE FROM orders WHERE id = 1")
+    place.run()
+    assert place.verify().equal
+    assert place.rows("SELECT count(*) FROM orders") == [(18,)]
+
+
+def test_a_transformation_is_applied_to_rows_and_changes_alike(place):
+    place.shop.insert(1, 2, 3, 4)
+    place.create(tables=("orders",), transform="SELECT *, qty * 2 AS twice FROM changes WHERE qty % 2 = 0")
+    place.run()
+    place.shop.insert(5, 6)
+    place.shop.commit("UPDATE orders SET qty = 7 WHERE id = 2", "UPDATE orders SET qty = 8 WHERE id = 3")
+    place.run()
+    assert place.rows("SELECT id, twice FROM orders ORDER BY id") == [(3, 16), (4, 8), (6, 12)]
+    assert place.verify().equal
+    place.create("bad", transform="SELECT id FROM changes")
+    with pytest.raises(TransformError, match="_change_type"):
+        place.run("bad")
+    place.create("worse", transform="SELEKT")
+    with pytest.raises(TransformError):
+        place.run("worse")
+    assert "_change_type" in place.store.get("bad").figures.problem
+
+
+def test_appended_changes_are_there_once_each_after_the_rows(place):
+    place.shop.insert(1, 2)
+    place.create(mode=Mode.APPEND, tables=("orders", "notes"))
+    place.run()
+    place.shop.commit("UPDATE orders SET qty = 7 WHERE id = 2", "INSERT INTO notes VALUES ('hello')")
+    place.run()
+    place.run()
+    assert place.rows("SELECT _change_type, id FROM orders ORDER BY _offset, _change_type DESC") == [
+        ("read", 1),
+        ("read", 2),
+        ("update_preimage", 2),
+        ("update_postimage", 2),
+    ]
+    assert place.rows("SELECT _change_type, text FROM notes") == [("insert", "hello")]
+
+
+def test_changes_that_retention_removed_are_told_and_reset_copies_anew(place):
+    place.shop.server.stop()
+    place.shop.start(events="10")
+    place.shop.insert(1)
+    place.create()
+    place.run()
+    for number in range(2, 40):
+        place.shop.insert(number)
+    wait_until(lambda: place.shop.info()["horizon"] > 5, "changes removed")
+    for _ in range(2):
+        with pytest.raises(PipelineFailedError, match=r"no longer in the log.*pipeline reset p"):
+            place.run()
+    assert {one.stage for one in place.store.progress("p")} == {Stage.FAILED}
+    place.shop.commit("DELETE FROM orders WHERE id = 1")
+    place.job().reset("p", Watcher(), lambda: False)
+    place.run()
+    assert place.verify().equal
+    assert place.rows("SELECT count(*), min(id) FROM orders") == [(38, 2)]

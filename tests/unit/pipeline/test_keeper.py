@@ -1,0 +1,80 @@
+"""Facts about keeping a lease."""
+
+import threading
+
+import pytest
+
+from serving import wait_until
+from tailrace.clock import SystemClock
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.errors import LeaseError
+from tailrace.pipeline.job import Watcher, taken
+from tailrace.pipeline.keeper import LeaseKeeper
+from tailrace.pipeline.store import PipelineStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = PipelineStore.open(f"sqlite:///{tmp_path / 'pipelines.db'}", SystemClock())
+    opened.create(Definition(name="p", source="shop", tables=("orders",), sink="delta:///lake"))
+    yield opened
+    opened.close()
+
+
+def test_a_lease_is_kept_beyond_its_end_and_given_up_at_last(store):
+    with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
+        end_us = SystemClock().now_us() + 500_000
+        wait_until(lambda: SystemClock().now_us() > end_us, "the first lease at its end")
+        keeper.check()
+        with pytest.raises(LeaseError):
+            store.acquire("p", "two", 0.5)
+    store.acquire("p", "two", 0.5)
+
+
+def test_a_worker_notices_that_it_was_taken_over(store):
+    with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
+        with store._engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0, owner = ''")
+        store.acquire("p", "two", 60)
+
+        def lost():
+            try:
+                keeper.check()
+            except LeaseError:
+                return True
+            return False
+
+        wait_until(lost, "the loss noticed")
+    assert store.get("p").owner == "two"
+
+
+def test_a_worker_notices_that_it_is_not_wanted(store):
+    with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
+        assert keeper.wanted
+        store.pause("p", paused=True)
+        wait_until(lambda: not keeper.wanted, "the pause noticed")
+        store.pause("p", paused=False)
+        wait_until(lambda: keeper.wanted, "the end of the pause noticed")
+        store.cancel("p")
+        wait_until(lambda: not keeper.wanted, "the removal noticed")
+
+
+def test_of_two_workers_one_works_and_the_other_takes_over(store):
+    told, worked = [], []
+
+    class Telling(Watcher):
+        def waiting(self, owner):
+            told.append(owner)
+
+    def second():
+        with taken(store, "p", wait=True, watcher=Telling(), stopped=lambda: False) as keeper:
+            worked.append(keeper.lease.owner)
+
+    thread = threading.Thread(target=second)
+    with taken(store, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as first:
+        thread.start()
+        wait_until(lambda: told, "the second worker waiting")
+        assert told == [first.lease.owner]
+        assert worked == []
+    thread.join(20)
+    assert len(worked) == 1
