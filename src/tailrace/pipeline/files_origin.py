@@ -8,6 +8,7 @@ from typing import Any
 
 from tailrace.log.files import DiskFiles
 from tailrace.log.reader import LogReader
+from tailrace.log.schemas import Schemas
 from tailrace.model.errors import BeyondHeadError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
@@ -93,8 +94,9 @@ def _shard(directory: Path, source: str) -> Path:
         raise ConfigError(f"log_dir {directory} is no directory on this machine: name one that all see, or a server")
     shards = sorted(path for path in (directory / "oplog").glob("*") if path.is_dir()) or [directory]
     for path in shards:
-        schemas = LogReader(DiskFiles(path, make=False)).schemas()
-        if any(schema.table.source == source for schema in schemas.values()):
+        schemas = Schemas(DiskFiles(path, make=False))
+        schemas.load()
+        if any(schema.table.source == source for schema in schemas.known.values()):
             return path
     raise ConfigError(f"log_dir {directory} holds no log of source {source!r}")
 

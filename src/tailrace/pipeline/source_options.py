@@ -68,7 +68,7 @@ OPTIONS = {
     "subscription": "Of a stream: id of the subscription to acknowledge; one is made by default.",
     "maxChangesPerTrigger": "Of a stream: most changes in one micro-batch; only a single commit may have more.",
     "maxBytesPerTrigger": "Of a stream: about how many bytes of the log one micro-batch may have.",
-    "partitionChanges": "Changes that one task reads, about; 250000 by default.",
+    "partitionChanges": "Changes that one task reads, about; 500000 by default.",
     "layout": "typed (default for one table), json (default for several), or envelope.",
     "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
     "stringColumns": "Columns to be read as text, whatever they hold; names with commas, or a JSON list.",
@@ -78,7 +78,7 @@ OPTIONS = {
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = frozenset({"path"})
-_PARTITION_CHANGES = 250_000
+_PARTITION_CHANGES = 500_000
 _COMPRESSIONS = ("none", "lz4", "zstd")
 
 
