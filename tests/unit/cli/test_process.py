@@ -48,3 +48,17 @@ except ModuleNotFoundError as error:
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert ran.stdout == "colorsys\n"
+
+
+def test_a_command_without_its_extra_says_what_to_install():
+    script = """
+import sys
+from tailrace.cli.group import main
+from tailrace.cli.process import forgo
+forgo("numpy")
+sys.argv = ["tailrace", "pipeline", "ls"]
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "tailrace: pipeline needs numpy: pip install 'tailrace[spark]'\n"
