@@ -27,6 +27,11 @@ class DataDirectory:
         return self.path / "metadata.db"
 
     @property
+    def pipelines(self) -> Path:
+        """Return the path of the default metadata database of pipelines, beside their checkpoints."""
+        return self.path / "pipeline" / "pipelines.db"
+
+    @property
     def embedded(self) -> Path:
         """Return the path of the embedded database."""
         return self.path / "embedded.db"

@@ -8,12 +8,12 @@ import pytest
 from serving import wait_until
 from sparking import Shop
 from tailrace.clock import SystemClock
+from tailrace.model.stage import Stage
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, PipelineFailedError, TransformError
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 
 pytest.importorskip("pyspark")

@@ -7,10 +7,10 @@ import sqlalchemy
 
 from databases import DATABASE, MariaDb, Postgres
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.pipeline import Copying, Figures
+from tailrace.model.stage import Stage
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPipelineError
-from tailrace.pipeline.record import Copying, Figures
-from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.testing.clock import FakeClock
 

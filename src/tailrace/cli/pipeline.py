@@ -19,14 +19,15 @@ from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline_status import Status, status_of
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
 from tailrace.pipeline.job import Job, SparkChoice
-from tailrace.pipeline.record import Pipeline
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sinks import sink_of
-from tailrace.pipeline.status import Status, status_of
 from tailrace.pipeline.store import PipelineStore
+from tailrace.sink_url import parse
 
 __all__ = ["pipeline"]
 
@@ -116,7 +117,7 @@ def create(place: Place, name: str | None, file: Path | None, sink: str | None, 
     store = place.store()
     store.create(definition)
     tables = ", ".join(definition.tables)
-    line = f"pipeline {definition.name}: {definition.source} ({tables}) → {definition.shown_sink}"
+    line = f"pipeline {definition.name}: {definition.source} ({tables}) → {parse(definition.sink)}"
     place.show(_status(store.get(definition.name), store, place), line)
 
 
@@ -242,7 +243,8 @@ def _status(found: Pipeline, store: PipelineStore, place: Place) -> Status:
         head = None
     finally:
         client.close()
-    return status_of(found, store.progress(found.definition.name), head)
+    sink = str(parse(found.definition.sink))
+    return status_of(found, store.progress(found.definition.name), sink=sink, head=head)
 
 
 def _summary(found: Status) -> str:

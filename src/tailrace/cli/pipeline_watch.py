@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from tailrace.model.pipeline import Figures
 from tailrace.pipeline.job import Watcher
-from tailrace.pipeline.record import Figures
 
 __all__ = ["JsonWatcher", "TextWatcher"]
 

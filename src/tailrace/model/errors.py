@@ -14,7 +14,8 @@ TailraceError
 │   ├── UnknownTableError
 │   ├── UnknownSubscriptionError
 │   ├── UnknownConsumerError
-│   └── UnknownQueryError
+│   ├── UnknownQueryError
+│   └── UnknownPipelineError
 ├── AccessError                   the caller may not do this, or not now
 │   ├── UnauthenticatedError      nobody knows who calls: send valid credentials
 │   ├── PermissionDeniedError     the caller is known and may not do this: ask for the right
@@ -26,6 +27,7 @@ TailraceError
 ├── ConsumerExistsError           a consumer of that id lives: resume it, or cancel it first
 ├── ConsumerEndedError            the consumer was ended, or is another incarnation now: register it anew
 ├── ConsumersFullError            there are as many consumers as there may be: cancel some
+├── PipelineExistsError           a pipeline of that name is there: choose another name, or remove it
 ├── LogError
 │   ├── CorruptSegmentError       a damaged segment: restore it or start a new log
 │   ├── FormatVersionError        a newer version wrote the log: use that version
@@ -44,6 +46,8 @@ TailraceError
     ├── SinkUnavailableError      the sink cannot be reached now: the same batch is given again
     └── SinkRefusedError          the sink will not take this: do what the message says
 """
+
+from tailrace.model.excerpt import excerpt
 
 __all__ = [
     "AccessError",
@@ -71,6 +75,7 @@ __all__ = [
     "MetadataError",
     "NotFoundError",
     "PermissionDeniedError",
+    "PipelineExistsError",
     "PredicateError",
     "QueryTimeoutError",
     "QuotaError",
@@ -85,6 +90,7 @@ __all__ = [
     "TailraceError",
     "UnauthenticatedError",
     "UnknownConsumerError",
+    "UnknownPipelineError",
     "UnknownQueryError",
     "UnknownSourceError",
     "UnknownSubscriptionError",
@@ -118,7 +124,7 @@ class InvalidPredicateError(InvalidRequestError):
     def __init__(self, reason: str, *, text: str, place: int) -> None:
         self.reason = reason
         self.place = min(max(place, 0), len(text))
-        super().__init__(f"{reason}\n{_excerpt(text, self.place)}" if text else reason)
+        super().__init__(f"{reason}\n{excerpt(text, self.place)}" if text else reason)
 
 
 class CaptureDisabledError(InvalidRequestError):
@@ -189,6 +195,14 @@ class UnknownQueryError(NotFoundError):
     def __init__(self, query_id: str) -> None:
         super().__init__(f"query {query_id} not found")
         self.query_id = query_id
+
+
+class UnknownPipelineError(NotFoundError):
+    """There is no pipeline of that name in the metadata database. Name one that is, or another database."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no pipeline {name[:64]!r}")
+        self.name = name
 
 
 class AccessError(TailraceError):
@@ -266,6 +280,14 @@ class ConsumerEndedError(TailraceError):
 
 class ConsumersFullError(TailraceError):
     """There are as many consumers of change streams as there may be. Cancel some."""
+
+
+class PipelineExistsError(TailraceError):
+    """A pipeline of that name is there already. Choose another name, or remove it first."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a pipeline {name!r}: choose another name, or remove it first")
+        self.name = name
 
 
 class LogError(TailraceError):
@@ -375,14 +397,3 @@ class SinkRefusedError(SinkError):
 
 _UNAUTHENTICATED = "Authentication required. Provide a Bearer token or API key."
 _EXPIRED = "Authentication token has expired."
-
-_EXCERPT_SIDE = 60
-"""How many characters an excerpt shows on either side of its place."""
-
-
-def _excerpt(text: str, place: int) -> str:
-    """Return the part of the line around a place, and a mark under it."""
-    begin = max(text.rfind("\n", 0, place) + 1, place - _EXCERPT_SIDE)
-    end = text.find("\n", place)
-    end = min(len(text) if end < 0 else end, place + _EXCERPT_SIDE)
-    return f"  {text[begin:end]}\n  {' ' * (place - begin)}^"

@@ -15,14 +15,14 @@ from msgspec import Struct, structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.pipeline import Copying, Lease, RangeProgress
+from tailrace.model.stage import Stage
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import SchemaMovedError
-from tailrace.pipeline.record import Copying, Lease, RangeProgress
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink_thread import SinkThread
-from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.transform import transformed
 

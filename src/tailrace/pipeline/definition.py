@@ -1,4 +1,4 @@
-"""What a pipeline is: where from, where to, and how. Pure, but for reading a file."""
+"""Definitions of pipelines as people write them, checked. Pure, but for reading a file."""
 
 import re
 import tomllib
@@ -6,41 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sink.url import parse
+from tailrace.model.pipeline import Definition
+from tailrace.sink_url import parse
 
 __all__ = ["Definition", "check_definition", "definition_of_file"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TABLES_MAX = 1000
-
-
-class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One pipeline."""
-
-    name: str
-    source: str
-    """Name of the source on the server."""
-
-    tables: tuple[str, ...]
-    sink: str
-    """URL of the sink. It may hold a password: show `shown_sink`."""
-
-    mode: Mode | None = None
-    """What the sink makes of the changes; the sink's usual mode by default."""
-
-    transform: str = ""
-    """Spark SQL over the view `changes`; empty for none."""
-
-    server: str = "http://127.0.0.1:8080"
-
-    @property
-    def shown_sink(self) -> str:
-        """Return the sink's URL without its password."""
-        return str(parse(self.sink))
 
 
 def check_definition(definition: Definition) -> Definition:

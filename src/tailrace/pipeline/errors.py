@@ -1,8 +1,6 @@
-"""What can be wrong with a pipeline. Never on a server's wires: a pipeline runs in its worker.
+"""What can be wrong with a pipeline in its worker; servers know `UnknownPipelineError` and `PipelineExistsError`, too.
 
 PipelineError                 a pipeline cannot go on: do what the message says
-├── UnknownPipelineError      there is none of that name
-├── PipelineExistsError       there is one of that name: choose another name, or remove it
 ├── LeaseError                another worker has the pipeline: wait, or stop that worker
 ├── CheckpointLostError       the checkpoint is gone: bring it back, or reset the pipeline
 ├── PipelineFailedError       it has failed for good: reset it
@@ -10,7 +8,7 @@ PipelineError                 a pipeline cannot go on: do what the message says
 └── TransformError            the transformation cannot be used: mend it
 """
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.errors import PipelineExistsError, TailraceError, UnknownPipelineError
 
 __all__ = [
     "CheckpointLostError",
@@ -26,22 +24,6 @@ __all__ = [
 
 class PipelineError(TailraceError):
     """A pipeline cannot go on, or cannot do this now. The message says what to do."""
-
-
-class UnknownPipelineError(PipelineError):
-    """There is no pipeline of that name in the metadata database. Name one that is, or another database."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no pipeline {name[:64]!r}: `tailrace pipeline ls` lists them")
-        self.name = name
-
-
-class PipelineExistsError(PipelineError):
-    """A pipeline of that name is there already. Choose another name, or remove it first."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is a pipeline {name!r}: choose another name, or remove it first")
-        self.name = name
 
 
 class LeaseError(PipelineError):

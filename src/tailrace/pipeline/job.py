@@ -15,13 +15,13 @@ from msgspec import Struct, structs
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.errors import TailraceError
+from tailrace.model.pipeline import Figures, Lease, Pipeline, RangeProgress
+from tailrace.model.stage import Stage
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LEASE_S, LeaseKeeper
-from tailrace.pipeline.record import Figures, Lease, Pipeline, RangeProgress
 from tailrace.pipeline.spark import find_java, open_session
-from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.stream import Follower, has_offsets
 from tailrace.pipeline.verify import Verdict, Verifier

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.model.errors import MetadataError
+from tailrace.model.pipeline import Lease, Pipeline
 from tailrace.pipeline.errors import LeaseError
-from tailrace.pipeline.record import Lease, Pipeline
 from tailrace.pipeline.store import PipelineStore
 
 __all__ = ["LEASE_S", "LeaseKeeper"]

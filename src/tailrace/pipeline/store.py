@@ -1,157 +1,31 @@
-"""Pipelines in the metadata database: what they are, who has them, and how far they are.
+"""Pipelines in the metadata database as their workers have them: who has which, and how far they are.
 
 Whoever has a pipeline has a lease, which ends by itself. Each write of a worker goes with the term of its lease: one
 that was taken over writes nothing more, however late it notices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Connection, delete, insert, select, update
 
-from tailrace.clock import Clock
-from tailrace.meta.pipeline_table import create_pipeline_tables, pipeline, pipeline_range, progress, subscribe
-from tailrace.meta.store import open_engine
-from tailrace.model.errors import MetadataError
+from tailrace.meta.pipeline_catalog import PipelineCatalog
+from tailrace.meta.pipeline_row import encode, progress_values
+from tailrace.meta.pipeline_table import pipeline, pipeline_range, progress, subscribe
+from tailrace.model.errors import UnknownPipelineError
 from tailrace.model.key_interval import KeyInterval
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPipelineError
-from tailrace.pipeline.record import (
-    Copying,
-    Figures,
-    Lease,
-    Pipeline,
-    RangeProgress,
-    encode,
-    pipeline_of,
-    progress_values,
-    range_of,
-    subscribe_values,
-)
-from tailrace.pipeline.stage import Stage, moved
+from tailrace.model.pipeline import Copying, Figures, Lease, Pipeline
+from tailrace.model.stage import Stage, moved
+from tailrace.pipeline.errors import LeaseError
 
 __all__ = ["PipelineStore"]
 
-_T = TypeVar("_T")
 
+class PipelineStore(PipelineCatalog):
+    """All pipelines of a metadata database, and what their workers note.
 
-class PipelineStore:
-    """All pipelines of a metadata database. For any number of threads; what a method wrote is durable on return.
-
-    All methods raise `MetadataError` where the database refuses, those that take a lease `LeaseError` where another
-    worker has the pipeline.
+    Methods that take a lease raise `LeaseError` where another worker has the pipeline.
     """
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._transact(create_pipeline_tables)
-
-    @classmethod
-    def open(cls, url: str, clock: Clock) -> "PipelineStore":
-        """Connect to the database at an SQLAlchemy URL and make the tables that are missing.
-
-        Raises:
-            ConfigError: The URL is malformed or its driver is not installed.
-        """
-        return cls(open_engine(url), clock)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._engine.dispose()
-
-    def create(self, definition: Definition) -> None:
-        """Keep a new pipeline.
-
-        Raises:
-            PipelineExistsError: There is one of that name.
-        """
-
-        def run(connection: Connection) -> None:
-            connection.execute(
-                insert(pipeline).values(
-                    name=definition.name,
-                    definition=encode(definition),
-                    created_time_us=self._clock.now_us(),
-                    owner="",
-                    term=0,
-                    lease_end_us=0,
-                    generation=0,
-                    number_min=0,
-                    figures=encode(Figures()),
-                )
-            )
-            rows = [subscribe_values(definition, number, name) for number, name in enumerate(definition.tables, 1)]
-            connection.execute(insert(subscribe), rows)
-
-        try:
-            self._transact(run)
-        except IntegrityError as error:
-            raise PipelineExistsError(definition.name) from error
-
-    def get(self, name: str) -> Pipeline:
-        """Return a pipeline.
-
-        Raises:
-            UnknownPipelineError: There is none of that name.
-        """
-        found = [one for one in self.all(pipeline.c.name == name) if one.definition.name == name]
-        if not found:
-            raise UnknownPipelineError(name)
-        return found[0]
-
-    def all(self, *where: Any) -> Sequence[Pipeline]:
-        """Return all pipelines in order of their names."""
-
-        def run(connection: Connection) -> Sequence[Pipeline]:
-            cancels = select(subscribe.c.subscribe_name, func.max(subscribe.c.cancel)).group_by(
-                subscribe.c.subscribe_name
-            )
-            cancelled = {row[0]: row[1] for row in connection.execute(cancels)}
-            rows = connection.execute(select(pipeline).where(*where).order_by(pipeline.c.name)).mappings()
-            return [pipeline_of(row, cancelled.get(row["name"], 0), self._clock.now_us()) for row in rows]
-
-        return self._transact(run)
-
-    def progress(self, name: str) -> Sequence[RangeProgress]:
-        """Return how far the ranges of a pipeline are, in order of tables and ranges; none before it registers."""
-
-        def run(connection: Connection) -> Sequence[RangeProgress]:
-            joined = progress.join(
-                pipeline_range,
-                (progress.c.subscribe_name == pipeline_range.c.pipeline)
-                & (progress.c.table_name == pipeline_range.c.table_name)
-                & (progress.c.range_id == pipeline_range.c.range_id),
-            )
-            columns = [*progress.c, pipeline_range.c.after_key, pipeline_range.c.through_key]
-            wanted = select(*columns, pipeline_range.c.rows_copied).select_from(joined)
-            wanted = wanted.where(progress.c.subscribe_name == name)
-            rows = connection.execute(wanted.order_by(progress.c.table_name, progress.c.range_id))
-            return [range_of(row) for row in rows.mappings()]
-
-        return self._transact(run)
-
-    def pause(self, name: str, *, paused: bool) -> None:
-        """Pause or resume a pipeline; its worker notices when it renews its lease.
-
-        Raises:
-            UnknownPipelineError: There is none of that name.
-        """
-        self._change(name, {"paused": paused})
-
-    def cancel(self, name: str) -> None:
-        """Mark a pipeline as to be removed: its worker stops.
-
-        Raises:
-            UnknownPipelineError: There is none of that name.
-        """
-        self.get(name)
-        self._transact(
-            lambda connection: connection.execute(
-                update(subscribe).where(subscribe.c.subscribe_name == name).values(cancel=1)
-            )
-        )
 
     def acquire(self, name: str, owner: str, lease_s: float) -> Lease:
         """Take a pipeline that nobody has, or whose owner's lease has ended.
@@ -275,11 +149,6 @@ class PipelineStore:
         """Note how it goes, for people."""
         self._fenced(lease, lambda connection: None, figures=encode(figures))
 
-    def _change(self, name: str, values: Mapping[str, Any]) -> None:
-        statement = update(pipeline).where(pipeline.c.name == name).values(values)
-        self.get(name)
-        self._transact(lambda connection: connection.execute(statement))
-
     def _fenced(self, lease: Lease, statements: Callable[[Connection], Any], **values: Any) -> None:
         """Run statements in a transaction that counts only while the lease does."""
         held = (pipeline.c.name == lease.name, pipeline.c.term == lease.term, pipeline.c.owner == lease.owner)
@@ -291,15 +160,6 @@ class PipelineStore:
             statements(connection)
 
         self._transact(run)
-
-    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
-        try:
-            with self._engine.begin() as connection:
-                return statements(connection)
-        except IntegrityError:
-            raise
-        except SQLAlchemyError as error:
-            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
 
 
 def _mover(name: str, to: Stage) -> Callable[[Connection], None]:

@@ -12,11 +12,11 @@ from msgspec import Struct
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.errors import BehindHorizonError, TailraceError
+from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LeaseKeeper
-from tailrace.pipeline.record import Figures
 from tailrace.pipeline.store import PipelineStore
 
 __all__ = ["Follower", "has_offsets"]

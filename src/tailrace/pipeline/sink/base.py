@@ -7,22 +7,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 from msgspec import Struct
 
+from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 
 __all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "TableChanges"]
-
-
-class Mode(StrEnum):
-    """What a sink makes of the changes."""
-
-    CURRENT = "current"
-    """The table as it is now: one row per key."""
-
-    HISTORY = "history"
-    """Each version of each row with the time from which and until which it was valid."""
-
-    APPEND = "append"
-    """The changes themselves, one row each."""
 
 
 class ChangeType(StrEnum):

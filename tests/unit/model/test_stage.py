@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tailrace.model.errors import MetadataError
-from tailrace.pipeline.stage import MOVES, Stage, moved
+from tailrace.model.stage import MOVES, Stage, moved
 
 FORWARD = {
     (Stage.REGISTER, Stage.SNAPSHOT),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tailrace.pipeline.record import Pipeline, RangeProgress
-from tailrace.pipeline.stage import Stage
+from tailrace.model.pipeline import Pipeline, RangeProgress
+from tailrace.model.stage import Stage
 
 __all__ = ["RangeStatus", "Status", "status_of"]
 
@@ -39,25 +39,38 @@ class Status(Struct, frozen=True):
     offset: int
     head: int
     lag: int
+    lag_s: float | None
+    """Age of the oldest change that the sink lacks; 0 where it lacks none, null where nobody knows."""
+
     changes: int
     changes_per_s: float
+    noted_time_us: int
+    """When its worker last told how it goes; 0 for never."""
+
     problem: str
     subscription: str | None
     ranges: list[RangeStatus]
 
 
-def status_of(found: Pipeline, ranges: Sequence[RangeProgress], head: int | None) -> Status:
-    """Return how a pipeline is; `head` is that of its log where somebody knows it."""
+def status_of(
+    found: Pipeline, ranges: Sequence[RangeProgress], *, sink: str, head: int | None, lag_s: float | None = None
+) -> Status:
+    """Return how a pipeline is.
+
+    `sink` is what may be shown of its sink's URL; `head` is that of its log, and `lag_s` the age of the oldest change
+    that the sink lacks, where somebody knows them.
+    """
     definition, figures = found.definition, found.figures
     offset = min((one.last_log_index for one in ranges), default=0)
     known = max(offset, figures.head if head is None else head)
+    lag = known - offset if ranges else 0
     return Status(
         name=definition.name,
         state=_state(found, ranges),
         stage=_stage(ranges).word,
         source=definition.source,
         tables=definition.tables,
-        sink=definition.shown_sink,
+        sink=sink,
         mode=definition.mode,
         server=definition.server,
         owner=found.owner if found.leased else "",
@@ -65,9 +78,11 @@ def status_of(found: Pipeline, ranges: Sequence[RangeProgress], head: int | None
         rows_copied=sum(one.rows_copied for one in ranges),
         offset=offset,
         head=known,
-        lag=known - offset if ranges else 0,
+        lag=lag,
+        lag_s=lag_s if lag else 0.0,
         changes=figures.changes,
         changes_per_s=figures.changes_per_s if found.leased else 0.0,
+        noted_time_us=figures.time_us,
         problem=figures.problem,
         subscription=found.subscription,
         ranges=[RangeStatus(one.table, one.range_id, one.stage.word, one.rows_copied, one.last_key) for one in ranges],

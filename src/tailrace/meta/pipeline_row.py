@@ -1,4 +1,4 @@
-"""What the metadata database keeps of a pipeline, and how it is laid out in rows. Pure."""
+"""How pipelines and their progress are laid out in rows. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,95 +8,13 @@ from msgspec import Struct
 
 from tailrace.model.errors import MetadataError
 from tailrace.model.key_interval import KeyInterval
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.stage import Stage
+from tailrace.model.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress
+from tailrace.model.stage import Stage
 
-__all__ = [
-    "Copying",
-    "Figures",
-    "Lease",
-    "Pipeline",
-    "RangeProgress",
-    "encode",
-    "pipeline_of",
-    "progress_values",
-    "range_of",
-    "subscribe_values",
-]
+__all__ = ["encode", "pipeline_of", "progress_values", "range_of", "subscribe_values"]
 
 _CLUSTER = 0
 """Seed D's number of a cluster: a server is one."""
-
-
-class Lease(Struct, frozen=True):
-    """The right to work on a pipeline. `term` rises with each taking."""
-
-    name: str
-    owner: str
-    term: int
-
-
-class Figures(Struct, frozen=True):
-    """What a worker last said about its pipeline, for people."""
-
-    rows: int = 0
-    """Rows that the tables had when they were planned."""
-
-    changes: int = 0
-    """Changes applied by the newest run."""
-
-    changes_per_s: float = 0.0
-    head: int = 0
-    time_us: int = 0
-    problem: str = ""
-
-
-class Copying(Struct, frozen=True):
-    """The batch that is on its way into the sink: which keys of a table it holds, by range."""
-
-    number: int
-    table: str
-    intervals: dict[int, KeyInterval]
-    ends: tuple[int, ...]
-    """Ranges that are wholly copied with it."""
-
-
-class Pipeline(Struct, frozen=True):
-    """One pipeline as the database has it."""
-
-    definition: Definition
-    paused: bool
-    cancelled: bool
-    owner: str
-    leased: bool
-    generation: int
-    """How often it was reset."""
-
-    number_min: int
-    """Least number of its next batch."""
-
-    subscription: str | None
-    copying: Copying | None
-    figures: Figures
-
-
-class RangeProgress(Struct, frozen=True):
-    """How far a range of a table is."""
-
-    table: str
-    range_id: int
-    stage: Stage
-    within: KeyInterval
-    last_key: str | None
-    init_version: int
-    current_version: int
-    last_log_index: int
-    rows_copied: int
-
-    @property
-    def left(self) -> KeyInterval:
-        """Return the keys that have not been copied."""
-        return KeyInterval(self.last_key or self.within.after, self.within.through)
 
 
 def encode(value: Struct) -> str:

@@ -1,0 +1,171 @@
+"""Pipelines in the metadata database for whoever looks after them: servers, commands, and workers with them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from tailrace.clock import Clock
+from tailrace.meta.pipeline_row import encode, pipeline_of, range_of, subscribe_values
+from tailrace.meta.pipeline_table import create_pipeline_tables, pipeline, pipeline_range, progress, subscribe
+from tailrace.meta.store import open_engine
+from tailrace.model.errors import MetadataError, PipelineExistsError, UnknownPipelineError
+from tailrace.model.pipeline import Definition, Figures, Pipeline, RangeProgress
+
+__all__ = ["PipelineCatalog"]
+
+_T = TypeVar("_T")
+
+
+class PipelineCatalog:
+    """All pipelines of a metadata database. For any number of threads; what a method wrote is durable on return.
+
+    All methods block, and raise `MetadataError` where the database refuses.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._transact(create_pipeline_tables)
+
+    @classmethod
+    def open(cls, url: str, clock: Clock) -> Self:
+        """Connect to the database at an SQLAlchemy URL and make the tables that are missing.
+
+        Raises:
+            ConfigError: The URL is malformed or its driver is not installed.
+        """
+        return cls(open_engine(url), clock)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._engine.dispose()
+
+    def create(self, definition: Definition) -> None:
+        """Keep a new pipeline. Whichever worker is free takes it up.
+
+        Raises:
+            PipelineExistsError: There is one of that name.
+        """
+
+        def run(connection: Connection) -> None:
+            connection.execute(
+                insert(pipeline).values(
+                    name=definition.name,
+                    definition=encode(definition),
+                    created_time_us=self._clock.now_us(),
+                    owner="",
+                    term=0,
+                    lease_end_us=0,
+                    generation=0,
+                    number_min=0,
+                    figures=encode(Figures()),
+                )
+            )
+            rows = [subscribe_values(definition, number, name) for number, name in enumerate(definition.tables, 1)]
+            connection.execute(insert(subscribe), rows)
+
+        try:
+            self._transact(run)
+        except IntegrityError as error:
+            raise PipelineExistsError(definition.name) from error
+
+    def alter(self, definition: Definition) -> None:
+        """Keep another server, sink or transformation of the pipeline of that name; its worker notices.
+
+        Raises:
+            UnknownPipelineError: There is none of that name.
+        """
+        self.get(definition.name)
+
+        def run(connection: Connection) -> None:
+            mine = pipeline.c.name == definition.name
+            connection.execute(update(pipeline).where(mine).values(definition=encode(definition)))
+            rows = subscribe.c.subscribe_name == definition.name
+            shown = {"master_addrs": definition.server, "sink": definition.sink}
+            connection.execute(update(subscribe).where(rows).values(shown))
+
+        self._transact(run)
+
+    def get(self, name: str) -> Pipeline:
+        """Return a pipeline.
+
+        Raises:
+            UnknownPipelineError: There is none of that name.
+        """
+        found = [one for one in self.all(pipeline.c.name == name) if one.definition.name == name]
+        if not found:
+            raise UnknownPipelineError(name)
+        return found[0]
+
+    def all(self, *where: Any) -> Sequence[Pipeline]:
+        """Return all pipelines in order of their names."""
+
+        def run(connection: Connection) -> Sequence[Pipeline]:
+            cancels = select(subscribe.c.subscribe_name, func.max(subscribe.c.cancel)).group_by(
+                subscribe.c.subscribe_name
+            )
+            cancelled = {row[0]: row[1] for row in connection.execute(cancels)}
+            rows = connection.execute(select(pipeline).where(*where).order_by(pipeline.c.name)).mappings()
+            return [pipeline_of(row, cancelled.get(row["name"], 0), self._clock.now_us()) for row in rows]
+
+        return self._transact(run)
+
+    def progress(self, name: str) -> Sequence[RangeProgress]:
+        """Return how far the ranges of a pipeline are, in order of tables and ranges; none before it registers."""
+        return self.progress_of_all(progress.c.subscribe_name == name).get(name, [])
+
+    def progress_of_all(self, *where: Any) -> Mapping[str, Sequence[RangeProgress]]:
+        """Return how far the ranges of all pipelines are, by pipeline; those that have not registered are left out."""
+
+        def run(connection: Connection) -> Mapping[str, Sequence[RangeProgress]]:
+            joined = progress.join(
+                pipeline_range,
+                (progress.c.subscribe_name == pipeline_range.c.pipeline)
+                & (progress.c.table_name == pipeline_range.c.table_name)
+                & (progress.c.range_id == pipeline_range.c.range_id),
+            )
+            columns = [*progress.c, pipeline_range.c.after_key, pipeline_range.c.through_key]
+            wanted = select(*columns, pipeline_range.c.rows_copied).select_from(joined).where(*where)
+            found: dict[str, list[RangeProgress]] = {}
+            for row in connection.execute(wanted.order_by(progress.c.table_name, progress.c.range_id)).mappings():
+                found.setdefault(row["subscribe_name"], []).append(range_of(row))
+            return found
+
+        return self._transact(run)
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Pause or resume a pipeline; its worker notices when it renews its lease.
+
+        Raises:
+            UnknownPipelineError: There is none of that name.
+        """
+        self._change(name, {"paused": paused})
+
+    def cancel(self, name: str) -> None:
+        """Mark a pipeline as to be removed: whichever worker has it, or is free, stops and removes it.
+
+        Raises:
+            UnknownPipelineError: There is none of that name.
+        """
+        self.get(name)
+        self._transact(
+            lambda connection: connection.execute(
+                update(subscribe).where(subscribe.c.subscribe_name == name).values(cancel=1)
+            )
+        )
+
+    def _change(self, name: str, values: Mapping[str, Any]) -> None:
+        statement = update(pipeline).where(pipeline.c.name == name).values(values)
+        self.get(name)
+        self._transact(lambda connection: connection.execute(statement))
+
+    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
+        try:
+            with self._engine.begin() as connection:
+                return statements(connection)
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error

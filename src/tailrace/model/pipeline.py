@@ -1,0 +1,114 @@
+"""Pipelines: what they are, who has them, and how far they are. Pure."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tailrace.model.key_interval import KeyInterval
+from tailrace.model.stage import Stage
+
+__all__ = ["Copying", "Definition", "Figures", "Lease", "Mode", "Pipeline", "RangeProgress"]
+
+
+class Mode(StrEnum):
+    """What a sink makes of the changes."""
+
+    CURRENT = "current"
+    """The table as it is now: one row per key."""
+
+    HISTORY = "history"
+    """Each version of each row with the time from which and until which it was valid."""
+
+    APPEND = "append"
+    """The changes themselves, one row each."""
+
+
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pipeline: where from, where to, and how."""
+
+    name: str
+    source: str
+    """Name of the source on the server."""
+
+    tables: tuple[str, ...]
+    sink: str
+    """URL of the sink. It may hold a password: never show it as it is."""
+
+    mode: Mode | None = None
+    """What the sink makes of the changes; the sink's usual mode by default."""
+
+    transform: str = ""
+    """Spark SQL over the view `changes`; empty for none."""
+
+    server: str = "http://127.0.0.1:8080"
+
+
+class Lease(Struct, frozen=True):
+    """The right to work on a pipeline. `term` rises with each taking."""
+
+    name: str
+    owner: str
+    term: int
+
+
+class Figures(Struct, frozen=True):
+    """What a worker last said about its pipeline, for people."""
+
+    rows: int = 0
+    """Rows that the tables had when they were planned."""
+
+    changes: int = 0
+    """Changes applied by the newest run."""
+
+    changes_per_s: float = 0.0
+    head: int = 0
+    time_us: int = 0
+    problem: str = ""
+
+
+class Copying(Struct, frozen=True):
+    """The batch that is on its way into the sink: which keys of a table it holds, by range."""
+
+    number: int
+    table: str
+    intervals: dict[int, KeyInterval]
+    ends: tuple[int, ...]
+    """Ranges that are wholly copied with it."""
+
+
+class Pipeline(Struct, frozen=True):
+    """One pipeline as the database has it."""
+
+    definition: Definition
+    paused: bool
+    cancelled: bool
+    owner: str
+    leased: bool
+    generation: int
+    """How often it was reset."""
+
+    number_min: int
+    """Least number of its next batch."""
+
+    subscription: str | None
+    copying: Copying | None
+    figures: Figures
+
+
+class RangeProgress(Struct, frozen=True):
+    """How far a range of a table is."""
+
+    table: str
+    range_id: int
+    stage: Stage
+    within: KeyInterval
+    last_key: str | None
+    init_version: int
+    current_version: int
+    last_log_index: int
+    rows_copied: int
+
+    @property
+    def left(self) -> KeyInterval:
+        """Return the keys that have not been copied."""
+        return KeyInterval(self.last_key or self.within.after, self.within.through)
