@@ -84,6 +84,13 @@ class Metrics:
             ["source"],
             registry=self.registry,
         )
+        self.pullers = Gauge("tailrace_pullers", "Pullers of ranges.", ["source"], registry=self.registry)
+        self.puller_retained_bytes = Gauge(
+            "tailrace_puller_retained_bytes",
+            "Log that is kept for the puller furthest behind.",
+            ["source"],
+            registry=self.registry,
+        )
         self.consumers_ended = Counter(
             "tailrace_consumers_ended_total",
             "Consumers of change streams that ended, by reason.",

@@ -77,6 +77,7 @@ class Log:
         self._retain_lock = asyncio.Lock()
         self._retain_soon = asyncio.Event()
         self._closed = False
+        self._floors: dict[str, Offset | None] = {"": floor}
         self._floor = floor
         writer.floor = floor
         hybrid.observe(found.hlc)
@@ -143,10 +144,15 @@ class Log:
         """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
         return self._group.hlc_complete()
 
-    def hold(self, floor: Offset | None) -> None:
-        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules."""
-        self._floor = floor
-        self._writer.floor = floor
+    def hold(self, floor: Offset | None, *, holder: str = "") -> None:
+        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+
+        Each holder has a floor of its own: the lowest counts.
+        """
+        self._floors[holder] = floor
+        self._floor = self._writer.floor = min(
+            (kept for kept in self._floors.values() if kept is not None), default=None
+        )
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
         """Number the commits and return once they are on disk, all or none; appends that come together share a sync.

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -27,8 +28,11 @@ __all__ = [
     "MIGRATIONS",
     "api_key",
     "consumer",
+    "key_range",
     "migration",
     "query",
+    "ranged_table",
+    "registration",
     "server",
     "shard",
     "subscription",
@@ -130,6 +134,46 @@ consumer = Table(
 )
 """Registered consumers of change streams. One that has ended keeps its row, so that no incarnation is used twice."""
 
+ranged_table = Table(
+    "tailrace_ranged_table",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("source", String(255), nullable=False),
+    Column("schema_name", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("key_columns", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Tables that pullers know by number. One that is made anew gets another number."""
+
+key_range = Table(
+    "tailrace_key_range",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("table_id", Integer, nullable=False),
+    Column("start_key", LargeBinary, nullable=False),
+    Column("end_key", LargeBinary, nullable=False),
+    Column("conf_ver", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("newest", BigInteger, nullable=True),
+    sqlite_autoincrement=True,
+)
+"""Slices of the keys of those tables, with their epochs."""
+
+registration = Table(
+    "tailrace_registration",
+    METADATA,
+    Column("range_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("init_version", BigInteger, nullable=False),
+    Column("log_index", BigInteger, nullable=False),
+    Column("snapshot_version", BigInteger, nullable=False),
+    Column("snapshot_schema", Integer, nullable=False),
+    Column("heard_time_us", BigInteger, nullable=False),
+)
+"""Pullers of ranges, and from where on the log is kept for them."""
+
 
 def _first_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
@@ -161,6 +205,11 @@ def _change_streams(connection: Connection) -> None:
     consumer.create(connection, checkfirst=True)
 
 
+def _ranges(connection: Connection) -> None:
+    for table in (ranged_table, key_range, registration):
+        table.create(connection, checkfirst=True)
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -178,4 +227,5 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _keys_and_owners,
     _transient,
     _change_streams,
+    _ranges,
 )

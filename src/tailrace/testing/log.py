@@ -22,6 +22,7 @@ class MemoryLog:
     def __init__(self, hybrid: HybridClock | None = None) -> None:
         self.hybrid = hybrid or HybridClock()
         self.floor: Offset | None = None
+        self._floors: dict[str, Offset | None] = {}
         self.commits = self
         self.head = Offset(0)
         self.horizon = Offset(1)
@@ -93,9 +94,10 @@ class MemoryLog:
         """Return a hundred bytes for each change that follows."""
         return 100 * (self.head - offset)
 
-    def hold(self, floor: Offset | None) -> None:
-        """Note the floor; `forget_before` minds it."""
-        self.floor = floor
+    def hold(self, floor: Offset | None, *, holder: str = "") -> None:
+        """Note the floor; `forget_before` minds the lowest of all holders."""
+        self._floors[holder] = floor
+        self.floor = min((kept for kept in self._floors.values() if kept is not None), default=None)
 
     async def put_schema(self, schema: TableSchema) -> SchemaId:
         """Keep a schema version; the same version gives the same number."""

@@ -10,7 +10,7 @@ __all__ = ["CommitLog", "Commits"]
 
 
 class CommitLog(LogView, Protocol):
-    """The reading side of one shard's log, by commits, and the one hold that consumers have on its retention."""
+    """The reading side of one shard's log, by commits, and the hold that consumers have on its retention."""
 
     @property
     def segment_indexes(self) -> Sequence[Index]:
@@ -20,5 +20,8 @@ class CommitLog(LogView, Protocol):
     def hlc_complete(self) -> int:
         """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
 
-    def hold(self, floor: Offset | None) -> None:
-        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules."""
+    def hold(self, floor: Offset | None, *, holder: str = "") -> None:
+        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+
+        Each holder has a floor of its own: the lowest counts.
+        """

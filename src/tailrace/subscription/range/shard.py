@@ -1,0 +1,30 @@
+"""One source as pullers of ranges see it."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from tailrace.model.number import Offset
+from tailrace.source.base import QuerySource
+from tailrace.subscription.query.tracker import QueryLog
+
+__all__ = ["RangeLog", "RangeShard"]
+
+
+class RangeLog(QueryLog, Protocol):
+    """What pullers need of a log: they hold its retention back."""
+
+    def hold(self, floor: Offset | None, *, holder: str = "") -> None:
+        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+
+        Each holder has a floor of its own: the lowest counts.
+        """
+
+
+class RangeShard(Struct, frozen=True):
+    """A source: its number, its name, its reading side and its log."""
+
+    number: int
+    name: str
+    source: QuerySource
+    log: RangeLog
