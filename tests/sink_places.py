@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 import databases
+from spreading import SpreadingSink
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sinks import sink_of
@@ -64,6 +65,15 @@ class DeltaPlace(Place):
 
     def files(self, table):
         return len(DeltaTable(self.directory / table).file_uris())
+
+
+class SpreadDeltaPlace(DeltaPlace):
+    """The same tables, written by tasks."""
+
+    kinds = (Mode.CURRENT, Mode.APPEND)
+
+    def sink(self, pipeline="copy"):
+        return SpreadingSink(super().sink(pipeline))
 
 
 class IcebergPlace(Place):
@@ -142,6 +152,7 @@ PLACES = {
     "parquet": ParquetPlace,
     "jsonl": JsonLinesPlace,
     "delta": DeltaPlace,
+    "delta-spread": SpreadDeltaPlace,
     "iceberg": IcebergPlace,
     "sqlite": SqlitePlace,
     "postgresql": PostgresPlace,

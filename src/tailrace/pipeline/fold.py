@@ -22,6 +22,7 @@ __all__ = [
     "History",
     "fold_current",
     "fold_history",
+    "last_changes",
     "last_known",
     "row_columns",
 ]
@@ -69,6 +70,11 @@ def fold_current(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     rows = _last(_ordered(changes), key)
     deleted = pc.is_in(rows["_change_type"], _REMOVING)
     return rows.select([*row_columns(changes), OFFSET]).append_column(DELETED, deleted)
+
+
+def last_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last change of each key, as changes: folded later with others they count as much as all would."""
+    return _last(_ordered(changes), key)
 
 
 def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None = None) -> History:

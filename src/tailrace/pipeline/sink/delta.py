@@ -1,4 +1,4 @@
-"""Delta Lake tables, written by the driver through delta-rs."""
+"""Delta Lake tables, written by the driver through delta-rs, or by tasks."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,20 +7,20 @@ from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake import Schema as DeltaSchema
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.evolve import aligned, fitted, united
+from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
 from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
+from tailrace.pipeline.sink.delta_append import delta_place
+from tailrace.pipeline.sink.delta_spread import TableDraft, drafted, is_plain
+from tailrace.pipeline.sink.delta_table import Notes, delta_errors, evolve
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
-from tailrace.sink_url import spelled
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
 __all__ = ["FILES_MAX", "DeltaTables"]
 
@@ -40,11 +40,11 @@ class DeltaTables:
     def __init__(self, template: str, mode: Mode, pipeline: str) -> None:
         self._template = template
         self._mode = mode
-        self._application = f"tailrace:{pipeline}"
+        self._notes = Notes(pipeline)
 
     def place(self, schema: TableSchema) -> str:
         """Return the directory of a table."""
-        return spelled(self._template, schema.table, _file_name)
+        return str(delta_place(self._template, schema))
 
     def directory(self, schema: TableSchema) -> Path:
         """Return the directory of a table."""
@@ -56,14 +56,33 @@ class DeltaTables:
 
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
-        with _delta_errors(one.schema):
+        with delta_errors(one.schema):
             columns = columns_of(one, self._mode)
             if not self.exists(one.schema):
                 DeltaTable.create(self.place(one.schema), columns)
             table = DeltaTable(self.place(one.schema))
-            held = table.transaction_version(self._application)
-            if held is None or held < number:
-                self._commit(table, one, _evolve(table, columns), number)
+            if not self._notes.has(table, number):
+                self._commit(table, one, evolve(table, columns), number)
+                _tidy(table)
+
+    def takes(self, schema: TableSchema) -> bool:
+        """Tell whether tasks can write a table: not the history of one, and none that asks more than files."""
+        if self._mode is Mode.HISTORY:
+            return False
+        with delta_errors(schema):
+            return not self.exists(schema) or is_plain(DeltaTable(self.place(schema)))
+
+    @contextmanager
+    def drafted(self, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
+        """Have tasks write the changes of a batch; see `SpreadTables.drafted`."""
+        with drafted(self._template, self._mode, batch) as found:
+            yield found
+
+    def commit(self, draft: TableDraft, number: int) -> None:
+        """Commit what tasks have written of one table, unless it has that batch."""
+        table = draft.commit(number, self._notes)
+        if table is not None:
+            with delta_errors(draft.schema):
                 _tidy(table)
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -78,9 +97,8 @@ class DeltaTables:
 
     def _commit(self, table: DeltaTable, one: TableChanges, target: pa.Schema, number: int) -> None:
         """Commit the changes by their mode, and with them the batch and the highest offset."""
-        seen = table.transaction_version(f"{self._application}:highest")
-        noted = [(self._application, number), (f"{self._application}:highest", max(seen or 0, highest(one)))]
-        commit = CommitProperties(app_transactions=[Transaction(name, version) for name, version in noted])
+        seen = self._notes.highest(table)
+        commit = self._notes.commit(table, number, highest(one))
         match self._mode:
             case Mode.APPEND:
                 write_deltalake(table, fitted(one.changes, target), mode="append", commit_properties=commit)
@@ -147,45 +165,12 @@ def _known(table: DeltaTable, key: Sequence[str]) -> pa.Table:
     return last_known(table.to_pyarrow_dataset().to_table(columns=wanted), key)
 
 
-def _evolve(table: DeltaTable, columns: pa.Schema) -> pa.Schema:
-    """Give a table the columns that it lacks, and the types that hold both, in a commit of its own."""
-    present = pa.schema(table.schema().to_arrow())
-    target = united(present, columns)
-    if any(target.field(field.name).type != field.type for field in present):
-        rows = fitted(table.to_pyarrow_dataset().to_table(), target)
-        write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-    elif len(target) > len(present):
-        added = DeltaSchema.from_arrow(pa.schema(list(target)[len(present) :]))
-        table.alter.add_columns(added.fields)
-    return target
-
-
 def _tidy(table: DeltaTable) -> None:
     """Put small files together where there are many, in a commit of its own that changes no row."""
     if len(table.file_uris()) > FILES_MAX:
         table.optimize.compact()
 
 
-def _file_name(name: str) -> str:
-    """Return a name as one directory; delta-rs takes a percent sign for the beginning of an escape."""
-    return name.replace("%", "_25").replace("/", "_2F")
-
-
 def _quoted(name: str) -> str:
     """Return the name of a column as an expression."""
     return '"' + name.replace('"', '""') + '"'
-
-
-@contextmanager
-def _delta_errors(schema: TableSchema) -> Iterator[None]:
-    """Raise what delta-rs says as an error of the sink. Its own words may hold values of rows and are not repeated."""
-    wire = schema.table.wire
-    try:
-        yield
-    except CommitFailedError:
-        raise SinkUnavailableError(f"table {wire}: somebody else committed to the Delta table") from None
-    except (SchemaMismatchError, DeltaProtocolError, pa.ArrowInvalid) as error:
-        reason = f"the Delta table does not take these columns ({type(error).__name__})"
-        raise SinkRefusedError(reason, table=wire) from None
-    except DeltaError as error:
-        raise SinkUnavailableError(f"table {wire}: the Delta table failed") from error

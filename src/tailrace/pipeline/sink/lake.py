@@ -1,8 +1,9 @@
 """Tables of a lake as sinks: each takes a batch in a commit of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
-from tailrace.pipeline.sink.progress import after, decode, encode, has, refuse_lost
+from tailrace.pipeline.sink.progress import after, decode, encode, has, moved, place, refuse_lost
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
-__all__ = ["LakeSink", "LakeTables"]
+__all__ = ["LakeSink", "LakeTables", "SpreadTables"]
 
 
 class LakeTables(Protocol):
@@ -33,6 +35,20 @@ class LakeTables(Protocol):
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table that is there: the open versions of a history, what changes make together."""
+
+
+@runtime_checkable
+class SpreadTables(LakeTables, Protocol):
+    """Tables that tasks can write."""
+
+    def takes(self, schema: TableSchema) -> bool:
+        """Tell whether tasks can write this one."""
+
+    def drafted(self, batch: SpreadBatch) -> AbstractContextManager[tuple[list[Any], Tally]]:
+        """Have tasks write the changes of a batch; give what is to be committed of each table, and what they met."""
+
+    def commit(self, draft: Any, number: int) -> None:
+        """Commit what tasks have written of one table and the number of the batch, unless the table has that batch."""
 
 
 class LakeSink:
@@ -74,12 +90,29 @@ class LakeSink:
         with disk_errors(self._directory):
             for one in batch.tables:
                 self._tables.apply(one, batch.number)
-            progress = after(self._progress, batch)
-            since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
-            for one in batch.tables:
-                sync_since(self._tables.directory(one.schema), since_ns)
-            replace_file(self._marker, encode(progress))
-        self._progress = progress
+            self._note(after(self._progress, batch), [one.schema for one in batch.tables])
+
+    def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
+        """Tell whether tasks can write all these tables."""
+        tables = self._tables
+        with disk_errors(self._directory):
+            return isinstance(tables, SpreadTables) and all(tables.takes(schema) for schema in schemas)
+
+    def apply_spread(self, batch: SpreadBatch) -> Tally:
+        """Have tasks write the batch, commit it to one table after the other, then note that all have it."""
+        tables = self._tables
+        assert isinstance(tables, SpreadTables)
+        with disk_errors(self._directory), tables.drafted(batch) as (drafts, tally):
+            if not tally.rows or self._has(batch, tally):
+                return tally
+            for one in drafts:
+                if batch.proceed is not None:
+                    batch.proceed()
+                tables.commit(one, batch.number)
+            found = {place(one.schema): one.highest for one in drafts}
+            offsets = {batch.source: tally.offset if batch.offset is None else batch.offset}
+            self._note(moved(self._progress, batch.number, offsets, found), [one.schema for one in drafts])
+        return tally
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
@@ -88,3 +121,20 @@ class LakeSink:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _has(self, batch: SpreadBatch, tally: Tally) -> bool:
+        """Tell whether all tables have a batch already."""
+        held = self._progress
+        if held is None:
+            return False
+        return batch.number <= held.number or (
+            batch.offset is None and tally.offset <= held.offsets.get(batch.source, 0)
+        )
+
+    def _note(self, progress: Progress, schemas: Iterable[TableSchema]) -> None:
+        """Make what was written of these tables durable, then note how far all tables are."""
+        since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
+        for schema in schemas:
+            sync_since(self._tables.directory(schema), since_ns)
+        replace_file(self._marker, encode(progress))
+        self._progress = progress

@@ -1,6 +1,6 @@
 """What a sink keeps beside the data, in the same atomic step: how far it has come. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import pyarrow.compute as pc
@@ -9,7 +9,18 @@ from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 
-__all__ = ["after", "decode", "decode_columns", "encode", "encode_columns", "has", "highest", "place", "refuse_lost"]
+__all__ = [
+    "after",
+    "decode",
+    "decode_columns",
+    "encode",
+    "encode_columns",
+    "has",
+    "highest",
+    "moved",
+    "place",
+    "refuse_lost",
+]
 
 
 def has(progress: Progress | None, batch: Batch) -> bool:
@@ -33,11 +44,14 @@ def has(progress: Progress | None, batch: Batch) -> bool:
 
 def after(progress: Progress | None, batch: Batch) -> Progress:
     """Return the progress of a sink that had `progress` and was given `batch`."""
-    found = {} if progress is None else dict(progress.highest)
-    for one in batch.tables:
-        found[place(one.schema)] = max(found.get(place(one.schema), 0), highest(one))
-    offsets = {} if progress is None else progress.offsets
-    return Progress(batch.number, {**offsets, **batch.offsets}, found)
+    return moved(progress, batch.number, batch.offsets, {place(one.schema): highest(one) for one in batch.tables})
+
+
+def moved(progress: Progress | None, number: int, offsets: Mapping[str, int], highest_: Mapping[str, int]) -> Progress:
+    """Return the progress of a sink that had `progress` and took a batch with these offsets, highest by table."""
+    before = progress or Progress(number, {})
+    found = {name: max(offset, before.highest.get(name, 0)) for name, offset in highest_.items()}
+    return Progress(number, {**before.offsets, **offsets}, {**before.highest, **found})
 
 
 def highest(table: TableChanges) -> int:

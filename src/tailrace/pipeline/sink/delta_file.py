@@ -1,0 +1,153 @@
+"""Files of a Delta table, written beside it: nobody sees them until a commit names them."""
+
+import math
+import os
+import time
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from msgspec import Struct
+
+from tailrace.pipeline.sink.disk import sync_directory
+
+__all__ = ["Part", "PartWriter", "add_action"]
+
+_ROWS_MAX = 2_000_000
+"""Rows of one file."""
+
+_ROW_GROUP_ROWS = 131_072
+
+_COLUMNS_MAX = 32
+"""Columns that have statistics, as other writers have it."""
+
+_TEXT_CHARACTERS_MAX = 64
+
+
+class Part(Struct, frozen=True):
+    """One file that was written. `path` is its name in the table's directory."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    stats: str
+    """What is known of its values, in the words of the Delta protocol."""
+
+
+class PartWriter:
+    """Writes rows of one table into new files. Durable when `close` returns."""
+
+    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+        self._directory = directory
+        self._schema = schema
+        self._parts: list[Part] = []
+        self._path = directory
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._unordered: set[str] = set()
+
+    def write(self, rows: pa.Table) -> None:
+        """Write some rows, which have the columns of the schema."""
+        while rows.num_rows:
+            if self._writer is None:
+                self._begin()
+            assert self._writer is not None
+            some = rows.slice(0, _ROWS_MAX - self._rows)
+            self._writer.write_table(some, row_group_size=_ROW_GROUP_ROWS)
+            self._unordered |= _not_a_number(some)
+            self._rows += some.num_rows
+            rows = rows.slice(some.num_rows)
+            if self._rows == _ROWS_MAX:
+                self._end()
+
+    def close(self) -> list[Part]:
+        """Return the files."""
+        if self._writer is not None:
+            self._end()
+        return self._parts
+
+    def _begin(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._path = self._directory / f"part-{uuid.uuid4()}.snappy.parquet"
+        self._writer = pq.ParquetWriter(self._path, self._schema, compression="snappy", store_schema=False)
+        self._rows = 0
+        self._unordered = set()
+
+    def _end(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+        self._writer = None
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+        sync_directory(self._directory)
+        stats = _stats(pq.read_metadata(self._path), self._schema, self._unordered)
+        self._parts.append(Part(self._path.name, self._path.stat().st_size, self._rows, stats))
+
+
+def add_action(part: Part) -> AddAction:
+    """Return what adds a file to its table."""
+    return AddAction(part.path, part.size_bytes, {}, time.time_ns() // 1_000_000, data_change=True, stats=part.stats)
+
+
+def _not_a_number(rows: pa.Table) -> set[str]:
+    """Return the names of the columns with a value that has no place in an order."""
+    floats = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
+    return {name for name in floats if pc.any(pc.is_nan(rows[name])).as_py()}
+
+
+def _stats(metadata: Any, schema: pa.Schema, unordered: set[str]) -> str:
+    """Return the statistics of a file: its rows, and of each column the nulls, the least and the greatest value."""
+    least, greatest, nulls = {}, {}, {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for number, field in enumerate(list(schema)[:_COLUMNS_MAX]):
+        found = [group.column(number).statistics for group in groups]
+        if pa.types.is_binary(field.type) or any(one is None or not one.has_null_count for one in found):
+            continue
+        nulls[field.name] = sum(one.null_count for one in found)
+        filled = [one for one in found if one.has_min_max]
+        if field.name in unordered or len(filled) < sum(one.num_values > 0 for one in found) or not filled:
+            continue
+        least[field.name] = _told(min(one.min for one in filled), upwards=False)
+        greatest[field.name] = _told(max(one.max for one in filled), upwards=True)
+    told = {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: value for name, value in least.items() if value is not None},
+        "maxValues": {name: value for name, value in greatest.items() if value is not None},
+        "nullCount": nulls,
+    }
+    return msgspec.json.encode(told).decode()
+
+
+def _told(value: Any, *, upwards: bool) -> Any:
+    """Return a bound as JSON has it, never tighter than the value; None where JSON cannot tell it."""
+    match value:
+        case bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case str():
+            return value if len(value) <= _TEXT_CHARACTERS_MAX else None if upwards else value[:_TEXT_CHARACTERS_MAX]
+        case datetime():
+            return _told_time(value, upwards=upwards)
+        case date():
+            return value.isoformat()
+        case _:
+            return None
+
+
+def _told_time(value: datetime, *, upwards: bool) -> str | None:
+    """Return a time in milliseconds."""
+    excess = timedelta(microseconds=value.microsecond % 1000)
+    try:
+        bound = value - excess + (timedelta(milliseconds=1) if upwards and excess else timedelta())
+    except OverflowError:
+        return None
+    if bound.tzinfo is None:
+        return bound.isoformat(" ", "milliseconds")
+    return bound.astimezone(UTC).replace(tzinfo=None).isoformat("T", "milliseconds") + "Z"

@@ -1,0 +1,233 @@
+"""Delta tables written by tasks: files first, then one commit for each table that names them."""
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.evolve import united
+from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.delta_append import Appended, Appending, Refitting, delta_place
+from tailrace.pipeline.sink.delta_file import Part, add_action
+from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States, is_ordered
+from tailrace.pipeline.sink.delta_table import Notes, delta_errors, evolve
+from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sink.spread import Spread, SpreadBatch, Tally
+
+__all__ = ["TableDraft", "drafted", "is_plain"]
+
+_CHANGES_PER_BUCKET = 250_000
+_BUCKETS_MAX = 256
+
+_ROWS_PER_TASK = 500_000
+"""Rows of files that one task looks through, and of states that one task inserts: smaller files go together."""
+
+_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+"""What a table may have of the Delta protocol to be written by tasks: nothing that asks more of a writer than files."""
+
+_DEMANDING = ("delta.constraints.", "delta.enableChangeDataFeed", "delta.columnMapping.")
+"""Settings of a table that ask more."""
+
+
+class TableDraft(Protocol):
+    """The changes of a batch to one table, written but not yet seen by anybody."""
+
+    schema: TableSchema
+    highest: int
+    """Highest offset of the changes."""
+
+    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+        """Commit them, unless the table has that batch. Return the table; None where it had it."""
+
+
+@contextmanager
+def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
+    """Have tasks write the changes of a batch beside their tables, for the length of a `with` block.
+
+    What is not committed then is left behind as files that nobody refers to, and removed as such files are.
+    """
+    if mode is Mode.APPEND or batch.fresh:
+        appended = batch.changes.each(Appending(template, mode))
+        yield [_AppendDraft(template, some, batch.changes) for some in _by_table(appended.made)], appended.tally
+        return
+    beside = f"_tailrace/{uuid.uuid4().hex}"
+    buckets = min(1 + batch.changes_max // _CHANGES_PER_BUCKET, _BUCKETS_MAX)
+    folded = batch.changes.gathered(Dividing(buckets), buckets, Folding(template, beside))
+    merges = [_MergeDraft(template, some, batch.changes) for some in _by_table(folded.made)]
+    try:
+        yield list(merges), folded.tally
+    finally:
+        for one in merges:
+            shutil.rmtree(delta_place(template, one.schema) / beside, ignore_errors=True)
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Tell whether files and a commit are all that a table asks of its writers."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    demanding = any(name.startswith(_DEMANDING) for name in metadata.configuration)
+    old = not features and protocol.min_writer_version > 2
+    return features <= _FEATURES and not demanding and not old and not metadata.partition_columns
+
+
+class _AppendDraft:
+    """Files to be added."""
+
+    def __init__(self, template: str, files: Sequence[Appended], tasks: Spread) -> None:
+        self.schema = _newest(files)
+        self.highest = max(one.highest for one in files)
+        self._directory = delta_place(template, self.schema)
+        self._files = files
+        self._tasks = tasks
+
+    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+        with delta_errors(self.schema):
+            columns = _columns(self._files)
+            table = _opened(self._directory, columns)
+            if notes.has(table, number):
+                return None
+            target = evolve(table, columns)
+            actions: list[AddAction | RemoveAction] = [
+                add_action(part) for one in self._files for part in self._fitting(one, target)
+            ]
+            properties = notes.commit(table, number, self.highest)
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+            return table
+
+    def _fitting(self, one: Appended, target: pa.Schema) -> list[Part]:
+        """Return files whose columns are of the types that the table has."""
+        if all(target.field(field.name).type == field.type for field in _schema(one.columns)):
+            return one.parts
+        return self._tasks.over(one.parts, Refitting(str(self._directory), target.serialize().to_pybytes()))
+
+
+class _MergeDraft:
+    """States of keys that are to be merged."""
+
+    def __init__(self, template: str, folded: Sequence[Folded], tasks: Spread) -> None:
+        self.schema = _newest(folded)
+        self.highest = max(one.highest for one in folded)
+        self._directory = delta_place(template, self.schema)
+        self._folded = folded
+        self._tasks = tasks
+
+    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+        with delta_errors(self.schema):
+            columns = _columns(self._folded)
+            table = _opened(self._directory, columns)
+            if notes.has(table, number):
+                return None
+            target = evolve(table, columns)
+            removed, parts = self._written(table, target)
+            actions: list[AddAction | RemoveAction] = [_remove_action(path) for path in removed]
+            actions += [add_action(part) for part in parts]
+            properties = notes.commit(table, number, self.highest)
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+            return table
+
+    def _written(self, table: DeltaTable, target: pa.Schema) -> tuple[list[str], list[Part]]:
+        """Have tasks write what changes. Return the files to be removed from the table, and those to be added."""
+        states = tuple(one.states for one in self._folded)
+        place, message = str(self._directory), target.serialize().to_pybytes()
+        key = tuple(key_names(self.schema))
+        groups = _grouped(self._candidates(table, target.field(key[0])))
+        rewritten = self._tasks.over(groups, Rewriting(place, message, key, states))
+        left = _unmet(states, [one.met for one in rewritten])
+        inserted = self._tasks.over(left, Inserting(place, message))
+        removed = [path for one in rewritten for path in one.removed]
+        return removed, [part for parts in [*(one.parts for one in rewritten), *inserted] for part in parts]
+
+    def _candidates(self, table: DeltaTable, first: pa.Field) -> list[tuple[str, int]]:
+        """Return the files that may hold one of the keys, in order of keys, each with its rows.
+
+        Statistics are trusted for types that all writers tell exactly.
+        """
+        files = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+        if is_ordered(first.type) and all(
+            _schema(one.columns).field(first.name).type == first.type for one in self._folded
+        ):
+            low, high = (choose(one.bounds[side] for one in self._folded) for side, choose in enumerate((min, max)))
+            bounds = [((one.get("min") or {}).get(first.name), (one.get("max") or {}).get(first.name)) for one in files]
+            kept = [
+                (one, least)
+                for one, (least, greatest) in zip(files, bounds, strict=True)
+                if (least is None or least <= high) and (greatest is None or greatest >= low)
+            ]
+            known = sorted(((one, least) for one, least in kept if least is not None), key=lambda pair: pair[1])
+            files = [*(one for one, _ in known), *(one for one, least in kept if least is None)]
+        return [(one["path"], one["num_records"] or _ROWS_PER_TASK) for one in files]
+
+
+def _opened(directory: Path, columns: pa.Schema) -> DeltaTable:
+    """Return a table, made if it is not there."""
+    if not DeltaTable.is_deltatable(str(directory)):
+        DeltaTable.create(str(directory), columns)
+    return DeltaTable(str(directory))
+
+
+def _grouped(files: Sequence[tuple[str, int]]) -> list[tuple[str, ...]]:
+    """Return the files in groups of some size; neighbours stay together."""
+    groups: list[list[str]] = []
+    room = 0
+    for path, rows in files:
+        if room <= 0:
+            groups.append([])
+            room = _ROWS_PER_TASK
+        groups[-1].append(path)
+        room -= rows
+    return [tuple(group) for group in groups]
+
+
+def _unmet(states: Sequence[States], met: Sequence[Sequence[bytes]]) -> list[list[tuple[States, bytes]]]:
+    """Return the states with new keys, with the bits of those that were met, in groups of some size."""
+    groups: list[list[tuple[States, bytes]]] = []
+    room = 0
+    for number, one in enumerate(states):
+        bits = np.zeros((one.rows + 7) // 8, np.uint8)
+        for some in met:
+            bits |= np.frombuffer(some[number], np.uint8)
+        new = one.rows - int(np.unpackbits(bits).sum())
+        if not new:
+            continue
+        if room <= 0:
+            groups.append([])
+            room = _ROWS_PER_TASK
+        groups[-1].append((one, bits.tobytes()))
+        room -= new
+    return groups
+
+
+def _by_table(made: Sequence[Any]) -> list[list[Any]]:
+    """Return what tasks made by table."""
+    names = sorted({one.schema.table for one in made})
+    return [[one for one in made if one.schema.table == name] for name in names]
+
+
+def _newest(made: Sequence[Any]) -> TableSchema:
+    schema: TableSchema = max((one.schema for one in made), key=lambda schema: schema.version)
+    return schema
+
+
+def _columns(made: Sequence[Any]) -> pa.Schema:
+    """Return the columns that hold what all tasks made, in order of the versions of the table."""
+    columns: pa.Schema | None = None
+    for one in sorted(made, key=lambda one: one.schema.version):
+        columns = united(columns, _schema(one.columns))
+    return columns
+
+
+def _remove_action(path: str) -> RemoveAction:
+    return RemoveAction(path, data_change=True, deletion_timestamp=time.time_ns() // 1_000_000)
+
+
+def _schema(message: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message))
