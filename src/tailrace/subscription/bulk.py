@@ -1,7 +1,7 @@
 """Reading a log in bulk: where to begin, intervals that end where commits end, and their changes as Arrow batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, UnknownTableError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.start import CursorStart, Earliest
+from tailrace.model.table import TableName
 from tailrace.subscription.log_view import LogWindow
 from tailrace.subscription.place import find_place
 from tailrace.subscription.table import readings
@@ -34,15 +35,19 @@ BULK_SCHEMA: pa.Schema = pa.schema([ENVELOPE.field(name) for name in BULK_COLUMN
 """Columns of a change that is read in bulk: those of the log without the marks that the log keeps for itself."""
 
 
-def schemas_of(log: LogWindow, source: str, names: Collection[str]) -> frozenset[SchemaId] | None:
+def schemas_of(
+    log: LogWindow, source: str, names: Collection[str], sees: Callable[[TableName], bool] | None = None
+) -> frozenset[SchemaId] | None:
     """Return all versions of the tables that have these names on the wires; None, which means all, for no names.
+
+    Tables that `sees` is false for are not there.
 
     Raises:
         UnknownTableError: There is no such table.
     """
     if not names:
         return None
-    known = log.schemas()
+    known = {number: schema for number, schema in log.schemas().items() if sees is None or sees(schema.table)}
     chosen: set[SchemaId] = set()
     for name in names:
         for table in readings(source, name):

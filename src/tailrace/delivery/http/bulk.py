@@ -44,11 +44,11 @@ from tailrace.model.start import After, CursorStart
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
-from tailrace.subscription.access_bulk import require_whole_source
-from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start, schemas_of
+from tailrace.subscription.access_bulk import BulkSight, bulk_sight
+from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start
 from tailrace.subscription.log_view import LogView
 
-__all__ = ["bulk_routes", "log_of", "number_of", "refusal"]
+__all__ = ["bulk_routes", "number_of", "refusal", "sight_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,19 +95,19 @@ class BulkEndpoint:
     async def describe(self, request: Request) -> Response:
         """Tell what there is to read, and which offset a place is."""
         try:
-            source, log = log_of(self._scopes, request)
-            wanted = schemas_of(log, source, request.query_params.getlist("tables"))
+            sight = sight_of(self._scopes, request)
+            log, wanted = sight.log, sight.schemas(request.query_params.getlist("tables"))
             place = request.query_params.get("from")
             after = msgspec.UNSET if place is None else await find_start(_start(place), log)
         except TailraceError as error:
             return refusal(error)
         tables = tables_of(_chosen(log, wanted))
-        return _json(BulkResult(source, log.head, log.horizon, log.last_index, tables, after))
+        return _json(BulkResult(sight.source, log.head, log.horizon, log.last_index, tables, after))
 
     async def cuts(self, request: Request) -> Response:
         """Tell where what follows an offset can be cut so that no commit is divided."""
         try:
-            _, log = log_of(self._scopes, request)
+            log = sight_of(self._scopes, request).log
             cuts = await find_cuts(
                 log,
                 Offset(number_of(request, "after")),
@@ -123,16 +123,17 @@ class BulkEndpoint:
     async def subscribe(self, request: Request) -> Response:
         """Make a durable subscription, whose cursor shows how far its reader is."""
         try:
-            source, log = log_of(self._scopes, request)
+            sight = sight_of(self._scopes, request)
             params = await self._params(request)
-            target = SourceTarget(source, tuple(params.tables))
+            sight.require(params.tables)
+            target = SourceTarget(sight.source, tuple(params.tables))
             start = start_of(params.from_, "from")
             subscription = await self._scopes.of(principal_of(request.scope)).subscribe_source(
                 target,
                 filter_options=FilterOptions(tuple(OPS.values())),
                 include=Include(before=True, after=True),
                 format_=Format.OBJECTS_JSON,
-                start=After(await find_start(start, log)),
+                start=After(await find_start(start, sight.log)),
             )
         except TailraceError as error:
             return refusal(error)
@@ -173,8 +174,8 @@ class BulkChangesEndpoint:
         request = Request(scope)
         try:
             stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
-            source, log = log_of(self._scopes, request)
-            schemas = schemas_of(log, source, request.query_params.getlist("tables"))
+            sight = sight_of(self._scopes, request)
+            log, schemas = sight.log, sight.schemas(request.query_params.getlist("tables"))
             after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
@@ -231,16 +232,14 @@ async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> No
     serving.cancel()
 
 
-def log_of(scopes: Scopes, request: Request) -> tuple[str, LogView]:
-    """Return the source that a request names, and its log.
+def sight_of(scopes: Scopes, request: Request) -> BulkSight:
+    """Return what the caller may read of the source that a request names.
 
     Raises:
         UnknownSourceError: There is no such source.
-        PermissionDeniedError: The caller does not see all of it.
+        PermissionDeniedError: The caller sees nothing of it.
     """
-    source: str = request.path_params["source"]
-    require_whole_source(scopes, principal_of(request.scope), source)
-    return source, scopes.service.logs[source]
+    return bulk_sight(scopes, principal_of(request.scope), request.path_params["source"])
 
 
 def _chosen(log: LogView, wanted: frozenset[SchemaId] | None) -> dict[SchemaId, TableSchema]:

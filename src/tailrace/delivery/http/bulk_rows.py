@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import json_answer
-from tailrace.delivery.http.bulk import log_of, number_of, refusal
+from tailrace.delivery.http.bulk import number_of, refusal, sight_of
 from tailrace.delivery.http.bulk_message import PageHead, RangesResult
 from tailrace.delivery.http.bulk_stream import CONTENT_TYPE
 from tailrace.metrics import Metrics
@@ -95,17 +95,18 @@ class BulkRowsEndpoint:
 
         Raises:
             UnknownSourceError: There is no such source.
-            PermissionDeniedError: The caller does not see all of it.
+            PermissionDeniedError: The caller does not see all of the table.
             UnknownTableError: It has no such table.
             InvalidRequestError: No table is named.
         """
-        source, _ = log_of(self._scopes, request)
+        sight = sight_of(self._scopes, request)
         name = request.query_params.get("table")
         if name is None:
             raise InvalidRequestError("`table` is missing")
         service = self._scopes.service
         assert service.queries is not None
-        return service.queries.shard(source), service.table(source, name).table
+        sight.require([name])
+        return service.queries.shard(sight.source), service.table(sight.source, name).table
 
 
 def _interval(request: Request) -> KeyInterval:
