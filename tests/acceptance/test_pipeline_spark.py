@@ -50,6 +50,13 @@ class Place:
     def verify(self, name="p"):
         return self.job().verify(name, repair=False, watcher=Watcher(), stopped=lambda: False)
 
+    def lose_changes(self):
+        """Have retention remove changes that no pipeline has seen."""
+        horizon = self.shop.info()["horizon"]
+        for number in range(4, 41):
+            self.shop.insert(number)
+        wait_until(lambda: self.shop.info()["horizon"] > horizon + 5, "changes removed")
+
     def rows(self, query, name="p"):
         database = sqlite3.connect(self.directory / f"{name}.db")
         try:
@@ -117,15 +124,44 @@ def test_appended_changes_are_there_once_each_after_the_rows(place):
     assert place.rows("SELECT _change_type, text FROM notes") == [("insert", "hello")]
 
 
-def test_changes_that_retention_removed_are_told_and_reset_copies_anew(place):
+@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.HISTORY])
+def test_what_differs_is_copied_anew_where_retention_removed_changes(place, mode):
+    place.shop.server.stop()
+    place.shop.start(events="10")
+    place.shop.insert(1, 2, 3)
+    place.create(mode=mode)
+    place.run()
+    place.shop.commit("UPDATE orders SET qty = 9 WHERE id = 2", "DELETE FROM orders WHERE id = 1")
+    place.lose_changes()
+    place.run()
+    assert place.verify().equal
+    still = " WHERE valid_to_offset IS NULL" if mode is Mode.HISTORY else ""
+    assert place.rows(f"SELECT count(*), min(id) FROM orders{still}") == [(39, 2)]
+    assert place.rows(f"SELECT qty FROM orders{still}{' AND' if still else ' WHERE'} id = 2") == [(9,)]
+    place.shop.commit("UPDATE orders SET qty = 10 WHERE id = 2")
+    place.run()
+    assert place.verify().equal
+    assert place.rows(f"SELECT qty FROM orders{still}{' AND' if still else ' WHERE'} id = 2") == [(10,)]
+
+
+def test_a_table_that_was_empty_is_copied_where_retention_removed_its_changes(place):
+    place.shop.server.stop()
+    place.shop.start(events="10")
+    place.create()
+    place.run()
+    place.lose_changes()
+    place.run()
+    assert place.verify().equal
+    assert place.rows("SELECT count(*) FROM orders") == [(37,)]
+
+
+def test_appended_changes_that_retention_removed_are_told_and_reset_copies_anew(place):
     place.shop.server.stop()
     place.shop.start(events="10")
     place.shop.insert(1)
-    place.create()
+    place.create(mode=Mode.APPEND)
     place.run()
-    for number in range(2, 40):
-        place.shop.insert(number)
-    wait_until(lambda: place.shop.info()["horizon"] > 5, "changes removed")
+    place.lose_changes()
     for _ in range(2):
         with pytest.raises(PipelineFailedError, match=r"no longer in the log.*pipeline reset p"):
             place.run()
@@ -134,4 +170,3 @@ def test_changes_that_retention_removed_are_told_and_reset_copies_anew(place):
     place.job().reset("p", Watcher(), lambda: False)
     place.run()
     assert place.verify().equal
-    assert place.rows("SELECT count(*), min(id) FROM orders") == [(38, 2)]

@@ -233,7 +233,7 @@ def test_a_pipeline_that_another_worker_has_is_left_alone(shop, store, tmp_path)
     with pytest.raises(LeaseError, match="other"):
         run(store, tmp_path)
     with pytest.raises(LeaseError, match="other"):
-        verify(store, tmp_path)
+        verify(store, tmp_path, repair=True)
 
 
 def test_a_removed_pipeline_is_gone_with_its_subscription(shop, store, tmp_path):

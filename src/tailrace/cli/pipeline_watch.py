@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tailrace.model.pipeline import Figures
-from tailrace.pipeline.job import Watcher
+from tailrace.pipeline.watcher import Watcher
 
 __all__ = ["JsonWatcher", "TextWatcher"]
 

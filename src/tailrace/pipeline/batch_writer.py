@@ -11,7 +11,8 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.sink.base import Batch
+from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import sink_of
 from tailrace.pipeline.transform import transformed
@@ -33,6 +34,7 @@ class BatchWriter:
         number_min: int,
         outage_s_max: float,
         proceed: Callable[[], None] | None = None,
+        session: Callable[[], Any] | None = None,
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
@@ -47,15 +49,17 @@ class BatchWriter:
         self._token = token
         self._outage_s_max = outage_s_max
         self._proceed = proceed
+        self._session = session
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_proceed": None, "_sink": None}
+        return {**self.__dict__, "_proceed": None, "_session": None, "_sink": None}
 
     def __call__(self, frame: Any, _batch_id: int) -> None:
         """Apply one micro-batch."""
         self.problem = None
+        self._session = self._session or (lambda: frame.sparkSession)
         try:
             self.apply(frame.toArrow(), frame.sparkSession)
         except Exception as error:
@@ -88,15 +92,20 @@ class BatchWriter:
 
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
-        if self._sink is None:
-            definition = self._definition
-            build = lambda: sink_of(definition.sink, definition.mode, pipeline=definition.name)  # noqa: E731
-            proceed = self._proceed or (lambda: None)
-            sink = SinkThread(build, outage_s_max=self._outage_s_max, proceed=proceed)
-            self._learn()
-            sink.open(self.schemas())
-            self._sink = sink
-        return self._sink
+        return self._opened(anew=False)
+
+    def renewed(self) -> Progress | None:
+        """Open the sink although tables of it may be gone, and have it forget those; return how far it is.
+
+        Raises:
+            SinkError: The sink cannot be reached, or refuses for another reason.
+        """
+        return self._opened(anew=True).progress()
+
+    def is_lost(self, rows_copied: int) -> bool:
+        """Tell whether a sink that has no progress should have some: rows went into it, and could be read there."""
+        sink = self.sink()
+        return rows_copied > 0 and not self._definition.transform and all(map(sink.is_readable, self.schemas()))
 
     def schemas(self) -> list[TableSchema]:
         """Return the newest known schema of each table."""
@@ -108,6 +117,26 @@ class BatchWriter:
         if self._sink is not None:
             self._sink.close()
             self._sink = None
+
+    def _opened(self, *, anew: bool) -> SinkThread:
+        if self._sink is None:
+            proceed = self._proceed or (lambda: None)
+            sink = SinkThread(self._build, outage_s_max=self._outage_s_max, proceed=proceed)
+            try:
+                self._learn()
+                sink.open(self.schemas(), anew=anew)
+            except BaseException:
+                sink.close()
+                raise
+            self._sink = sink
+        return self._sink
+
+    def _build(self) -> Sink:
+        definition = self._definition
+        sink = sink_of(definition.sink, definition.mode, pipeline=definition.name)
+        if isinstance(sink, UsesSpark) and self._session is not None:
+            sink.use(self._session)
+        return sink
 
     def _known(self, rows: pa.Table) -> dict[tuple[str, int], TableSchema]:
         """Return the schemas that rows refer to."""

@@ -1,23 +1,30 @@
-"""Rows reduced to their keys and a checksum each, and what differs between two sets of them. Pure."""
+"""Rows reduced to their keys and a checksum each, kept on disk, and what differs between a source and a sink.
+
+Keys fall into buckets by their hash. Buckets are compared first, by the sum of their checksums; only those that differ,
+or that changed while the rows were read, are compared key by key, so many at a time as fit into memory.
+"""
 # ruff: noqa: S608 (identifiers are quoted)
 
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec import Struct
 
 from tailrace.pipeline.evolve import fitted
-from tailrace.pipeline.fold import DELETED, OFFSET, fold_current
 from tailrace.pipeline.rows import RANGE
 from tailrace.pipeline.sink.base import ChangeType
 
-__all__ = ["Compared", "Fault", "compare", "digest", "read_as", "state"]
+__all__ = ["Digests", "Fault", "Side"]
 
-_CHECKSUM = "_checksum"
-_COLUMNS = ("_change_type", OFFSET, "_commit_version", "_commit_timestamp", RANGE, _CHECKSUM)
+_BUCKETS = 4096
+_ROWS_AT_ONCE = 500_000
+"""About how many rows are compared key by key at one time."""
+
+_MEMORY_BYTES_MAX = 192 << 20
+_THREADS = 2
 
 
 class Fault(StrEnum):
@@ -26,82 +33,181 @@ class Fault(StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERS = "differs"
+    TWICE = "twice"
+    """The sink has several rows of it."""
 
 
-class Compared(Struct, frozen=True):
-    """What a comparison of one table found: keys that differ, with what is wrong, and the checksums of the ranges."""
+class Side(IntEnum):
+    """Whose rows or changes are added."""
 
-    rows: int
-    """Rows that the source has."""
-
-    faults: pa.Table
-    """The key, `_range` (null for keys that the source does not have) and `_fault`."""
-
-    ranges: int
-    ranges_differing: tuple[int, ...]
+    SOURCE = 0
+    SINK = 1
+    BOTH = 2
 
 
-def digest(rows: pa.Table, key: Sequence[str], columns: pa.Schema) -> pa.Table:
-    """Return the changes reduced to what tells them apart: key, type, offset, range, and the checksum of `columns`."""
-    if RANGE not in rows.column_names:
-        rows = rows.append_column(RANGE, pa.nulls(rows.num_rows, pa.int64()))
-    whole = fitted(rows, columns)
-    hashed = _run(f"SELECT hash({', '.join(map(_quoted, columns.names))}) AS h FROM t", t=whole)
-    keys = [whole[name] for name in key]
-    kept = [rows[name] for name in _COLUMNS if name != _CHECKSUM]
-    names = [*key, *(name for name in _COLUMNS if name != _CHECKSUM), _CHECKSUM]
-    return pa.Table.from_arrays([*keys, *kept, hashed["h"]], names=names)
+class Digests:
+    """The digests of one table of both sides. Changes count in order of their offsets; rows that were read come last.
 
+    Add everything, then `compare` once; the rest tells what that found. For one thread.
+    """
 
-def state(digests: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Return what is there after these changes, by key, in order of their offsets; rows that were read come last."""
-    last = fold_current(pa.concat_tables(digests), key)
-    live = last.filter(pc.invert(last[DELETED]))
-    return live.select([*key, RANGE, _CHECKSUM])
+    def __init__(
+        self, directory: Path, key: Sequence[str], columns: pa.Schema, rows_at_once: int = _ROWS_AT_ONCE
+    ) -> None:
+        self.columns = columns
+        self.rows = 0
+        """Rows that the source has."""
 
+        self.counts: Mapping[Fault, int] = {}
+        self.ranges_differing: tuple[int, ...] = ()
+        self._rows_at_once = rows_at_once
+        self._key = pa.schema([columns.field(name) for name in key])
+        self._connection = duckdb.connect(str(directory / "digests.db"))
+        for name, value in {
+            "TimeZone": "'UTC'",
+            "memory_limit": f"'{_MEMORY_BYTES_MAX}B'",
+            "threads": _THREADS,
+            "temp_directory": f"'{_escaped(str(directory / 'spilled'))}'",
+            "preserve_insertion_order": "false",
+        }.items():
+            self._run(f"SET {name} = {value}")
+        self._keys = ", ".join(_quoted(f"k{place}") for place in range(len(key)))
+        self._run(
+            f"CREATE TABLE digests AS {self._select('NULL', 'NULL', 'NULL', 'NULL')}", none=self._key.empty_table()
+        )
+        self._run(f"CREATE TABLE faults AS SELECT {self._keys}, range, NULL::VARCHAR AS fault FROM digests")
 
-def compare(source: pa.Table, sink: pa.Table, key: Sequence[str], ranges: int) -> Compared:
-    """Compare two states: first the checksums of the ranges, then keys."""
-    same = " AND ".join(f"s.{_quoted(name)} IS NOT DISTINCT FROM t.{_quoted(name)}" for name in key)
-    keys = ", ".join(f"coalesce(s.{_quoted(name)}, t.{_quoted(name)}) AS {_quoted(name)}" for name in key)
-    fault = (
-        f"CASE WHEN t.{_CHECKSUM} IS NULL THEN '{Fault.MISSING}' "
-        f"WHEN s.{_CHECKSUM} IS NULL THEN '{Fault.EXTRA}' ELSE '{Fault.DIFFERS}' END AS _fault"
-    )
-    faults = _run(
-        f"SELECT {keys}, s.{RANGE} AS {RANGE}, {fault} FROM s FULL JOIN t ON {same} "
-        f"WHERE s.{_CHECKSUM} IS DISTINCT FROM t.{_CHECKSUM} ORDER BY ALL",
-        s=source,
-        t=sink,
-    )
-    faults = faults.cast(pa.schema([*(source.schema.field(name) for name in [*key, RANGE]), ("_fault", pa.string())]))
-    differing = sorted(number for number in pc.unique(faults[RANGE]).to_pylist() if number is not None)
-    return Compared(source.num_rows, faults, ranges, tuple(differing))
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
 
+    def add_changes(self, side: Side, changes: pa.Table) -> None:
+        """Add changes, or rows that were read, with `_change_type` and `_offset`; rows of the source with `_range`."""
+        gone = f"_change_type IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}')"
+        rank = (
+            f"CASE _change_type WHEN '{ChangeType.READ}' THEN 2 WHEN '{ChangeType.UPDATE_PREIMAGE}' THEN 0 ELSE 1 END"
+        )
+        range_ = RANGE if RANGE in changes.column_names else "NULL"
+        self._add(changes, int(side), f"_offset * 4 + {rank}", gone, range_)
 
-def read_as(rows: pa.Table, offset: int) -> pa.Table:
-    """Return rows that a sink has as changes of the type `read` at an offset."""
-    count = rows.num_rows
-    for name, value in (
-        ("_change_type", pa.scalar(str(ChangeType.READ))),
-        (OFFSET, pa.scalar(offset, pa.int64())),
-        ("_commit_version", pa.scalar(0, pa.int64())),
-        ("_commit_timestamp", pa.scalar(None, pa.timestamp("us", tz="UTC"))),
-    ):
-        rows = rows.append_column(name, pa.repeat(value, count))
-    return rows
+    def add_rows(self, rows: pa.Table, offset: int) -> None:
+        """Add rows that the sink has, as of an offset."""
+        self._add(rows, int(Side.SINK), str(offset * 4 + 2), "false", "NULL")
 
+    def compare(self) -> None:
+        """Find what differs: buckets first, then keys."""
+        clean = (
+            "count(*) FILTER (side = 0) AS theirs, count(*) FILTER (side = 1) AS ours, "
+            "sum(checksum::HUGEINT) FILTER (side = 0) IS NOT DISTINCT FROM sum(checksum::HUGEINT) FILTER (side = 1) "
+            "AND count(*) FILTER (side = 0 AND place % 4 <> 2) = 0 AND count(*) FILTER (side = 2) = 0 AS same"
+        )
+        buckets = self._all(f"SELECT bucket, {clean} FROM digests GROUP BY bucket ORDER BY bucket")
+        unsure: list[int] = []
+        waiting = 0
+        for bucket, theirs, ours, same in buckets:
+            if same and theirs == ours:
+                self.rows += theirs
+                continue
+            unsure.append(bucket)
+            waiting += theirs + ours
+            if waiting >= self._rows_at_once:
+                self._compare_keys(unsure)
+                unsure, waiting = [], 0
+        if unsure:
+            self._compare_keys(unsure)
+        self.counts = {
+            Fault(fault): count for fault, count in self._all("SELECT fault, count(*) FROM faults GROUP BY 1")
+        }
+        ranges = self._all("SELECT DISTINCT range FROM faults WHERE range IS NOT NULL ORDER BY 1")
+        self.ranges_differing = tuple(number for (number,) in ranges)
 
-def _run(query: str, **tables: pa.Table) -> pa.Table:
-    connection = duckdb.connect(":memory:")
-    try:
-        connection.execute("SET TimeZone = 'UTC'")
+    def first(self, count: int) -> pa.Table:
+        """Return the first keys that differ, in their order, with `_fault`."""
+        found = self._table(f"SELECT {self._keys}, fault FROM faults ORDER BY ALL LIMIT {count}")
+        return found.rename_columns([*self._key.names, "_fault"]).cast(pa.schema([*self._key, ("_fault", pa.string())]))
+
+    def wanted(self, rows: pa.Table) -> pa.Table:
+        """Return those of these rows of the source that the sink lacks, or has otherwise."""
+        keys = fitted(rows, self._key).rename_columns([f"k{place}" for place in range(len(self._key))])
+        numbered = keys.append_column("_place", pa.array(range(rows.num_rows), pa.int64()))
+        same = " AND ".join(f"f.k{place} IS NOT DISTINCT FROM t.k{place}" for place in range(len(self._key)))
+        found = self._table(
+            f"SELECT t._place AS _place FROM t SEMI JOIN faults f ON {same} AND f.fault <> '{Fault.EXTRA}' ORDER BY 1",
+            t=numbered,
+        )
+        return rows.take(found["_place"])
+
+    def unwanted(self, size: int) -> Iterator[pa.Table]:
+        """Yield the keys that the sink has and should not, or has twice, so many at a time."""
+        kinds = f"'{Fault.EXTRA}', '{Fault.TWICE}'"
+        cursor = self._connection.cursor()
+        found: Any = cursor.sql(f"SELECT {self._keys} FROM faults WHERE fault IN ({kinds})").to_arrow_reader(size)
+        for batch in found:
+            yield pa.table(batch).rename_columns(self._key.names).cast(self._key)
+
+    def _add(self, rows: pa.Table, side: int, place: str, gone: str, range_: str) -> None:
+        names = [name for name in ("_change_type", "_offset", RANGE) if name in rows.column_names]
+        given = fitted(rows, self.columns)
+        for name in names:
+            given = given.append_column(name, rows[name])
+        hashed = f"hash({', '.join(map(_quoted, self.columns.names))})"
+        self._run(f"INSERT INTO digests {self._select(side, place, gone, range_, hashed)}", none=given)
+
+    def _select(self, side: Any, place: str, gone: str, range_: str, checksum: str = "0") -> str:
+        """Return what makes digests of the rows of `none`."""
+        named = [f"{_quoted(name)} AS k{number}" for number, name in enumerate(self._key.names)]
+        bucket = f"hash({', '.join(map(_quoted, self._key.names))}) % {_BUCKETS}"
+        return (
+            f"SELECT {', '.join(named)}, {side}::TINYINT AS side, ({bucket})::SMALLINT AS bucket, "
+            f"({place})::BIGINT AS place, ({gone})::BOOLEAN AS gone, ({range_})::INTEGER AS range, "
+            f"{checksum}::UBIGINT AS checksum FROM none"
+        )
+
+    def _compare_keys(self, buckets: Sequence[int]) -> None:
+        """Compare the keys of some buckets; keep what differs, and count the rows of the source."""
+        listed = ", ".join(map(str, buckets))
+        same = " AND ".join(f"s.k{place} IS NOT DISTINCT FROM t.k{place}" for place in range(len(self._key)))
+        keys = ", ".join(f"coalesce(s.k{place}, t.k{place}) AS k{place}" for place in range(len(self._key)))
+        fault = (
+            f"CASE WHEN t.checksum IS NULL THEN '{Fault.MISSING}' WHEN s.checksum IS NULL THEN '{Fault.EXTRA}' "
+            f"WHEN t.times > 1 THEN '{Fault.TWICE}' ELSE '{Fault.DIFFERS}' END"
+        )
+        for name, side in (("theirs", Side.SOURCE), ("ours", Side.SINK)):
+            self._run(
+                f"CREATE OR REPLACE TEMP TABLE {name} AS "
+                f"SELECT {self._keys}, max_by(checksum, place) AS checksum, max_by(range, place) AS range, "
+                f"count(*) FILTER (side = {int(side)}) AS times FROM digests "
+                f"WHERE side IN ({int(side)}, {int(Side.BOTH)}) AND bucket IN ({listed}) "
+                f"GROUP BY {self._keys} HAVING NOT max_by(gone, place)"
+            )
+        self._run(
+            f"INSERT INTO faults SELECT {keys}, s.range, {fault} FROM theirs s FULL JOIN ours t ON {same} "
+            "WHERE s.checksum IS DISTINCT FROM t.checksum OR t.times > 1"
+        )
+        self.rows += self._all("SELECT count(*) FROM theirs")[0][0]
+
+    def _run(self, statement: str, **tables: pa.Table) -> None:
         for name, table in tables.items():
-            connection.register(name, table)
-        return connection.sql(query).to_arrow_table()
-    finally:
-        connection.close()
+            self._connection.register(name, table)
+        self._connection.execute(statement)
+        for name in tables:
+            self._connection.unregister(name)
+
+    def _all(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
+
+    def _table(self, query: str, **tables: pa.Table) -> pa.Table:
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        found = self._connection.sql(query).to_arrow_table()
+        for name in tables:
+            self._connection.unregister(name)
+        return found
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("'", "''")

@@ -3,12 +3,14 @@
 PipelineError                 a pipeline cannot go on: do what the message says
 ├── LeaseError                another worker has the pipeline: wait, or stop that worker
 ├── CheckpointLostError       the checkpoint is gone: bring it back, or reset the pipeline
+├── SinkLostError             the sink has nothing of what was copied: bring it back, or reset the pipeline
 ├── PipelineFailedError       it has failed for good: reset it
 ├── SchemaMovedError          a table has another schema than its rows were planned with: plan anew
 └── TransformError            the transformation cannot be used: mend it
+SinkTableGoneError            a `SinkRefusedError`: a table is gone from the sink: bring it back, or reset the pipeline
 """
 
-from tailrace.model.errors import PipelineExistsError, TailraceError, UnknownPipelineError
+from tailrace.model.errors import PipelineExistsError, SinkRefusedError, TailraceError, UnknownPipelineError
 
 __all__ = [
     "CheckpointLostError",
@@ -17,6 +19,8 @@ __all__ = [
     "PipelineExistsError",
     "PipelineFailedError",
     "SchemaMovedError",
+    "SinkLostError",
+    "SinkTableGoneError",
     "TransformError",
     "UnknownPipelineError",
 ]
@@ -48,6 +52,17 @@ class CheckpointLostError(PipelineError):
         self.directory = directory
 
 
+class SinkLostError(PipelineError):
+    """A sink has nothing of what a pipeline copied into it. Bring it back, or reset the pipeline."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the sink has nothing of what pipeline {name!r} copied into it: bring it back, or run "
+            f"`tailrace pipeline reset {name}`, which copies the tables anew"
+        )
+        self.name = name
+
+
 class PipelineFailedError(PipelineError):
     """A pipeline has failed for good, e.g. because retention removed changes that it had not read. Reset it."""
 
@@ -70,3 +85,11 @@ class SchemaMovedError(PipelineError):
 
 class TransformError(PipelineError):
     """Spark does not take the transformation, or it leaves out columns that a sink needs. Mend it."""
+
+
+class SinkTableGoneError(SinkRefusedError):
+    """A table is gone from a sink that had changes of it. Bring it back, or reset the pipeline to copy it anew."""
+
+    def __init__(self, table: str) -> None:
+        reason = "it is gone from the sink, which had changes of it: reset the pipeline to copy it anew"
+        super().__init__(reason, table=table)

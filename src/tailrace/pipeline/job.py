@@ -1,87 +1,48 @@
 """One run of a pipeline: register, copy the tables, follow the log."""
 
 import contextlib
-import os
 import shutil
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
-from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Figures, Lease, Pipeline, RangeProgress
+from tailrace.model.errors import BehindHorizonError, TailraceError, UnknownPipelineError
+from tailrace.model.pipeline import Figures, Lease, Mode, Pipeline, RangeProgress
 from tailrace.model.stage import Stage
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
-from tailrace.pipeline.keeper import LEASE_S, LeaseKeeper
-from tailrace.pipeline.spark import find_java, open_session
+from tailrace.pipeline.keeper import LeaseKeeper, taken
+from tailrace.pipeline.session import SparkChoice, SparkSessions
+from tailrace.pipeline.sinks import mode_of
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.stream import Follower, has_offsets
 from tailrace.pipeline.verify import Verdict, Verifier
+from tailrace.pipeline.watcher import Watcher
 
-__all__ = ["Job", "SparkChoice", "Watcher", "taken", "worker_name"]
+__all__ = ["Job", "SparkChoice", "Watcher"]
 
 _OUTAGE_S_MAX = 600.0
 _OUTAGE_ONCE_S_MAX = 60.0
 """Longest time for which a sink that cannot be reached is tried again."""
 
-_CONFS = {
-    "spark.log.level": "ERROR",
-    "spark.driver.extraJavaOptions": "-Xss4m -XX:TieredStopAtLevel=1",
-}
-"""The driver of a pipeline moves bytes: quick to start counts for more than what Java could still compile."""
-
-_LOCAL_CONFS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-
 _NUMBER_MIN_FOREIGN = 1
 """Least number of the first batch where the tables of a sink have rows that are not ours: these stay."""
 
-_WAIT_S = 1.0
-"""How often to look whether a pipeline that another worker has is free."""
-
-
-class SparkChoice(Struct, frozen=True):
-    """Where Spark runs: here by default, a cluster by its master, or a Spark Connect server."""
-
-    master: str | None = None
-    remote: str | None = None
-    confs: Mapping[str, str] = {}
-    """Settings of Spark, over ours."""
-
-    session: Any = None
-    """A session that is there already, in place of all that; it is not stopped."""
-
-    @property
-    def distributed(self) -> bool:
-        """Tell whether Spark runs elsewhere, too."""
-        return self.remote is not None or not (self.master or "local").startswith("local")
-
-
-class Watcher:
-    """What is told of a run, for people. The base tells nobody."""
-
-    def waiting(self, owner: str) -> None:
-        """Another worker has the pipeline."""
-
-    def starting(self, what: str) -> None:
-        """Spark is being started with this Java."""
-
-    def copied(self, rows: int, total: int) -> None:
-        """So many rows of all have been copied."""
-
-    def followed(self, figures: Figures) -> None:
-        """The log is being followed."""
+_RECOPIES_MAX = 3
+"""How often in one run changes may be gone that the sink lacks."""
 
 
 class Job:
-    """One run of one pipeline. For one thread; run it once."""
+    """One run of one pipeline. For one thread; run it once.
+
+    Of the `sessions` of a worker it uses one of its own and leaves Spark running.
+    """
 
     def __init__(
         self,
@@ -91,44 +52,63 @@ class Job:
         spark: SparkChoice,
         clock: Clock,
         options: CopyOptions | None = None,
+        sessions: SparkSessions | None = None,
     ) -> None:
         self._store = store
         self._directory = directory
         self._token = token
-        self._spark = spark
         self._clock = clock
         self._options = structs.replace(options or CopyOptions(), distributed=spark.distributed)
+        self._sessions = sessions or SparkSessions(spark, directory)
+        self._shared = sessions is not None
         self._session: Any = None
 
-    def run(self, name: str, *, once: bool, wait: bool, watcher: Watcher, stopped: Callable[[], bool]) -> None:
+    def run(
+        self,
+        name: str,
+        *,
+        once: bool,
+        wait: bool,
+        watcher: Watcher,
+        stopped: Callable[[], bool],
+        owner: str = "",
+    ) -> None:
         """Do what is to be done for a pipeline, and follow the log until `stopped`, or, with `once`, to its head.
+
+        It ends, too, when somebody pauses the pipeline; when somebody removes it, it is removed. With another
+        definition it goes on.
 
         Raises:
             LeaseError: Another worker has the pipeline, and `wait` is false; or it was taken over.
             PipelineError: It is paused, has failed, or cannot go on.
             TailraceError: The server, the sink, the transformation or the metadata failed.
         """
-        with taken(self._store, name, wait=wait, watcher=watcher, stopped=stopped) as keeper:
+        with taken(self._store, name, wait=wait, watcher=watcher, stopped=stopped, owner=owner) as keeper:
             if keeper is None:
                 return
             try:
                 self._run(name, keeper, once=once, watcher=watcher, stopped=stopped)
+                while keeper.altered and not stopped():
+                    self._run(name, keeper, once=once, watcher=watcher, stopped=stopped)
             except LeaseError:
                 raise
             except TailraceError as error:
-                figures = self._store.get(name).figures
-                noted = structs.replace(figures, problem=str(error), time_us=self._clock.now_us())
-                self._store.note(keeper.lease, noted)
+                self._note(keeper.lease, str(error))
+                raise
+            except Exception as error:
+                self._note(keeper.lease, f"it failed: {type(error).__name__}")
                 raise
             finally:
                 self._stop_session()
+            if self._store.get(name).cancelled:
+                self._forget(keeper.lease)
 
     def checkpoint(self, name: str, generation: int) -> Path:
         """Return the checkpoint directory of a pipeline."""
         return self._directory / quote(name, safe="") / f"checkpoint-{generation}"
 
     def reset(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
-        """Forget how far a pipeline is: its next run copies its tables anew.
+        """Forget how far a pipeline is: its next run copies its tables anew. Tables that its sink has lost are, too.
 
         Raises:
             LeaseError: Another worker has it.
@@ -137,102 +117,112 @@ class Job:
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
             found = self._store.get(name)
-            writer = BatchWriter(found.definition, self._token, 0, _OUTAGE_ONCE_S_MAX, keeper.check)
+            session = lambda: self.session(watcher)  # noqa: E731
+            writer = BatchWriter(found.definition, self._token, 0, _OUTAGE_ONCE_S_MAX, keeper.check, session)
             try:
-                progress = writer.sink().progress()
+                progress = writer.renewed()
             finally:
                 writer.close()
+                self._stop_session()
             self._store.reset(keeper.lease, 1 + next_number(progress, found.number_min))
             shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
             self._unsubscribe(found.definition.server, found.subscription)
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
-        """Compare the sink of a pipeline with its source, and mend it if wanted. No worker may have the pipeline.
+        """Compare the sink of a pipeline with its source, also while a worker has it; mend it if wanted and nobody has.
 
         Raises:
-            LeaseError: A worker has it: pause it first.
+            LeaseError: It is to be mended, and a worker has it: pause it first.
             PipelineError: Its tables have not been copied yet.
             TailraceError: The server, the sink, the transformation or the metadata failed.
         """
+        if not repair:
+            return self._verify(name, None, watcher)
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
-            if not _is_copied(self._store.progress(name)):
-                raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
-            found = self._store.get(name)
-            client = BulkRowsClient(found.definition.server, self._token)
-            writer = BatchWriter(found.definition, self._token, found.number_min, _OUTAGE_ONCE_S_MAX, keeper.check)
-            try:
-                return self._verifier(found, client, writer, watcher).run(repair=repair)
-            finally:
-                writer.close()
-                client.close()
-                self._stop_session()
+            return self._verify(name, keeper, watcher)
 
     def remove(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
         """Stop a pipeline's worker and forget the pipeline. What the sink has stays.
 
         Raises:
-            LeaseError: Its worker does not stop.
+            UnknownPipelineError: There is none of that name.
         """
         self._store.cancel(name)
-        with taken(self._store, name, wait=True, watcher=watcher, stopped=stopped) as keeper:
-            if keeper is None:
-                return
-            found = self._store.get(name)
-            self._unsubscribe(found.definition.server, found.subscription)
-            self._store.remove(keeper.lease)
-        shutil.rmtree(self.checkpoint(name, 0).parent, ignore_errors=True)
+        having = taken(self._store, name, wait=True, watcher=watcher, stopped=stopped)
+        with contextlib.suppress(UnknownPipelineError), having as keeper:  # unknown: its worker has removed it
+            if keeper is not None:
+                self._forget(keeper.lease)
 
     def session(self, watcher: Watcher) -> Any:
         """Return the Spark session, started when it is first needed."""
-        if self._spark.session is not None:
-            return self._spark.session
         if self._session is None:
-            java = find_java(self._directory)
-            watcher.starting(self._spark.remote or f"{self._spark.master or 'local[*]'}, {java}")
-            ours = {} if self._spark.remote else _CONFS if self._spark.distributed else {**_CONFS, **_LOCAL_CONFS}
-            confs = {**ours, **self._spark.confs}
-            self._session = open_session(java, master=self._spark.master, remote=self._spark.remote, confs=confs)
+            self._session = self._sessions.separate(watcher) if self._shared else self._sessions.shared(watcher)
         return self._session
 
     def _run(
         self, name: str, keeper: LeaseKeeper, *, once: bool, watcher: Watcher, stopped: Callable[[], bool]
     ) -> None:
         found = self._store.get(name)
+        keeper.begin(found)
         definition = found.definition
+        if found.cancelled:
+            return
         if found.paused:
             raise PipelineError(f"pipeline {name!r} is paused: run `tailrace pipeline resume {name}`")
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
-        writer = BatchWriter(definition, self._token, found.number_min, outage_s_max, keeper.check)
+        session = lambda: self.session(watcher)  # noqa: E731
+        writer = BatchWriter(definition, self._token, found.number_min, outage_s_max, keeper.check, session)
         try:
             self._register(keeper.lease, client, writer)
-            copier = Copier(
-                definition,
-                self._store,
-                keeper.lease,
-                writer.sink(),
-                client,
-                lambda: self.session(watcher),
-                self._token,
-                self._options,
-            )
-            copied = sum(one.rows_copied for one in self._store.progress(name))
-            total = self._store.get(name).figures.rows
-            for rows in copier.run():
-                copied += rows
-                watcher.copied(copied, total)
-                if stopped() or not keeper.wanted:
+            if not self._copy(keeper, client, writer, watcher, stopped):
+                return
+            for _ in range(_RECOPIES_MAX):
+                checkpoint = self._sweep(self._store.get(name), client, writer, watcher)
+                follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
+                try:
+                    follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
                     return
-            checkpoint = self.checkpoint(name, found.generation)
-            self._sweep(self._store.get(name), checkpoint, client, writer, watcher)
-            follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
-            checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            session = lambda: self.session(watcher)  # noqa: E731
-            follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
+                except BehindHorizonError as error:
+                    self._rebase(keeper.lease, client, writer, error)
+            raise PipelineError(
+                "retention removes changes more quickly than they can be copied: let the server keep more"
+            )
         finally:
             writer.close()
             client.close()
+
+    def _copy(
+        self,
+        keeper: LeaseKeeper,
+        client: BulkRowsClient,
+        writer: BatchWriter,
+        watcher: Watcher,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Copy what is left of the tables; return whether it is to go on with the log."""
+        name = keeper.lease.name
+        found = self._store.get(name)
+        copier = Copier(
+            found.definition,
+            self._store,
+            keeper.lease,
+            writer.sink(),
+            client,
+            lambda: self.session(watcher),
+            self._token,
+            self._options,
+        )
+        copied = sum(one.rows_copied for one in self._store.progress(name))
+        for rows in copier.run():
+            if found.figures.problem:
+                self._note(keeper.lease, "")
+            copied += rows
+            watcher.copied(copied, found.figures.rows)
+            if stopped() or not keeper.wanted:
+                return False
+        return True
 
     def _register(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter) -> None:
         """Plan the ranges of all tables, once, and subscribe."""
@@ -263,15 +253,66 @@ class Job:
             subscription, _ = client.subscribe(definition.source, definition.tables, ranges[0].init_version)
             self._store.subscribed(lease, subscription)
 
-    def _sweep(
-        self, found: Pipeline, checkpoint: Path, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher
-    ) -> None:
-        """Remove what an earlier run of the pipeline left in the sink that the source no longer has."""
+    def _sweep(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Path:
+        """Mend what differs in the sink before a new checkpoint begins; return the checkpoint.
+
+        That is what an earlier run of the pipeline left, or what it missed because retention was quicker.
+        """
+        checkpoint = self.checkpoint(found.definition.name, found.generation)
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
         began_empty = found.generation == 0 and found.number_min <= _NUMBER_MIN_FOREIGN
-        if not began_empty and writer.sink().progress() is not None and not has_offsets(checkpoint):
+        sink = writer.sink()
+        unsure = not began_empty and not has_offsets(checkpoint)
+        kept = _mode(found) is not Mode.APPEND or sink.progress() is not None
+        if unsure and kept and all(map(sink.is_readable, writer.schemas())):
+            watcher.comparing("what the sink has may differ from the source")
             self._verifier(found, client, writer, watcher).run(repair=True)
+        return checkpoint
+
+    def _rebase(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, error: BehindHorizonError) -> None:
+        """Begin anew at the head: what the sink lacks of the changes that are gone is then found by comparing.
+
+        Raises:
+            PipelineFailedError: The sink keeps changes, which are gone, or nothing that could be compared.
+        """
+        found = self._store.get(lease.name)
+        definition = found.definition
+        sink = writer.sink()
+        if _mode(found) is Mode.APPEND or not all(map(sink.is_readable, writer.schemas())):
+            figures = structs.replace(found.figures, problem=str(error), time_us=self._clock.now_us())
+            self._store.fail(lease, figures)
+            raise PipelineFailedError(lease.name, str(error)) from error
+        version = client.committed(definition.source, definition.tables[0])
+        subscription, _ = client.subscribe(definition.source, definition.tables, version)
+        # One more than the next: a batch that only some of the tables have is never taken for another one.
+        writer.number_min = 1 + next_number(sink.progress(), found.number_min)
+        self._store.rebase(lease, version=version, number_min=writer.number_min, subscription=subscription)
+        shutil.rmtree(self.checkpoint(lease.name, found.generation), ignore_errors=True)
+        self._unsubscribe(definition.server, found.subscription)
+
+    def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
+        """Compare, and mend where this worker has the pipeline."""
+        if not _is_copied(self._store.progress(name)):
+            raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
+        found = self._store.get(name)
+        client = BulkRowsClient(found.definition.server, self._token)
+        proceed = None if keeper is None else keeper.check
+        session = lambda: self.session(watcher)  # noqa: E731
+        writer = BatchWriter(found.definition, self._token, found.number_min, _OUTAGE_ONCE_S_MAX, proceed, session)
+        try:
+            verdict = self._verifier(found, client, writer, watcher).run(repair=keeper is not None)
+        finally:
+            writer.close()
+            client.close()
+            self._stop_session()
+        if self._store.get(name).generation != found.generation:
+            raise PipelineError(
+                f"pipeline {name!r} began anew meanwhile: verify it again when it has copied its tables"
+            )
+        return verdict
 
     def _verifier(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Verifier:
+        reached = min(one.last_log_index for one in self._store.progress(found.definition.name))
         return Verifier(
             found.definition,
             client,
@@ -280,12 +321,26 @@ class Job:
             self._clock,
             self._token,
             found.number_min,
+            reached,
         )
 
+    def _note(self, lease: Lease, problem: str) -> None:
+        """Keep why a run ended, if it can be kept."""
+        with contextlib.suppress(TailraceError):
+            figures = self._store.get(lease.name).figures
+            self._store.note(lease, structs.replace(figures, problem=problem, time_us=self._clock.now_us()))
+
+    def _forget(self, lease: Lease) -> None:
+        """Remove a pipeline, its subscription and its checkpoints."""
+        found = self._store.get(lease.name)
+        self._unsubscribe(found.definition.server, found.subscription)
+        self._store.remove(lease)
+        shutil.rmtree(self.checkpoint(lease.name, 0).parent, ignore_errors=True)
+
     def _stop_session(self) -> None:
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        self._session = None
+        if not self._shared:
+            self._sessions.stop()
 
     def _unsubscribe(self, server: str, subscription: str | None) -> None:
         """Close a subscription that is no longer wanted, if the server is there."""
@@ -304,6 +359,11 @@ def _is_copied(ranges: Sequence[RangeProgress]) -> bool:
     return bool(ranges) and all(one.stage is Stage.INCREMENTAL_LOG for one in ranges)
 
 
+def _mode(found: Pipeline) -> Mode:
+    """Return what the sink makes of the changes."""
+    return mode_of(found.definition.sink, found.definition.mode)
+
+
 def _number_min(writer: BatchWriter, least: int) -> int:
     """Return the least number of the first batch: 0 where the sink has nothing of the tables yet."""
     sink = writer.sink()
@@ -312,38 +372,3 @@ def _number_min(writer: BatchWriter, least: int) -> int:
         return 0
     # One more than the next: a batch that only some of the tables have is never taken for another one.
     return max(least, _NUMBER_MIN_FOREIGN + next_number(progress, 0))
-
-
-def worker_name() -> str:
-    """Return the name under which this process owns pipelines."""
-    return f"{socket.gethostname()[:100]}:{os.getpid()}:{time.time_ns():x}"
-
-
-@contextlib.contextmanager
-def taken(
-    store: PipelineStore, name: str, *, wait: bool, watcher: Watcher, stopped: Callable[[], bool]
-) -> Iterator[LeaseKeeper | None]:
-    """Have a pipeline for the length of a `with` block; None where it was `stopped` while it waited.
-
-    Raises:
-        LeaseError: Another worker has it, and `wait` is false.
-        UnknownPipelineError: There is none of that name.
-    """
-    owner = worker_name()
-    told = ""
-    while True:
-        try:
-            lease = store.acquire(name, owner, LEASE_S)
-            break
-        except LeaseError as error:
-            if not wait:
-                raise
-            if error.owner != told:
-                watcher.waiting(error.owner)
-                told = error.owner
-        if stopped():
-            yield None
-            return
-        time.sleep(_WAIT_S)
-    with LeaseKeeper(store, lease) as keeper:
-        yield keeper

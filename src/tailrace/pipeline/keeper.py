@@ -1,7 +1,11 @@
 """Keeping the lease of a pipeline while its worker works, and noticing what others ask of it."""
 
+import contextlib
+import os
+import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -9,11 +13,15 @@ from tailrace.model.errors import MetadataError
 from tailrace.model.pipeline import Lease, Pipeline
 from tailrace.pipeline.errors import LeaseError
 from tailrace.pipeline.store import PipelineStore
+from tailrace.pipeline.watcher import Watcher
 
-__all__ = ["LEASE_S", "LeaseKeeper"]
+__all__ = ["LEASE_S", "LeaseKeeper", "taken", "worker_name"]
 
 LEASE_S = 15.0
 """How long a lease lasts that is not renewed. The clocks of workers must agree better than that."""
+
+_WAIT_S = 1.0
+"""How often to look whether a pipeline that another worker has is free."""
 
 
 class LeaseKeeper:
@@ -26,6 +34,7 @@ class LeaseKeeper:
         self._end_s = time.monotonic() + lease_s
         self._stop = threading.Event()
         self._lost = False
+        self._begun: Pipeline | None = None
         self._seen: Pipeline | None = None
         self._thread = threading.Thread(target=self._run, name="tailrace-lease", daemon=True)
 
@@ -53,10 +62,20 @@ class LeaseKeeper:
         if self._lost or time.monotonic() > self._end_s:
             raise LeaseError(self.lease.name)
 
+    def begin(self, found: Pipeline) -> None:
+        """Begin to work on the pipeline as it was found."""
+        self._begun = self._seen = found
+
     @property
     def wanted(self) -> bool:
-        """Tell whether the pipeline is to go on: nobody has paused or removed it."""
-        return self._seen is None or not (self._seen.paused or self._seen.cancelled)
+        """Tell whether the pipeline is to go on as it was found: nobody has paused, removed or altered it."""
+        return self._seen is None or not (self._seen.paused or self._seen.cancelled or self.altered)
+
+    @property
+    def altered(self) -> bool:
+        """Tell whether somebody has altered the pipeline since its worker began."""
+        begun, seen = self._begun, self._seen
+        return begun is not None and seen is not None and begun.definition != seen.definition
 
     def _run(self) -> None:
         while not self._stop.wait(self._lease_s / 5):
@@ -69,3 +88,46 @@ class LeaseKeeper:
             except MetadataError:
                 continue  # tried again until the lease ends
             self._end_s = begin_s + self._lease_s
+
+
+def worker_name() -> str:
+    """Return the name under which this process owns pipelines."""
+    return f"{socket.gethostname()[:100]}:{os.getpid()}:{time.time_ns():x}"
+
+
+@contextlib.contextmanager
+def taken(
+    store: PipelineStore,
+    name: str,
+    *,
+    wait: bool,
+    watcher: Watcher,
+    stopped: Callable[[], bool],
+    owner: str = "",
+) -> Iterator[LeaseKeeper | None]:
+    """Have a pipeline for the length of a `with` block; None where it was `stopped` while it waited.
+
+    Without the name of an `owner` one is made up: whoever comes under the name of the owner takes it at once.
+
+    Raises:
+        LeaseError: Another worker has it, and `wait` is false.
+        UnknownPipelineError: There is none of that name.
+    """
+    owner = owner or worker_name()
+    told = ""
+    while True:
+        try:
+            lease = store.acquire(name, owner, LEASE_S)
+            break
+        except LeaseError as error:
+            if not wait:
+                raise
+            if error.owner != told:
+                watcher.waiting(error.owner)
+                told = error.owner
+        if stopped():
+            yield None
+            return
+        time.sleep(_WAIT_S)
+    with LeaseKeeper(store, lease) as keeper:
+        yield keeper

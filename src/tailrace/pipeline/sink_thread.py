@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.errors import SinkTableGoneError
+from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink
 from tailrace.retry import Backoff
 
 __all__ = ["SinkThread"]
@@ -32,9 +33,19 @@ class SinkThread:
         self._proceed = proceed
         self._sink = self._thread.submit(build).result()
 
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Connect; see `Sink.open`."""
-        self._patiently(lambda: self._sink.open(schemas))
+    def open(self, schemas: Sequence[TableSchema], *, anew: bool = False) -> None:
+        """Connect; see `Sink.open`. With `anew`, tables that are gone are forgotten."""
+
+        def connect() -> None:
+            try:
+                self._sink.open(schemas)
+            except SinkTableGoneError:
+                if not anew or not isinstance(self._sink, Forgetful):
+                    raise
+                self._sink.forget(schemas)
+                self._sink.open(schemas)
+
+        self._patiently(connect)
 
     def progress(self) -> Progress | None:
         """Return how far the sink is."""
@@ -48,21 +59,26 @@ class SinkThread:
         """Apply one batch; see `Sink.apply`."""
         self._patiently(lambda: self._sink.apply(batch))
 
-    def rows(self, schema: TableSchema) -> pa.Table | None:
-        """Return the rows of a table as the sink has them now; None for none."""
-
-        def read() -> pa.Table | None:
-            batches = list(self._sink.rows(schema))
-            return pa.Table.from_batches(batches) if batches else None
-
-        return self._call(read)
+    def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table as the sink has them now."""
+        batches = self._call(lambda: iter(self._sink.rows(schema)))
+        while (batch := self._call(lambda: next(batches, None))) is not None:
+            yield batch
 
     def is_empty(self, schema: TableSchema) -> bool:
         """Tell whether the sink has no row of a table, or keeps none that could be read."""
         try:
-            return self._call(lambda: all(not batch.num_rows for batch in self._sink.rows(schema)))
+            return all(not batch.num_rows for batch in self.rows(schema))
         except SinkRefusedError:
             return True
+
+    def is_readable(self, schema: TableSchema) -> bool:
+        """Tell whether the sink keeps rows so that they can be read."""
+        try:
+            next(self.rows(schema), None)
+        except SinkRefusedError:
+            return False
+        return True
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

@@ -8,7 +8,7 @@ from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode, Sink
 from tailrace.sink_url import SinkUrl, parse
 
-__all__ = ["SINKS", "sink_of"]
+__all__ = ["SINKS", "mode_of", "sink_of"]
 
 
 def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
@@ -17,18 +17,29 @@ def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
     Raises:
         ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
     """
-    parts = parse(url)
-    if parts.scheme not in SINKS:
-        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(SINKS)}")
-    build, modes = SINKS[parts.scheme]
-    chosen = modes[0] if mode is None else mode
-    if chosen not in modes:
-        raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
+    parts, chosen = parse(url), mode_of(url, mode)
+    build, _ = SINKS[parts.scheme]
     try:
         return build(parts, chosen, pipeline)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(parts.scheme, "spark")
         raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
+
+
+def mode_of(url: str, mode: Mode | None) -> Mode:
+    """Return the mode of the sink at a URL: the one that was chosen, or its usual one.
+
+    Raises:
+        ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
+    """
+    parts = parse(url)
+    if parts.scheme not in SINKS:
+        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(SINKS)}")
+    _, modes = SINKS[parts.scheme]
+    chosen = modes[0] if mode is None else mode
+    if chosen not in modes:
+        raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
+    return chosen
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
@@ -66,6 +77,16 @@ def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     root = _directory(url)
     names = (options.get("namespace", "default"), options.get("table", "{table}"))
     return LakeSink(root, IcebergTables(root, names, mode, pipeline), pipeline)
+
+
+def _catalog(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
+    from tailrace.pipeline.sink.catalog import CatalogSink
+
+    using = url.only("using").get("using", "")
+    name = url.path.split(".")
+    if url.host or url.user or "/" in url.path or not all(name) or any("{" in part for part in name[:-1]):
+        raise ConfigError("write a catalog sink as catalog:CATALOG.NAMESPACE.{table}?using=iceberg")
+    return CatalogSink(name, using, mode, pipeline)
 
 
 def _sqlite(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
@@ -137,6 +158,7 @@ _ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
 SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] = {
     "delta": (_delta, _ALL),
     "iceberg": (_iceberg, _ALL),
+    "catalog": (_catalog, _ALL),
     "postgresql": (_postgres, _ALL),
     "mysql": (_mysql, _ALL),
     "sqlite": (_sqlite, _ALL),

@@ -85,6 +85,20 @@ class PipelineStore(PipelineCatalog):
         values = {"generation": generation, "number_min": number_min, "subscription": None, "copying": None}
         self._fenced(lease, lambda connection: _forget(connection, lease.name), **values, figures=encode(Figures()))
 
+    def rebase(self, lease: Lease, *, version: int, number_min: int, subscription: str | None) -> None:
+        """Let the log follow from offset `version` on, with batches from `number_min` on and another checkpoint.
+
+        What the sink lacks of the changes before is to be copied by comparing; see `Job`.
+        """
+        generation = self.get(lease.name).generation + 1
+
+        def run(connection: Connection) -> None:
+            mine = progress.c.subscribe_name == lease.name
+            offsets = {"progress_init_snapshot_version": version, "progress_last_log_index": version}
+            connection.execute(update(progress).where(mine).values(offsets))
+
+        self._fenced(lease, run, generation=generation, number_min=number_min, subscription=subscription)
+
     def register(
         self,
         lease: Lease,

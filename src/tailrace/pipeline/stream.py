@@ -1,5 +1,6 @@
 """Following the log into a sink with Spark's structured streaming."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tailrace.model.errors import BehindHorizonError, TailraceError
 from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import CheckpointLostError, PipelineError, PipelineFailedError
+from tailrace.pipeline.errors import CheckpointLostError, PipelineError, SinkLostError
 from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.store import PipelineStore
 
@@ -29,6 +30,9 @@ _CHANGES_MAX = 200_000
 _TRIGGER = "200 milliseconds"
 _LOOK_S = 0.5
 """How often to look how the query goes."""
+
+_TELL_S = 5.0
+"""How often to tell that nothing happens."""
 
 
 class _Place(Struct, frozen=True):
@@ -62,6 +66,8 @@ class Follower:
         self._begin_s = time.monotonic()
         self._batch = -1
         self._changes = 0
+        self._told = (0, 0, 0)
+        self._told_s = 0.0
 
     def run(
         self,
@@ -75,8 +81,9 @@ class Follower:
         """Follow the log until `stopped`, or, with `once`, until the sink has what is committed now.
 
         Raises:
+            BehindHorizonError: Retention has removed changes that the sink does not have.
             CheckpointLostError: The sink has changes that no checkpoint knows of.
-            PipelineFailedError: Retention has removed changes that the sink does not have.
+            SinkLostError: The sink has nothing of what was copied.
             PipelineError: Spark failed.
             TailraceError: The sink, the transformation or the metadata failed.
         """
@@ -89,7 +96,7 @@ class Follower:
         query = self._start(session(), checkpoint, place.init, once=once)
         try:
             while query.isActive and not stopped():
-                query.awaitTermination(_LOOK_S)
+                self._look(query)
                 self._keeper.check()
                 self._note(query, tell)
                 if not self._keeper.wanted:
@@ -98,8 +105,9 @@ class Follower:
             if query.isActive:
                 query.stop()
             self._note_last(query, tell)
-        if query.exception() is not None:
-            raise self._reason(query.exception())
+        failure = query.exception()
+        if failure is not None:
+            raise self._reason(failure)
 
     @property
     def changes(self) -> int:
@@ -111,15 +119,15 @@ class Follower:
         ranges = self._store.progress(self._definition.name)
         init = max(one.init_version for one in ranges)
         progress = self._writer.sink().progress()
+        if progress is None and self._writer.is_lost(sum(one.rows_copied for one in ranges)):
+            raise SinkLostError(self._definition.name)
         reached = init if progress is None else progress.offsets.get(self._definition.source, init)
         if reached > init and not has_offsets(checkpoint):
             raise CheckpointLostError(self._definition.name, str(checkpoint))
         noted = max(reached, *(one.last_log_index for one in ranges))
         info = self._client.info(self._definition.source)
         if noted + 1 < info.horizon:
-            error = BehindHorizonError(requested=noted + 1, horizon=info.horizon)
-            self._store.fail(self._keeper.lease, self._figures(info.head, str(error)))
-            raise PipelineFailedError(self._definition.name, str(error)) from error
+            raise BehindHorizonError(requested=noted + 1, horizon=info.horizon)
         return _Place(init, noted, info.head)
 
     def _start(self, session: Any, checkpoint: Path, offset: int, *, once: bool) -> Any:
@@ -141,6 +149,13 @@ class Follower:
         writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_TRIGGER)
         return writing.start()
 
+    def _look(self, query: Any) -> None:
+        """Wait until the query has ended, or a moment."""
+        from pyspark.errors import PySparkException
+
+        with contextlib.suppress(PySparkException):  # what it failed with is asked for when it has ended
+            query.awaitTermination(_LOOK_S)
+
     def _note(self, query: Any, tell: Callable[[Figures], None]) -> None:
         """Keep how far the query is, and tell people."""
         last = query.lastProgress
@@ -151,8 +166,12 @@ class Follower:
             self._batch = last.batchId
             self._changes += last.numInputRows
         head = _offset(last.sources[0].latestOffset) or offset
+        told = (offset, head, self.changes)
+        if told == self._told and time.monotonic() - self._told_s < _TELL_S:
+            return
         figures = self._figures(max(head, offset))
         self._store.advance(self._keeper.lease, offset, figures)
+        self._told, self._told_s = told, time.monotonic()
         tell(figures)
 
     def _figures(self, head: int, problem: str = "") -> Figures:
@@ -178,10 +197,9 @@ class Follower:
             return self._writer.problem
         text = str(failure)
         if "BehindHorizonError" in text:
+            lacking = min(one.last_log_index for one in self._store.progress(self._definition.name)) + 1
             horizon = self._client.info(self._definition.source).horizon
-            reason = f"changes before {horizon} are no longer in the log"
-            self._store.fail(self._keeper.lease, self._figures(0, reason))
-            return PipelineFailedError(self._definition.name, reason)
+            return BehindHorizonError(requested=min(lacking, horizon - 1), horizon=horizon)
         return PipelineError(f"Spark failed: {text.strip().splitlines()[0][:500]}")
 
 

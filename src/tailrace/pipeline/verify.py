@@ -1,10 +1,15 @@
 """Comparing a sink with its source at one offset, and mending what differs.
 
 The rows of the source are read range by range, each page at an offset of its own; the sink has what it has at another.
-The changes in between, which the log has, bring both to the same offset: the newest of the pages.
+The changes in between, which the log has, bring both to the same offset: the newest of the pages. Only digests of rows
+are kept, and those on disk.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +19,12 @@ from msgspec import Struct
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.pipeline import Definition
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import next_number, planned
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.digest import Compared, Fault, compare, digest, read_as, state
+from tailrace.pipeline.digest import Digests, Fault, Side
+from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
@@ -32,6 +38,9 @@ __all__ = ["TableVerdict", "Verdict", "Verifier"]
 
 _KEYS_SHOWN_MAX = 20
 _CHANGES_AT_ONCE = 200_000
+_ROWS_MENDED_AT_ONCE = 50_000
+_TRIES_MAX = 5
+"""So often a table is compared whose columns turn out to be of wider types."""
 
 
 class TableVerdict(Struct, frozen=True):
@@ -44,12 +53,13 @@ class TableVerdict(Struct, frozen=True):
     missing: int
     extra: int
     differs: int
+    twice: int
     keys: list[tuple[str, str]]
 
     @property
     def equal(self) -> bool:
         """Tell whether source and sink are equal."""
-        return not (self.missing or self.extra or self.differs)
+        return not (self.missing or self.extra or self.differs or self.twice)
 
 
 class Verdict(Struct, frozen=True):
@@ -65,7 +75,11 @@ class Verdict(Struct, frozen=True):
 
 
 class Verifier:
-    """Compares the sink of one pipeline with its source. For one thread; nobody may write into the sink meanwhile."""
+    """Compares the sink of one pipeline with its source, in bounded memory. For one thread.
+
+    The sink has all changes through `reached`, at least. Somebody may write into it meanwhile, unless it is mended: the
+    keys of changes after `reached` are taken from the log, for both sides.
+    """
 
     def __init__(
         self,
@@ -76,6 +90,7 @@ class Verifier:
         clock: Clock,
         token: str | None,
         number_min: int,
+        reached: int,
     ) -> None:
         self._definition = definition
         self._client = client
@@ -84,6 +99,7 @@ class Verifier:
         self._clock = clock
         self._token = token
         self._number_min = number_min
+        self._reached = reached
         self._offset = 0
 
     def run(self, *, repair: bool) -> Verdict:
@@ -98,50 +114,88 @@ class Verifier:
         for name in self._definition.tables:
             schema = self._client.info(self._definition.source, [name]).tables[0].versions[-1].schema
             ranges, _ = planned(self._client, self._definition.source, name)
-            compared, shape = self._compare(schema, ranges)
-            if repair and compared.faults.num_rows:
-                repaired += self._repair(schema, ranges, compared)
-                compared, shape = self._compare(schema, ranges)
-            verdicts.append(_verdict(shape, compared))
+            verdict, mended = self._table(schema, ranges, repair=repair)
+            if mended:
+                repaired += mended
+                verdict, _ = self._table(schema, ranges, repair=False)
+            verdicts.append(verdict)
         equal = all(one.equal for one in verdicts)
         return Verdict(self._definition.name, self._offset, equal, repaired, verdicts)
 
-    def _compare(self, schema: TableSchema, ranges: Sequence[KeyInterval]) -> tuple[Compared, TableSchema]:
-        """Compare one table; return with it the schema that the transformation gave it."""
-        progress = self._sink.progress()
-        at = 0 if progress is None else progress.offsets.get(self._definition.source, 0)
-        pages = list(self._pages(schema, ranges))
-        read_at = [offset for page in pages if (offset := pc.max(page.changes[OFFSET]).as_py()) is not None]
-        through = max([*read_at, at, self._client.info(self._definition.source).head])
-        self._offset = max(self._offset, through)
-        late = list(self._changes(schema, min([*read_at, at]), through))
-        shape = pages[0].schema
-        held = self._sink.rows(shape)
-        key, columns = key_names(shape), _columns(shape, [one.changes for one in [*pages, *late]], held)
-        theirs = [digest(one.changes, key, columns) for one in [*late, *pages]]
-        ours = [digest(one.changes.filter(pc.greater(one.changes[OFFSET], at)), key, columns) for one in late]
-        if held is not None:
-            ours.append(digest(read_as(held, at), key, columns))
-        none = theirs[-1].slice(0, 0)
-        return compare(state(theirs, key), state([none, *ours], key), key, len(ranges)), shape
+    def _table(self, schema: TableSchema, ranges: Sequence[KeyInterval], *, repair: bool) -> tuple[TableVerdict, int]:
+        """Compare one table, and mend it if wanted; return how many rows that were."""
+        columns: pa.Schema | None = None
+        for _ in range(_TRIES_MAX):
+            try:
+                with tempfile.TemporaryDirectory(prefix="tailrace-verify-") as directory:
+                    return self._compared(schema, ranges, columns, Path(directory), repair=repair)
+            except _WiderError as error:
+                columns = error.columns
+        raise SchemaMovedError(schema.table.wire)
 
-    def _repair(self, schema: TableSchema, ranges: Sequence[KeyInterval], compared: Compared) -> int:
-        """Copy the rows anew that differ or are missing, and remove those that are too many."""
-        pages = list(self._pages(schema, ranges, compared.ranges_differing))
-        first = pages[0] if pages else next(self._pages(schema, ranges, (1,)))
-        shape, plain = first.schema, [page.changes.drop_columns([RANGE]) for page in pages]
-        key = key_names(shape)
-        wanted = compared.faults.filter(pc.not_equal(compared.faults["_fault"], str(Fault.EXTRA)))
-        changes = [rows.join(wanted.select(key), key, join_type="left semi") for rows in plain]
-        extra = compared.faults.filter(pc.equal(compared.faults["_fault"], str(Fault.EXTRA)))
-        changes.append(fitted(self._removals(extra.select(key)), first.changes.drop_columns([RANGE]).schema))
-        whole = pa.concat_tables(changes)
-        if whole.num_rows:
+    def _compared(
+        self,
+        schema: TableSchema,
+        ranges: Sequence[KeyInterval],
+        columns: pa.Schema | None,
+        directory: Path,
+        *,
+        repair: bool,
+    ) -> tuple[TableVerdict, int]:
+        progress = self._sink.progress()
+        at = max(self._reached, 0 if progress is None else progress.offsets.get(self._definition.source, 0))
+        pages = self._pages(schema, ranges)
+        first = next(pages)
+        shape = first.schema
+        held = self._sink.rows(shape)
+        begin = [pa.table(batch) for batch in [next(held, None)] if batch is not None]
+        for one in [first.changes, *begin]:
+            columns = _joined(columns, one, shape)
+        assert columns is not None
+        with closing(Digests(directory, key_names(shape), columns)) as digests:
+            for rows in chain(begin, (pa.table(batch) for batch in held)):
+                digests.add_rows(_fitting(rows, columns, shape), at)
+            lowest = highest = at
+            for page in chain([first], pages):
+                digests.add_changes(Side.SOURCE, _fitting(page.changes, columns, shape))
+                if page.changes.num_rows:
+                    ends = pc.min_max(page.changes[OFFSET]).as_py()
+                    lowest, highest = min(lowest, ends["min"]), max(highest, ends["max"])
+            through = max(highest, self._client.info(self._definition.source).head)
+            self._offset = max(self._offset, through)
+            for late in self._changes(schema, lowest, through):
+                changes = _fitting(late.changes, columns, shape)
+                after = pc.greater(changes[OFFSET], at)
+                digests.add_changes(Side.BOTH, changes.filter(after))
+                digests.add_changes(Side.SOURCE, changes.filter(pc.invert(after)))
+            digests.compare()
+            mended = self._repair(schema, ranges, first, digests) if repair and digests.counts else 0
+            return _verdict(shape, digests, len(ranges)), mended
+
+    def _repair(self, schema: TableSchema, ranges: Sequence[KeyInterval], first: TableChanges, digests: Digests) -> int:
+        """Remove the rows that are too many, then copy those anew that differ or are missing."""
+        shape, plain = first.schema, first.changes.drop_columns([RANGE]).schema
+        mended = 0
+        for keys in digests.unwanted(_ROWS_MENDED_AT_ONCE):
+            mended += self._apply(shape, [fitted(self._removals(keys), plain)])
+        waiting: list[pa.Table] = []
+        for page in self._pages(schema, ranges, digests.ranges_differing):
+            waiting.append(digests.wanted(page.changes.drop_columns([RANGE])))
+            if sum(one.num_rows for one in waiting) >= _ROWS_MENDED_AT_ONCE:
+                mended += self._apply(shape, waiting)
+                waiting = []
+        return mended + self._apply(shape, waiting)
+
+    def _apply(self, shape: TableSchema, changes: Sequence[pa.Table]) -> int:
+        """Give the sink a batch of its own; return how many rows it has."""
+        rows: int = sum(one.num_rows for one in changes)
+        if rows:
             progress = self._sink.progress()
             offsets = {} if progress is None else dict(progress.offsets)
             number = next_number(progress, self._number_min)
-            self._sink.apply(Batch(self._definition.name, number, offsets, [TableChanges(shape, whole)]))
-        return len(whole)
+            whole = TableChanges(shape, pa.concat_tables(changes))
+            self._sink.apply(Batch(self._definition.name, number, offsets, [whole]))
+        return rows
 
     def _removals(self, keys: pa.Table) -> pa.Table:
         """Return changes that delete these keys."""
@@ -182,28 +236,42 @@ class Verifier:
         return transformed(one, self._definition.transform, self._session()) if self._definition.transform else one
 
 
-def _columns(shape: TableSchema, tables: Sequence[pa.Table], held: pa.Table | None) -> pa.Schema:
-    """Return the columns that are compared, in types that hold the values of both sides."""
-    columns: pa.Schema | None = None
-    for table in [*tables, *([] if held is None else [held])]:
-        known = [table.schema.field(name) for name in column_names(shape) if name in table.column_names]
-        columns = united(columns, pa.schema(known))
-    assert columns is not None
-    return columns
+class _WiderError(Exception):
+    """Columns turned out to be of wider types than they were digested with."""
+
+    def __init__(self, columns: pa.Schema) -> None:
+        super().__init__()
+        self.columns = columns
 
 
-def _verdict(shape: TableSchema, compared: Compared) -> TableVerdict:
+def _joined(columns: pa.Schema | None, rows: pa.Table, shape: TableSchema) -> pa.Schema:
+    """Return the columns that are compared, in types that hold the values of these rows, too."""
+    known = [rows.schema.field(name) for name in column_names(shape) if name in rows.column_names]
+    return united(columns, pa.schema(known))
+
+
+def _fitting(rows: pa.Table, columns: pa.Schema, shape: TableSchema) -> pa.Table:
+    """Return rows as they are if their values fit the columns that are compared.
+
+    Raises:
+        _WiderError: They do not.
+    """
+    joined = _joined(columns, rows, shape)
+    if joined != columns:
+        raise _WiderError(joined)
+    return rows
+
+
+def _verdict(shape: TableSchema, digests: Digests, ranges: int) -> TableVerdict:
     """Return a comparison in numbers, with the first keys that differ."""
-    counts = {one["values"]: one["counts"] for one in pc.value_counts(compared.faults["_fault"]).to_pylist()}
-    shown = compared.faults.slice(0, _KEYS_SHOWN_MAX)
+    shown = digests.first(_KEYS_SHOWN_MAX)
     keys = [(key_text(shown, shape, row), shown["_fault"][row].as_py()) for row in range(shown.num_rows)]
+    counts = {str(fault): digests.counts.get(fault, 0) for fault in Fault}
     return TableVerdict(
         table=shape.table.wire,
-        rows=compared.rows,
-        ranges=compared.ranges,
-        ranges_differing=compared.ranges_differing,
-        missing=counts.get(str(Fault.MISSING), 0),
-        extra=counts.get(str(Fault.EXTRA), 0),
-        differs=counts.get(str(Fault.DIFFERS), 0),
+        rows=digests.rows,
+        ranges=ranges,
+        ranges_differing=digests.ranges_differing,
         keys=keys,
+        **counts,
     )

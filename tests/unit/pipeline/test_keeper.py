@@ -8,9 +8,9 @@ from serving import wait_until
 from tailrace.clock import SystemClock
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError
-from tailrace.pipeline.job import Watcher, taken
-from tailrace.pipeline.keeper import LeaseKeeper
+from tailrace.pipeline.keeper import LeaseKeeper, taken
 from tailrace.pipeline.store import PipelineStore
+from tailrace.pipeline.watcher import Watcher
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from msgspec import Struct
@@ -10,7 +10,7 @@ from msgspec import Struct
 from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 
-__all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "TableChanges"]
+__all__ = ["Batch", "ChangeType", "Forgetful", "Mode", "Progress", "Sink", "TableChanges"]
 
 
 class ChangeType(StrEnum):
@@ -80,6 +80,7 @@ class Sink(Protocol):
 
         Raises:
             SinkUnavailableError: The target cannot be reached now: worth another try.
+            SinkTableGoneError: A table is gone that the sink had changes of; see `Forgetful`.
             SinkRefusedError: The target will not take this, e.g. for its credentials: nothing changes by itself.
         """
 
@@ -103,3 +104,15 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """A sink that can make tables anew which are gone from it."""
+
+    def forget(self, schemas: Sequence[TableSchema]) -> None:
+        """Forget those of these tables that are gone; the next `open` does not miss them. The sink need not be open.
+
+        Raises:
+            SinkError: As `Sink.open`.
+        """

@@ -12,7 +12,7 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
-from tailrace.pipeline.sink.progress import after, decode, encode, has, moved, place, refuse_lost
+from tailrace.pipeline.sink.progress import after, decode, encode, forgotten, has, moved, place, refuse_lost
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
 __all__ = ["LakeSink", "LakeTables", "SpreadTables"]
@@ -74,6 +74,14 @@ class LakeSink:
             self._progress = decode(self._marker.read_bytes()) if self._marker.exists() else None
             there = [schema for schema in schemas if self._tables.exists(schema)]
         refuse_lost(self._progress, schemas, there)
+
+    def forget(self, schemas: Sequence[TableSchema]) -> None:
+        """Forget the tables that are gone."""
+        with disk_errors(self._directory):
+            progress = decode(self._marker.read_bytes()) if self._marker.exists() else None
+            if progress is not None:
+                there = [schema for schema in schemas if self._tables.exists(schema)]
+                replace_file(self._marker, encode(forgotten(progress, schemas, there)))
 
     def progress(self) -> Progress | None:
         """Return how far all tables have come."""

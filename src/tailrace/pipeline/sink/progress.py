@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "decode_columns",
     "encode",
     "encode_columns",
+    "forgotten",
     "has",
     "highest",
     "moved",
@@ -63,15 +65,20 @@ def refuse_lost(progress: Progress | None, schemas: Iterable[TableSchema], there
     """Check that no table has gone that the sink had changes of.
 
     Raises:
-        SinkRefusedError: One is gone.
+        SinkTableGoneError: One is gone.
     """
     found = {place(schema) for schema in there}
     for schema in schemas:
         if progress is not None and place(schema) in progress.highest and place(schema) not in found:
-            raise SinkRefusedError(
-                "it is gone from the sink, which had changes of it: reset the pipeline to copy it anew",
-                table=schema.table.wire,
-            )
+            raise SinkTableGoneError(schema.table.wire)
+
+
+def forgotten(progress: Progress, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> Progress:
+    """Return the progress without those of these tables that are not there."""
+    found = {place(schema) for schema in there}
+    gone = {place(schema) for schema in schemas} - found
+    highest_ = {name: offset for name, offset in progress.highest.items() if name not in gone}
+    return Progress(progress.number, progress.offsets, highest_)
 
 
 def place(schema: TableSchema) -> str:

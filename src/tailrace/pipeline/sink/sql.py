@@ -6,13 +6,14 @@ from typing import Protocol, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
-from tailrace.pipeline.sink.progress import after, has, place, refuse_lost
+from tailrace.pipeline.sink.progress import after, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
@@ -107,11 +108,21 @@ class SqlSink:
             raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
         try:
             self._connect()
-            there = [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
-            refuse_lost(self._progress, schemas, there)
+            refuse_lost(self._progress, schemas, self._there(schemas))
         except SinkError:
             self._disconnect()
             raise
+
+    def forget(self, schemas: Sequence[TableSchema]) -> None:
+        """Forget the tables that are gone, by a batch without changes."""
+        try:
+            self._connect()
+            if self._progress is not None:
+                kept = forgotten(self._progress, schemas, self._there(schemas))
+                with self._database.transaction():
+                    self._database.note_batch(self._pipeline, structs.replace(kept, number=kept.number + 1), 0)
+        finally:
+            self._disconnect()
 
     def progress(self) -> Progress | None:
         """Return how far the database has come."""
@@ -164,6 +175,10 @@ class SqlSink:
         self._connected = False
         self._columns.clear()
         self._database.close()
+
+    def _there(self, schemas: Sequence[TableSchema]) -> list[TableSchema]:
+        """Return those of these tables that are there."""
+        return [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
 
     def _name(self, schema: TableSchema) -> str:
         return spelled(self._template, schema.table)

@@ -1,0 +1,24 @@
+"""What is told of a run of a pipeline, for people."""
+
+from tailrace.model.pipeline import Figures
+
+__all__ = ["Watcher"]
+
+
+class Watcher:
+    """Is told how a run goes. The base tells nobody."""
+
+    def waiting(self, owner: str) -> None:
+        """Another worker has the pipeline."""
+
+    def starting(self, what: str) -> None:
+        """Spark is being started with this Java."""
+
+    def copied(self, rows: int, total: int) -> None:
+        """So many rows of all have been copied."""
+
+    def comparing(self, reason: str) -> None:
+        """Source and sink are compared, and what differs is copied anew."""
+
+    def followed(self, figures: Figures) -> None:
+        """The log is being followed."""
