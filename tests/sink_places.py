@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import sqlite3
 
 import pyarrow as pa
@@ -10,8 +11,10 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 import databases
+from iceberg_session import iceberg_session
 from spreading import SpreadingSink
 from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.catalog import CatalogSink
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sinks import sink_of
 
@@ -147,6 +150,23 @@ class MariaDbPlace(ServerPlace):
         return self.execute(f"SELECT * FROM {self.part}.`{table}`")
 
 
+class CatalogPlace(Place):
+    """A namespace of its own in the Iceberg catalog of a Spark. The sink is given that session in place of ours."""
+
+    def __init__(self, _directory, mode, _servers):
+        super().__init__("catalog:lake", mode)
+        self.session = iceberg_session()
+        self.namespace = f"sink_{next(NUMBERS)}"
+
+    def sink(self, pipeline="copy"):
+        sink = CatalogSink(("lake", self.namespace, "{table}"), "iceberg", self.mode, pipeline)
+        sink.connect_by(lambda: self.session)
+        return sink
+
+    def contents(self, table):
+        return self.session.run(f"SELECT * FROM lake.{self.namespace}.`{table}`").to_pylist()
+
+
 NUMBERS = itertools.count()
 PLACES = {
     "parquet": ParquetPlace,
@@ -158,6 +178,8 @@ PLACES = {
     "postgresql": PostgresPlace,
     "mysql": MariaDbPlace,
 }
+SLOW_PLACES = {"catalog": CatalogPlace} if os.environ.get("LONG_TESTS") else {}
+CONTRACTED = PLACES | SLOW_PLACES
 
 
 def rows_of(sink, schema):

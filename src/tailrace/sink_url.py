@@ -29,7 +29,7 @@ class SinkUrl(Struct, frozen=True):
     def __str__(self) -> str:
         user = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
         port = "" if self.port is None else f":{self.port}"
-        slashes = "" if self.scheme == "console" else "//"
+        slashes = "//" if self.host or self.path.startswith("/") else ""
         return f"{self.scheme}:{slashes}{user}{self.host}{port}{self.path}"
 
     def only(self, *names: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from databases import Servers
+from iceberg_session import stop_iceberg_session
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +12,10 @@ def servers():
     servers = Servers()
     yield servers
     servers.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def iceberg():
+    """End the Spark with Iceberg that tests may have started."""
+    yield
+    stop_iceberg_session()

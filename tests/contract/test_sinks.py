@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from sink_changes import EPOCH, ChangingSource
-from sink_places import PLACES, rows_of
+from sink_places import CONTRACTED, rows_of
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 
-ALL = [(kind, mode) for kind, place in PLACES.items() for mode in place.kinds]
+ALL = [(kind, mode) for kind, place in CONTRACTED.items() for mode in place.kinds]
 
 
 def cases(*modes):
@@ -24,7 +24,7 @@ def cases(*modes):
 @pytest.fixture(params=cases(*Mode))
 def place(request, tmp_path, servers):
     kind, mode = request.param
-    return PLACES[kind](tmp_path, mode, servers)
+    return CONTRACTED[kind](tmp_path, mode, servers)
 
 
 @pytest.fixture

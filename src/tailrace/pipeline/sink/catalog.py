@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +13,13 @@ from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink import catalog_statements as statements
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
-from tailrace.pipeline.sink.catalog_session import CatalogSession
+from tailrace.pipeline.sink.catalog_session import CatalogSession, SparkCatalog
 from tailrace.pipeline.sink.catalog_statements import Target, named
-from tailrace.pipeline.sink.progress import after, decode_columns, encode_columns, has, place, refuse_lost
+from tailrace.pipeline.sink.progress import after, decode_columns, encode_columns, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
-from tailrace.pipeline.sink.url import spelled
+from tailrace.sink_url import spelled
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "CatalogSink"]
 
@@ -43,10 +43,8 @@ class CatalogSink:
     change and key. Tables are not committed together: a reader may see one of them a batch ahead of another.
     """
 
-    def __init__(
-        self, session: Callable[[], CatalogSession], name: Sequence[str], using: str, mode: Mode, pipeline: str
-    ) -> None:
-        self._start = session
+    def __init__(self, name: Sequence[str], using: str, mode: Mode, pipeline: str) -> None:
+        self._start: Callable[[], CatalogSession] | None = None
         self._namespace = tuple(name[:-1])
         self._template = name[-1]
         self._using = using
@@ -58,16 +56,32 @@ class CatalogSink:
         self._columns: dict[tuple[str, ...], pa.Schema] = {}
         self._doubt = True
 
+    def use(self, session: Callable[[], Any]) -> None:
+        """Take the session from there."""
+        self.connect_by(lambda: SparkCatalog(session()))
+
+    def connect_by(self, start: Callable[[], CatalogSession]) -> None:
+        """Have statements run by what this returns."""
+        self._start = start
+
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Make the table of batches, and check that the tables that were there still are."""
         if len({self._name(schema) for schema in schemas}) != len(schemas):
             raise ConfigError("several tables would go into one: put {table} into the sink's URL")
-        self._opened = self._start()
+        self._connect()
         self._session.run(statements.create(self._batches, statements.BATCHES_COLUMNS, self._using))
         self._progress = self._last()
         self._doubt = True
         there = [schema for schema in schemas if self._session.exists(named(self._name(schema)))]
         refuse_lost(self._progress, schemas, there)
+
+    def forget(self, schemas: Sequence[TableSchema]) -> None:
+        """Forget those of these tables that are gone: another note of the last batch no longer names them."""
+        self._connect()
+        progress = self._last()
+        there = [schema for schema in schemas if self._session.exists(named(self._name(schema)))]
+        if progress is not None:
+            self._note(forgotten(progress, schemas, there), 0)
 
     def progress(self) -> Progress | None:
         """Return how far all tables have come."""
@@ -108,6 +122,11 @@ class CatalogSink:
         """Leave the session to those who opened it."""
         self._opened = None
         self._columns.clear()
+
+    def _connect(self) -> None:
+        if self._start is None:
+            raise ConfigError("a catalog sink works through Spark: it needs a session")
+        self._opened = self._start()
 
     @property
     def _session(self) -> CatalogSession:

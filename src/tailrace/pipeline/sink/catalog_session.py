@@ -1,15 +1,23 @@
 """Spark as a catalog sink uses it: statements, views of Arrow tables, and what its errors mean."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["CatalogSession", "SparkCatalog", "plain", "sink_error"]
+__all__ = ["CatalogSession", "SparkCatalog", "UsesSpark", "plain", "sink_error"]
+
+
+@runtime_checkable
+class UsesSpark(Protocol):
+    """A sink that works through a session of Spark. It is given one before it is opened."""
+
+    def use(self, session: Callable[[], Any]) -> None:
+        """Take the session from there, which starts Spark where need be, when the sink is opened."""
 
 
 class CatalogSession(Protocol):
@@ -86,6 +94,12 @@ _REFUSING_KINDS = frozenset(
 )
 """Exceptions of Spark that another try does not mend."""
 
+_NOWHERE = frozenset(
+    {"CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}
+)
+"""Conditions of a catalog or a namespace that is not there; Spark takes a catalog that it does not know for a part of
+a namespace of its own."""
+
 _REFUSING_CONDITIONS = ("CAST_", "ARITHMETIC_OVERFLOW", "NUMERIC_", "NOT_NULL_", "EXCEED_LIMIT_LENGTH", "MERGE_")
 """Beginnings of conditions that the rows are the reason of, whatever exception they come in."""
 
@@ -101,10 +115,10 @@ def sink_error(kind: str, message: str) -> SinkError:
         return SinkRefusedError(
             "the table cannot be merged into: it needs a format that can, such as delta or iceberg (option `using`)"
         )
-    if "SCHEMA_NOT_FOUND" in shown or "CATALOG_NOT_FOUND" in shown or "NAMESPACE_NOT_FOUND" in shown:
+    if any(one in _NOWHERE for one in conditions):
         return SinkRefusedError(
-            f"Spark does not find the catalog or the namespace ({shown}): configure it with --conf spark.sql.catalog.…, "
-            "and make the namespace"
+            f"Spark does not find the catalog or the namespace ({shown}): configure the catalog with "
+            "--conf spark.sql.catalog.…, and make the namespace"
         )
     if kind in _REFUSING_KINDS or any(one.startswith(_REFUSING_CONDITIONS) for one in conditions):
         return SinkRefusedError(f"Spark refused it ({shown})")
@@ -114,10 +128,10 @@ def sink_error(kind: str, message: str) -> SinkError:
 @contextmanager
 def _spark_errors() -> Iterator[None]:
     """Raise what Spark says as an error of the sink."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise sink_error(type(error).__name__.removeprefix("Captured"), str(error)) from None
+        raise sink_error(type(error).__name__, str(error)) from None

@@ -106,9 +106,7 @@ def insert_current(target: Target) -> str:
     """Return the statement for keys that the table certainly does not have."""
     row = [name for name in target.given if name not in CHANGE_COLUMNS]
     selected = _selected(target, (*row, OFFSET))
-    return (
-        f"INSERT INTO {target.table}\nSELECT {selected} FROM (\n{_current(target)}\n) AS s\nWHERE NOT s.{_DELETED}"
-    )
+    return f"INSERT INTO {target.table}\nSELECT {selected} FROM (\n{_current(target)}\n) AS s\nWHERE NOT s.{_DELETED}"
 
 
 def append(target: Target, between: tuple[int, int] | None) -> str:
@@ -181,7 +179,7 @@ def last_batch(name: Sequence[str], pipeline: str) -> str:
     """Return the statement that reads the last batch of a pipeline."""
     return (
         f"SELECT number, offsets, highest FROM {named(name)} WHERE pipeline = {_text(pipeline)}"
-        " ORDER BY number DESC LIMIT 1"
+        " ORDER BY number DESC, applied_at DESC LIMIT 1"
     )
 
 

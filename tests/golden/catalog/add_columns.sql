@@ -1,0 +1,1 @@
+ALTER TABLE `lake`.`shop`.`orders` ADD COLUMNS (`at` TIMESTAMP_NTZ, `n` DOUBLE)

@@ -1,0 +1,1 @@
+CREATE TABLE IF NOT EXISTS `lake`.`shop`.`orders` (`id` BIGINT, `note` STRING) USING `iceberg`

@@ -1,0 +1,1 @@
+DELETE FROM `lake`.`_tailrace_batches` WHERE pipeline = 'copy' AND number <= 17

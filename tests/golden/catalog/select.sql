@@ -1,0 +1,1 @@
+SELECT `id`, `note` FROM `lake`.`shop`.`orders`

@@ -1,0 +1,1 @@
+SELECT `id` FROM `lake`.`shop`.`orders` WHERE valid_to_offset IS NULL
