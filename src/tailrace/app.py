@@ -23,6 +23,8 @@ from tailrace.delivery.grpc.coordinode.health import coordinode_health_service
 from tailrace.delivery.grpc.coordinode.meter import Meter
 from tailrace.delivery.grpc.coordinode.options import StreamOptions
 from tailrace.delivery.grpc.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.delivery.grpc.jimdb.options import pull_options, range_options
+from tailrace.delivery.grpc.jimdb.service import JimdbTools, jimdb_service
 from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
@@ -39,6 +41,8 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.key_store import KeyStore
+from tailrace.meta.pipeline_catalog import PipelineCatalog
+from tailrace.meta.range_store import KeptRanges, RangeStore
 from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
@@ -64,6 +68,10 @@ from tailrace.subscription.change_stream.shard import StreamShard
 from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
+from tailrace.subscription.range.pull import PullService
+from tailrace.subscription.range.ranges import HOLDER, Ranges, range_floor
+from tailrace.subscription.range.shard import RangeShard
+from tailrace.subscription.range.subscribers import Subscribers
 from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
@@ -124,6 +132,7 @@ class Application:
         self._query_sources: dict[str, QuerySource] = {}
         self._values: dict[str, KeyValueStore | None] = {}
         self._runners: dict[str, StatementRunner] = {}
+        self._kept_ranges = KeptRanges()
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -168,6 +177,7 @@ class Application:
         stack.push_async_callback(store.close)
         shard_ids = await store.shards(list(sources))
         consumers = await ConsumerStore(store, self._clock).consumers()
+        self._kept_ranges = await RangeStore(store).load()
         for name, source in sources.items():
             number = shard_ids[name]
             reader = f"{await store.server_id()}-{number}"
@@ -179,7 +189,7 @@ class Application:
             self._query_sources[name] = build_query_source(source.url, Reader(reader), config.query.runs_max)
             stack.push_async_callback(self._query_sources[name].close)
             self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
-        http, grpc = await self._listen(store, shard_ids)
+        http, grpc = await self._listen(store, shard_ids, directory)
         self.addresses = Addresses(
             http=http,
             grpc=grpc,
@@ -188,8 +198,14 @@ class Application:
         )
 
     async def _open_shard(self, source: Source, directory: Path, floor: Offset | None) -> Shard:
-        options = log_options(self._config)
-        log = await Log.open(DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=floor)
+        """Open a log with all that is held of it: `floor` is the one of consumers."""
+        options, silent_s = log_options(self._config), range_options(self._config.jimdb).silent_s_max
+        oldest_us = 0 if silent_s is None else self._clock.now_us() - round(silent_s * 1e6)
+        pulled = range_floor(self._kept_ranges, source.name, oldest_us)
+        lowest = min((one for one in (floor, pulled) if one is not None), default=None)
+        log = await Log.open(DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=lowest)
+        log.hold(floor)
+        log.hold(pulled, holder=HOLDER)
         self._stack.push_async_callback(log.close)
         self._stack.push_async_callback(source.close)
         return Shard(source, log)
@@ -205,7 +221,9 @@ class Application:
             self._runners[name] = build_statement_runner(url, captor)
             self._stack.push_async_callback(self._runners[name].close)
 
-    async def _listen(self, store: MetaStore, shard_ids: Mapping[str, int]) -> tuple[str, str]:
+    async def _listen(
+        self, store: MetaStore, shard_ids: Mapping[str, int], directory: DataDirectory
+    ) -> tuple[str, str]:
         """Open the subscription service and the interfaces on it; return their addresses."""
         metrics = Metrics()
         logs = {shard.source.name: shard.log for shard in self._shards}
@@ -223,7 +241,8 @@ class Application:
         access = self._open_access(store)
         scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
-        grpc = await self._listen_grpc([kv_service(values), *streams], scopes, access, metrics)
+        pulls, pulled = self._pulls(store, scopes, metrics, directory)
+        grpc = await self._listen_grpc([kv_service(values), *streams, pulled], scopes, access, metrics, pulls)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))
         app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate)
         server = serve(
@@ -260,7 +279,38 @@ class Application:
         tools = ChangeStreamTools(self._stream_shards, consumers, scopes.restrictions, Meter(metrics), options)
         return [change_stream_service(tools), coordinode_health_service()]
 
-    async def _listen_grpc(self, others: Sequence[Service], scopes: Scopes, access: Access, metrics: Metrics) -> str:
+    def _pulls(
+        self, store: MetaStore, scopes: Scopes, metrics: Metrics, directory: DataDirectory
+    ) -> tuple[PullService, Service]:
+        """Return the service of seed D, and hold its pullers to their bounds."""
+        settings, sources = self._config.jimdb, self._query_sources
+        shards = {
+            one.source.name: RangeShard(number, one.source.name, sources[one.source.name], one.log)
+            for number, one in zip(self._stream_shards, self._shards, strict=True)
+        }
+        options = range_options(settings)
+        ranges = Ranges(shards, RangeStore(store), self._kept_ranges, options, self._clock, metrics)
+        self._stack.push_async_callback(_end, asyncio.create_task(ranges.run()))
+        pulls = PullService(
+            ranges, scopes, options, pull_options(settings), capture_enabled=self._config.capture.enabled
+        )
+
+        def open_catalog() -> PipelineCatalog:
+            if self._config.metadata_url:
+                return PipelineCatalog.open(self._config.metadata_url, self._clock)
+            directory.pipelines.parent.mkdir(exist_ok=True)
+            return PipelineCatalog.open(f"sqlite:///{directory.pipelines}", self._clock)
+
+        def server_url() -> str:
+            return settings.server_url or self.addresses.http
+
+        subscribers = Subscribers(open_catalog, pulls, scopes, server_url, settings.cluster_id)
+        self._stack.push_async_callback(subscribers.close)
+        return pulls, jimdb_service(JimdbTools(pulls, subscribers, metrics, settings.cluster_id))
+
+    async def _listen_grpc(
+        self, others: Sequence[Service], scopes: Scopes, access: Access, metrics: Metrics, pulls: PullService
+    ) -> str:
         """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
         options = GrpcOptions()
         presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
@@ -268,7 +318,7 @@ class Application:
         gate = GrpcGate(access) if self._config.auth.enabled else None
         tls = tls_context(self._config.tls, ["h2"])
         services = [sochdb_service(tools), *others]
-        server = GrpcServer(self._config.host, self._config.grpc_port, services, gate, tls)
+        server = GrpcServer(self._config.host, self._config.grpc_port, services, gate, tls, on_stop=pulls.stop)
         self._stack.push_async_callback(server.stop)
         return await server.start()
 

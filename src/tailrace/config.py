@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from tailrace.access.options import AuthConfig
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.tls import TlsConfig
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
@@ -116,6 +117,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     coordinode: ChangeStreamConfig = ChangeStreamConfig()
+    jimdb: JimdbConfig = JimdbConfig()
     gateway: GatewayConfig = GatewayConfig()
     logging: LoggingConfig = LoggingConfig()
 
@@ -182,6 +184,15 @@ SETTINGS = (
     Setting("coordinode.heartbeat_interval", "How often a consumer with an open change stream is heard."),
     Setting("coordinode.strict_bytes", "Log that is kept for a consumer with strict retention, or 'none'."),
     Setting("coordinode.consumers_max", "Consumers of change streams that may live at one time."),
+    Setting("jimdb.cluster_id", "Number of the cluster that the server is, for pullers."),
+    Setting("jimdb.ranges_max", "Ranges that a table is divided into when pullers first ask for it."),
+    Setting("jimdb.page_rows", "Most rows, or changes, in one answer to a puller."),
+    Setting("jimdb.answer_bytes", "Keys and values in one answer to a puller; one row may be larger."),
+    Setting("jimdb.log_wait", "How long CdcPullLog waits for a change, e.g. 5s."),
+    Setting("jimdb.retained_bytes", "Log that is kept for a puller, or 'none'."),
+    Setting("jimdb.silence", "How long the log is kept for a puller that is not heard, e.g. 7d, or 'none'."),
+    Setting("jimdb.registrations_max", "Pullers that may be registered at one time, each with a range."),
+    Setting("jimdb.server_url", "Where workers of subscribed pipelines find the server; its own address by default."),
     Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
@@ -286,6 +297,7 @@ def _check(config: Config) -> None:
         if not _SOURCE_NAME.fullmatch(name):
             raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
     _check_change_stream(config.coordinode)
+    check_jimdb(config.jimdb)
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")

@@ -11,6 +11,7 @@ from tailrace.config import (
     parse_source,
 )
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
+from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
@@ -70,6 +71,14 @@ def test_every_setting_can_be_set_by_its_variable():
         "coordinode.heartbeat_interval": "2s",
         "coordinode.strict_bytes": "none",
         "coordinode.consumers_max": "7",
+        "jimdb.cluster_id": "3",
+        "jimdb.ranges_max": "4",
+        "jimdb.page_rows": "5",
+        "jimdb.answer_bytes": "2MiB",
+        "jimdb.log_wait": "1s",
+        "jimdb.retained_bytes": "none",
+        "jimdb.silence": "1h",
+        "jimdb.registrations_max": "6",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -85,6 +94,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert config.gateway.sql_write
     assert config.coordinode == ChangeStreamConfig("1MiB", "2s", "none", 7)
+    assert config.jimdb == JimdbConfig(3, 4, 5, "2MiB", "1s", "none", "1h", 6, "text")
     assert config.query == QueryConfig(**queries)
     assert (config.logging.level, config.logging.format) == ("debug", "json")
 
@@ -145,6 +155,14 @@ WRONG = [
     ("[coordinode]\nheartbeat_interval = 'none'", "coordinode.heartbeat_interval"),
     ("[coordinode]\nstrict_bytes = 'much'", "coordinode.strict_bytes"),
     ("[coordinode]\nconsumers_max = 0", "coordinode.consumers_max"),
+    ("[jimdb]\ncluster_id = -1", "jimdb.cluster_id"),
+    ("[jimdb]\nranges_max = 0", "jimdb.ranges_max"),
+    ("[jimdb]\npage_rows = 0", "jimdb.page_rows"),
+    ("[jimdb]\nregistrations_max = 0", "jimdb.registrations_max"),
+    ("[jimdb]\nanswer_bytes = 'none'", "jimdb.answer_bytes"),
+    ("[jimdb]\nlog_wait = 'none'", "jimdb.log_wait"),
+    ("[jimdb]\nretained_bytes = 'much'", "jimdb.retained_bytes"),
+    ("[jimdb]\nsilence = 'long'", "jimdb.silence"),
     ("[logging]\nlevel = 'loud'", "logging.level"),
     ("[logging]\nformat = 'xml'", "logging.format"),
     ("[sources.'a b']\nurl = 'x'", "a b"),

@@ -33,11 +33,11 @@ def _access_flags(command: _F) -> _F:
     return command
 
 
-def _query_flags(command: _F) -> _F:
-    """Give a command a flag for each limit of queries."""
+def _limit_flags(command: _F) -> _F:
+    """Give a command a flag for each limit of queries, of change streams and of pullers."""
     for setting in reversed(SETTINGS):
-        if setting.path.startswith("query."):
-            command = click.option(setting.flag, metavar="LIMIT", help=setting.describe)(command)
+        if setting.path.startswith(("query.", "coordinode.", "jimdb.")):
+            command = click.option(setting.flag, metavar="VALUE", help=setting.describe)(command)
     return command
 
 
@@ -54,7 +54,7 @@ def _query_flags(command: _F) -> _F:
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")
 @click.option("--retention-bytes", metavar="SIZE", help="Keep at most this much log, e.g. 4GiB.")
 @click.option("--retention-age", metavar="AGE", help="Keep changes this long, e.g. 7d.")
-@_query_flags
+@_limit_flags
 @click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
 @_access_flags
 @click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")

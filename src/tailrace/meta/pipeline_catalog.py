@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from tailrace.clock import Clock
-from tailrace.meta.pipeline_row import encode, pipeline_of, range_of, subscribe_values
+from tailrace.meta.pipeline_row import Numbers, encode, pipeline_of, range_of, subscribe_values
 from tailrace.meta.pipeline_table import create_pipeline_tables, pipeline, pipeline_range, progress, subscribe
 from tailrace.meta.store import open_engine
 from tailrace.model.errors import MetadataError, PipelineExistsError, UnknownPipelineError
@@ -16,6 +16,8 @@ from tailrace.model.pipeline import Definition, Figures, Pipeline, RangeProgress
 __all__ = ["PipelineCatalog"]
 
 _T = TypeVar("_T")
+
+_NONE = Numbers()
 
 
 class PipelineCatalog:
@@ -42,7 +44,7 @@ class PipelineCatalog:
         """Disconnect."""
         self._engine.dispose()
 
-    def create(self, definition: Definition) -> None:
+    def create(self, definition: Definition, numbers: Numbers = _NONE) -> None:
         """Keep a new pipeline. Whichever worker is free takes it up.
 
         Raises:
@@ -63,7 +65,8 @@ class PipelineCatalog:
                     figures=encode(Figures()),
                 )
             )
-            rows = [subscribe_values(definition, number, name) for number, name in enumerate(definition.tables, 1)]
+            tables = enumerate(definition.tables, 1)
+            rows = [subscribe_values(definition, number, name, numbers) for number, name in tables]
             connection.execute(insert(subscribe), rows)
 
         try:

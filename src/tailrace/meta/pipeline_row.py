@@ -11,10 +11,15 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress
 from tailrace.model.stage import Stage
 
-__all__ = ["encode", "pipeline_of", "progress_values", "range_of", "subscribe_values"]
+__all__ = ["Numbers", "encode", "pipeline_of", "progress_values", "range_of", "subscribe_values"]
 
-_CLUSTER = 0
-"""Seed D's number of a cluster: a server is one."""
+
+class Numbers(Struct, frozen=True):
+    """What seed D numbers: the cluster, which a server is, the database, the table; 0 counts those of a pipeline."""
+
+    cluster_id: int = 0
+    db_id: int = 0
+    table_id: int = 0
 
 
 def encode(value: Struct) -> str:
@@ -60,15 +65,15 @@ def range_of(row: Mapping[Any, Any]) -> RangeProgress:
     )
 
 
-def subscribe_values(definition: Definition, number: int, table: str) -> dict[str, Any]:
+def subscribe_values(definition: Definition, number: int, table: str, numbers: Numbers) -> dict[str, Any]:
     """Return the row of `subscribe` of a pipeline's table, the one of that number."""
     return {
-        "cluster_id": _CLUSTER,
+        "cluster_id": numbers.cluster_id,
         "db_name": definition.source,
         "table_name": table,
         "subscribe_name": definition.name,
-        "db_id": _CLUSTER,
-        "table_id": number,
+        "db_id": numbers.db_id,
+        "table_id": numbers.table_id or number,
         "master_addrs": definition.server,
         "sink": definition.sink,
         "cancel": 0,

@@ -1,8 +1,16 @@
 """Settings of seed D's interface."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
-__all__ = ["JimdbConfig"]
+from tailrace.model.errors import ConfigError
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.subscription.range.options import PullOptions, RangeOptions
+
+__all__ = ["JimdbConfig", "check_jimdb", "pull_options", "range_options"]
+
+_CLUSTER_MAX = 2**31 - 1
 
 
 class JimdbConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,3 +42,46 @@ class JimdbConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     server_url: str = ""
     """Where the workers of pipelines find the server; by default the address of its HTTP interface."""
+
+
+def check_jimdb(settings: JimdbConfig) -> None:
+    """Refuse what the types cannot.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    if not 0 <= settings.cluster_id <= _CLUSTER_MAX:
+        raise ConfigError(f"jimdb.cluster_id: {settings.cluster_id} is not a number from 0 to {_CLUSTER_MAX}")
+    for name in ("ranges_max", "page_rows", "registrations_max"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"jimdb.{name}: let there be at least one")
+    quantities: dict[str, Callable[[], float | None]] = {
+        "answer_bytes": lambda: parse_size_bytes(settings.answer_bytes),
+        "log_wait": lambda: parse_duration_s(settings.log_wait),
+        "retained_bytes": lambda: parse_size_bytes(settings.retained_bytes) or 1,
+        "silence": lambda: parse_duration_s(settings.silence) or 1,
+    }
+    for name, parse in quantities.items():
+        try:
+            if parse() is None:
+                raise ConfigError("there must be one")
+        except ConfigError as error:
+            raise ConfigError(f"jimdb.{name}: {error}") from error
+
+
+def range_options(settings: JimdbConfig) -> RangeOptions:
+    """Return the options of ranges and pullers under a configuration that was checked."""
+    return RangeOptions(
+        ranges_max=settings.ranges_max,
+        registrations_max=settings.registrations_max,
+        retained_bytes_max=parse_size_bytes(settings.retained_bytes),
+        silent_s_max=parse_duration_s(settings.silence),
+    )
+
+
+def pull_options(settings: JimdbConfig) -> PullOptions:
+    """Return the bounds of answers under a configuration that was checked."""
+    answer_bytes, wait_s = parse_size_bytes(settings.answer_bytes), parse_duration_s(settings.log_wait)
+    assert answer_bytes is not None
+    assert wait_s is not None
+    return PullOptions(rows_max=settings.page_rows, bytes_max=answer_bytes, wait_s=wait_s)

@@ -14,6 +14,7 @@ from tailrace.model.errors import (
     CaptureDisabledError,
     LogClosedError,
     LogError,
+    PipelineExistsError,
     TailraceError,
 )
 from tailrace.model.key_range import KeyRange
@@ -42,6 +43,7 @@ _CODES: dict[type[TailraceError], Code] = {
     NotRegisteredError: Code.FAILED_PRECONDITION,
     PullerBusyError: Code.ABORTED,
     RegistrationsFullError: Code.RESOURCE_EXHAUSTED,
+    PipelineExistsError: Code.ALREADY_EXISTS,
 }
 """Codes of errors that are seed D's own; all others are those of every service."""
 
