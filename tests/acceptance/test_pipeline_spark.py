@@ -1,68 +1,23 @@
 """Facts about pipelines that follow the log with Spark, in one session."""
 
 import shutil
-import sqlite3
 
 import pytest
 
-from serving import wait_until
-from sparking import Shop
-from tailrace.clock import SystemClock
+from pipelines import PipelinePlace
 from tailrace.model.stage import Stage
-from tailrace.pipeline.copy import CopyOptions
-from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, PipelineFailedError, TransformError
-from tailrace.pipeline.job import Job, SparkChoice, Watcher
+from tailrace.pipeline.job import Watcher
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.store import PipelineStore
 
 pytest.importorskip("pyspark")
 
 
 @pytest.fixture
 def place(tmp_path, spark):
-    made = Place(tmp_path, spark)
+    made = PipelinePlace(tmp_path, spark)
     yield made
-    made.store.close()
-    made.shop.close()
-
-
-class Place:
-    """A shop, and pipelines of it that use the session of the tests."""
-
-    def __init__(self, directory, spark):
-        self.directory = directory
-        self.spark = spark
-        self.shop = Shop(directory)
-        self.store = PipelineStore.open(f"sqlite:///{directory / 'pipelines.db'}", SystemClock())
-
-    def job(self, distributed=False):
-        choice = SparkChoice("spark://elsewhere" if distributed else None, session=self.spark)
-        return Job(self.store, self.directory / "work", None, choice, SystemClock(), CopyOptions(3, 4))
-
-    def create(self, name="p", **members):
-        given = {"tables": ("orders",), "sink": f"sqlite:///{self.directory / name}.db", **members}
-        self.store.create(Definition(name=name, source="shop", server=self.shop.server.url, **given))
-
-    def run(self, name="p", **options):
-        self.job(**options).run(name, once=True, wait=False, watcher=Watcher(), stopped=lambda: False)
-
-    def verify(self, name="p"):
-        return self.job().verify(name, repair=False, watcher=Watcher(), stopped=lambda: False)
-
-    def lose_changes(self):
-        """Have retention remove changes that no pipeline has seen."""
-        horizon = self.shop.info()["horizon"]
-        for number in range(4, 41):
-            self.shop.insert(number)
-        wait_until(lambda: self.shop.info()["horizon"] > horizon + 5, "changes removed")
-
-    def rows(self, query, name="p"):
-        database = sqlite3.connect(self.directory / f"{name}.db")
-        try:
-            return database.execute(query).fetchall()
-        finally:
-            database.close()
+    made.close()
 
 
 def test_changes_follow_the_copy_and_a_lost_checkpoint_is_told_and_reset_mends_it(place):

@@ -10,7 +10,17 @@ from msgspec import Struct
 
 from tailrace.client import Client
 
-__all__ = ["Access", "access_options", "parse_start", "parse_value", "table_lines"]
+__all__ = ["Access", "access_options", "parse_start", "parse_value", "server_option", "table_lines"]
+
+server_option = click.option(
+    "--server",
+    metavar="URL",
+    envvar="TAILRACE_SERVER",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    help="The server, or set TAILRACE_SERVER.",
+)
+"""The option that names the server."""
 
 _CELL_WIDTH_MAX = 60
 """Longest cell of a table; what is longer is cut."""
@@ -39,14 +49,7 @@ class Access(Struct, frozen=True):
 def access_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that lead to a server; it gets them as one argument, `access`."""
 
-    @click.option(
-        "--server",
-        metavar="URL",
-        envvar="TAILRACE_SERVER",
-        default="http://127.0.0.1:8080",
-        show_default=True,
-        help="The server, or set TAILRACE_SERVER.",
-    )
+    @server_option
     @click.option("--token", envvar="TAILRACE_TOKEN", help="The token, or set TAILRACE_TOKEN.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)

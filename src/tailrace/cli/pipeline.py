@@ -1,85 +1,24 @@
 """`tailrace pipeline`: copy tables of a server into a sink and keep them up to date."""
 
-import functools
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 
-from tailrace.cli.access import table_lines
-from tailrace.cli.pipeline_watch import JsonWatcher, TextWatcher
-from tailrace.client.bulk import BulkClient, BulkOptions
-from tailrace.client.errors import ClientError
-from tailrace.clock import SystemClock
-from tailrace.config import data_directory, load_config
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.pipeline_status import Status, status_of
-from tailrace.pipeline.copy import CopyOptions
-from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
-from tailrace.pipeline.job import Job, SparkChoice
-from tailrace.pipeline.sink.base import Mode
+from tailrace.cli.access import server_option, table_lines
+from tailrace.cli.pipeline_place import Place, placed
+from tailrace.cli.pipeline_run import run, work
+from tailrace.model.pipeline import Definition, Mode
+from tailrace.pipeline.alter import altered, check_place, is_elsewhere
+from tailrace.pipeline.definition import check_definition, definition_of_file
 from tailrace.pipeline.sinks import sink_of
-from tailrace.pipeline.store import PipelineStore
 from tailrace.sink_url import parse
 
 __all__ = ["pipeline"]
 
 _NAME = click.argument("name")
-
-
-class Place(Struct, frozen=True):
-    """What the options of a command say about where pipelines are kept, and how to print."""
-
-    directory: Path
-    metadata_url: str
-    token: str | None
-    as_json: bool
-
-    def store(self) -> PipelineStore:
-        """Return the pipelines of the metadata database."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        return PipelineStore.open(self.metadata_url or f"sqlite:///{self.directory / 'pipelines.db'}", SystemClock())
-
-    def job(self, store: PipelineStore, spark: SparkChoice | None = None, copy: CopyOptions | None = None) -> Job:
-        """Return what works on a pipeline."""
-        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy)
-
-    def watcher(self) -> TextWatcher | JsonWatcher:
-        """Return what is told of a run."""
-        return JsonWatcher() if self.as_json else TextWatcher()
-
-    def show(self, result: Any, *lines: str) -> None:
-        """Print a result: as one line of JSON, or as lines for people."""
-        if self.as_json:
-            click.echo(msgspec.json.encode(result))
-            return
-        for line in lines:
-            click.echo(line)
-
-
-def _placed(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that lead to the pipelines; it gets them as one argument, `place`."""
-
-    @click.option("--data-dir", metavar="DIR", help="Pipelines and checkpoints are in its directory `pipeline`.")
-    @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
-    @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    @functools.wraps(command)
-    def run(
-        *, data_dir: str | None, metadata_url: str | None, token: str | None, as_json: bool, **options: Any
-    ) -> None:
-        config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
-        directory = data_directory(config) / "pipeline"
-        command(place=Place(directory, config.metadata_url, token, as_json), **options)
-
-    return run
 
 
 @click.group()
@@ -95,15 +34,8 @@ def pipeline() -> None:
 @click.option("--sink", metavar="URL", help="Where to, e.g. delta:///lake/{table} or sqlite:///copy.db.")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="What the sink makes of the changes.")
 @click.option("--transform", metavar="SQL", default="", help="Spark SQL over the view `changes`.")
-@click.option(
-    "--server",
-    metavar="URL",
-    envvar="TAILRACE_SERVER",
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    help="The server, or set TAILRACE_SERVER.",
-)
-@_placed
+@server_option
+@placed
 def create(place: Place, name: str | None, file: Path | None, sink: str | None, mode: str | None, **rest: Any) -> None:
     """Make a pipeline. It does nothing until it is run."""
     if file is not None:
@@ -118,15 +50,15 @@ def create(place: Place, name: str | None, file: Path | None, sink: str | None, 
     store.create(definition)
     tables = ", ".join(definition.tables)
     line = f"pipeline {definition.name}: {definition.source} ({tables}) → {parse(definition.sink)}"
-    place.show(_status(store.get(definition.name), store, place), line)
+    place.show(place.status(store.get(definition.name), store), line)
 
 
 @pipeline.command("ls")
-@_placed
+@placed
 def list_all(place: Place) -> None:
     """List all pipelines."""
     store = place.store()
-    listed = [_status(found, store, place) for found in store.all()]
+    listed = [place.status(found, store) for found in store.all()]
     columns = ("name", "state", "stage", "sink", "offset", "lag")
     rows = [[getattr(one, column) for column in columns] for one in listed]
     place.show(listed, *table_lines(columns, rows))
@@ -134,11 +66,11 @@ def list_all(place: Place) -> None:
 
 @pipeline.command()
 @_NAME
-@_placed
+@placed
 def status(place: Place, name: str) -> None:
     """Show how a pipeline is."""
     store = place.store()
-    found = _status(store.get(name), store, place)
+    found = place.status(store.get(name), store)
     members = msgspec.to_builtins(found)
     ranges = members.pop("ranges")
     lines = table_lines(("what", ""), [[key, value] for key, value in members.items() if value not in ("", None)])[1:]
@@ -149,54 +81,48 @@ def status(place: Place, name: str) -> None:
 
 @pipeline.command()
 @_NAME
-@click.option("--once", is_flag=True, help="End when the sink has what is committed now.")
-@click.option("--no-wait", is_flag=True, help="Fail where another worker has the pipeline, in place of waiting.")
-@click.option("--master", metavar="URL", help="Spark master, e.g. spark://host:7077; local[*] by default.")
-@click.option("--remote", metavar="URL", help="Spark Connect server, e.g. sc://host.")
-@click.option("--ranges", "ranges_max", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table.")
-@click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch.")
-@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-@_placed
-def run(place: Place, name: str, *, once: bool, no_wait: bool, confs: tuple[str, ...], **rest: Any) -> None:
-    """Copy the tables of a pipeline, then follow their changes, until told to stop."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    settings = dict(_setting(conf) for conf in confs)
-    store, watcher = place.store(), place.watcher()
-    spark = SparkChoice(rest["master"], rest["remote"], settings)
-    job = place.job(store, spark, CopyOptions(rest["ranges_max"], rest["page_rows"]))
-    try:
-        job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.is_set)
-    finally:
-        watcher.end()
-    found = _status(store.get(name), store, place)
-    place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
+@click.option("--server", metavar="URL", help="Another address of the server.")
+@click.option("--sink", metavar="URL", help="The same sink with another host, port, user or password.")
+@click.option("--transform", metavar="SQL", help="Another transformation; only before anything is copied.")
+@placed
+def alter(place: Place, name: str, server: str | None, sink: str | None, transform: str | None) -> None:
+    """Alter how a pipeline reaches its server and its sink, also while it runs."""
+    store = place.store()
+    definition = store.get(name).definition
+    begun = bool(store.progress(name))
+    made = altered(definition, server=server, sink=sink, transform=transform, begun=begun)
+    if begun and is_elsewhere(definition, made):
+        check_place(made)
+    if made.transform == definition.transform:
+        store.alter(made)
+    else:  # nobody may begin with the old one meanwhile
+        place.job(store).alter(made, place.watcher())
+    place.show(place.status(store.get(name), store), f"pipeline {name} is altered")
 
 
 @pipeline.command()
 @_NAME
-@_placed
+@placed
 def pause(place: Place, name: str) -> None:
     """Pause a pipeline: its worker stops, and it cannot be run."""
     store = place.store()
     store.pause(name, paused=True)
-    place.show(_status(store.get(name), store, place), f"pipeline {name} is paused")
+    place.show(place.status(store.get(name), store), f"pipeline {name} is paused")
 
 
 @pipeline.command()
 @_NAME
-@_placed
+@placed
 def resume(place: Place, name: str) -> None:
     """Let a paused pipeline be run again."""
     store = place.store()
     store.pause(name, paused=False)
-    place.show(_status(store.get(name), store, place), f"pipeline {name} can be run again")
+    place.show(place.status(store.get(name), store), f"pipeline {name} can be run again")
 
 
 @pipeline.command()
 @_NAME
-@_placed
+@placed
 def rm(place: Place, name: str) -> None:
     """Remove a pipeline and its progress. What its sink has stays."""
     store = place.store()
@@ -206,18 +132,18 @@ def rm(place: Place, name: str) -> None:
 
 @pipeline.command()
 @_NAME
-@_placed
+@placed
 def reset(place: Place, name: str) -> None:
     """Forget how far a pipeline is: its next run copies its tables anew, over what the sink has."""
     store = place.store()
     place.job(store).reset(name, place.watcher(), lambda: False)
-    place.show(_status(store.get(name), store, place), f"pipeline {name} copies its tables anew when it is next run")
+    place.show(place.status(store.get(name), store), f"pipeline {name} copies its tables anew when it is next run")
 
 
 @pipeline.command()
 @_NAME
 @click.option("--repair", is_flag=True, help="Copy the rows anew that differ, and remove those that are too many.")
-@_placed
+@placed
 def verify(place: Place, name: str, *, repair: bool) -> None:
     """Compare source and sink at one offset, and name the keys that differ. Exits with 1 where some do."""
     watcher = place.watcher()
@@ -226,7 +152,7 @@ def verify(place: Place, name: str, *, repair: bool) -> None:
     if verdict.repaired:
         lines.append(f"  {verdict.repaired:,} rows repaired")
     for one in verdict.tables:
-        wrong = f"{one.missing:,} missing, {one.extra:,} extra, {one.differs:,} different"
+        wrong = f"{one.missing:,} missing, {one.extra:,} extra, {one.differs:,} different, {one.twice:,} twice"
         lines.append(f"  {one.table}: {one.rows:,} rows, {'equal' if one.equal else wrong}")
         lines += [f"    {fault}: {key}" for key, fault in one.keys]
     place.show(verdict, *lines)
@@ -234,27 +160,5 @@ def verify(place: Place, name: str, *, repair: bool) -> None:
         sys.exit(1)
 
 
-def _status(found: Pipeline, store: PipelineStore, place: Place) -> Status:
-    """Return how a pipeline is, with the head of its log where the server is there."""
-    client = BulkClient(found.definition.server, place.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
-    try:
-        head = client.info(found.definition.source).head
-    except ClientError:
-        head = None
-    finally:
-        client.close()
-    sink = str(parse(found.definition.sink))
-    return status_of(found, store.progress(found.definition.name), sink=sink, head=head)
-
-
-def _summary(found: Status) -> str:
-    if found.stage in ("register", "snapshot"):
-        return f"{found.rows_copied:,} of about {found.rows:,} rows copied"
-    return f"{found.rows_copied:,} rows copied, {found.changes:,} changes applied, at offset {found.offset:,}"
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise click.BadParameter(f"write KEY=VALUE, not {text!r}", param_hint="--conf")
-    return key, value
+pipeline.add_command(run)
+pipeline.add_command(work)

@@ -14,15 +14,18 @@ __all__ = ["JsonWatcher", "TextWatcher"]
 
 _BAR_WIDTH = 30
 _PAUSE_S = 2.0
-"""How often a line is written where there is no terminal."""
+_PAUSE_OF_MANY_S = 60.0
+"""How often a line is written where there is no terminal, or where there are several pipelines."""
 
 
 class TextWatcher(Watcher):
-    """Tells people, on standard error."""
+    """Tells people, on standard error; of one of several pipelines by its name, and not so often."""
 
-    def __init__(self) -> None:
-        self._moving = sys.stderr.isatty()
-        self._last_s = 0.0
+    def __init__(self, pipeline: str = "") -> None:
+        self._prefix = f"{pipeline}: " if pipeline else ""
+        self._moving = sys.stderr.isatty() and not pipeline
+        self._pause_s = _PAUSE_OF_MANY_S if pipeline else _PAUSE_S
+        self._last_s = -self._pause_s
         self._open = False
 
     def waiting(self, owner: str) -> None:
@@ -39,6 +42,14 @@ class TextWatcher(Watcher):
         bar = ("█" * round(part * _BAR_WIDTH)).ljust(_BAR_WIDTH, "░")
         self._move(f"copying  {bar} {part:4.0%}  {rows:,} of about {total:,} rows", last=rows >= total)
 
+    def comparing(self, reason: str) -> None:
+        """Tell that it takes a while."""
+        self._line(f"comparing source and sink, copying what differs: {reason}")
+
+    def failed(self, problem: str, again_s: float | None) -> None:
+        """Tell what is wrong."""
+        self._line(f"{problem}{'' if again_s is None else f' (tried again in {again_s:.0f} s)'}")
+
     def followed(self, figures: Figures) -> None:
         """Show rate and lag."""
         self._move(f"following  {figures.changes:,} changes  {figures.changes_per_s:,.0f}/s", last=False)
@@ -51,19 +62,22 @@ class TextWatcher(Watcher):
 
     def _line(self, text: str) -> None:
         self.end()
-        click.echo(text, err=True)
+        click.echo(f"{self._prefix}{text}", err=True)
 
     def _move(self, text: str, *, last: bool) -> None:
         if self._moving:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
             self._open = True
-        elif last or time.monotonic() - self._last_s >= _PAUSE_S:
+        elif last or time.monotonic() - self._last_s >= self._pause_s:
             self._last_s = time.monotonic()
-            click.echo(text, err=True)
+            click.echo(f"{self._prefix}{text}", err=True)
 
 
 class JsonWatcher(Watcher):
-    """Tells programs, on standard output, one object a line."""
+    """Tells programs, on standard output, one object a line; of one of several pipelines with its name."""
+
+    def __init__(self, pipeline: str = "") -> None:
+        self._named = {"pipeline": pipeline} if pipeline else {}
 
     def waiting(self, owner: str) -> None:
         """Tell who has the pipeline."""
@@ -77,6 +91,14 @@ class JsonWatcher(Watcher):
         """Tell how many rows have been copied."""
         self._tell("copied", rows=rows, total=total)
 
+    def comparing(self, reason: str) -> None:
+        """Tell that source and sink are compared."""
+        self._tell("comparing", reason=reason)
+
+    def failed(self, problem: str, again_s: float | None) -> None:
+        """Tell what is wrong."""
+        self._tell("failed", problem=problem, again_s=again_s)
+
     def followed(self, figures: Figures) -> None:
         """Tell how the log is followed."""
         self._tell("followed", **msgspec.to_builtins(figures))
@@ -85,4 +107,4 @@ class JsonWatcher(Watcher):
         """Nothing is left open."""
 
     def _tell(self, event: str, **members: Any) -> None:
-        click.echo(msgspec.json.encode({"event": event, **members}))
+        click.echo(msgspec.json.encode({"event": event, **self._named, **members}))

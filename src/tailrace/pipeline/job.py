@@ -12,8 +12,9 @@ from msgspec import structs
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.errors import BehindHorizonError, TailraceError, UnknownPipelineError
-from tailrace.model.pipeline import Figures, Lease, Mode, Pipeline, RangeProgress
+from tailrace.model.pipeline import Definition, Figures, Lease, Mode, Pipeline, RangeProgress
 from tailrace.model.stage import Stage
+from tailrace.pipeline.alter import altered
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
@@ -127,6 +128,18 @@ class Job:
             self._store.reset(keeper.lease, 1 + next_number(progress, found.number_min))
             shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
             self._unsubscribe(found.definition.server, found.subscription)
+
+    def alter(self, made: Definition, watcher: Watcher) -> None:
+        """Give a pipeline another transformation, before anything of it is copied.
+
+        Raises:
+            LeaseError: A worker has it: pause it first.
+            PipelineError: Something is copied: reset it first.
+        """
+        with taken(self._store, made.name, wait=False, watcher=watcher, stopped=lambda: False):
+            definition, begun = self._store.get(made.name).definition, bool(self._store.progress(made.name))
+            given = {"server": made.server, "sink": made.sink, "transform": made.transform}
+            self._store.alter(altered(definition, **given, begun=begun))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
         """Compare the sink of a pipeline with its source, also while a worker has it; mend it if wanted and nobody has.

@@ -1,5 +1,6 @@
 """The Spark session of a worker: started when it is first needed, shared by all of its pipelines."""
 
+import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.watcher import Watcher
 
 __all__ = ["SparkChoice", "SparkSessions"]
+
+logger = logging.getLogger(__name__)
 
 _CONFS = {
     "spark.log.level": "ERROR",
@@ -81,9 +84,12 @@ class SparkSessions:
     def stop(self) -> None:
         """Stop the session if it was started here."""
         with self._lock:
-            if self._session is not None and self._session is not self.choice.session:
-                self._session.stop()
-                self._session = None
+            session, self._session = self._session, self.choice.session
+        if session is not None and session is not self.choice.session:
+            try:
+                session.stop()
+            except Exception as error:  # it has ended already, in whatever way
+                logger.warning("Spark did not stop", extra={"problem": type(error).__name__})
 
     def _start(self, watcher: Watcher) -> Any:
         choice = self.choice

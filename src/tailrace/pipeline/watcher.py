@@ -22,3 +22,6 @@ class Watcher:
 
     def followed(self, figures: Figures) -> None:
         """The log is being followed."""
+
+    def failed(self, problem: str, again_s: float | None) -> None:
+        """The run ended with a problem; a worker tries again after a while, unless that is in vain."""

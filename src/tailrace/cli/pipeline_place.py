@@ -1,0 +1,129 @@
+"""What the commands of pipelines share: where pipelines are kept, where Spark runs, and how to print."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from tailrace.cli.pipeline_watch import JsonWatcher, TextWatcher
+from tailrace.client.bulk import BulkClient, BulkOptions
+from tailrace.client.errors import ClientError
+from tailrace.clock import SystemClock
+from tailrace.config import data_directory, load_config
+from tailrace.datadir import DataDirectory
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline_status import Status, status_of
+from tailrace.pipeline.copy import CopyOptions
+from tailrace.pipeline.job import Job
+from tailrace.pipeline.session import SparkChoice, SparkSessions
+from tailrace.pipeline.store import PipelineStore
+from tailrace.sink_url import parse
+
+__all__ = ["Place", "placed", "spark_choice", "spark_options"]
+
+
+class Place(Struct, frozen=True):
+    """What the options of a command say about where pipelines are kept, and how to print."""
+
+    data: DataDirectory
+    metadata_url: str
+    token: str | None
+    as_json: bool
+
+    @property
+    def directory(self) -> Path:
+        """Return where the checkpoints are."""
+        return self.data.pipelines.parent
+
+    def store(self) -> PipelineStore:
+        """Return the pipelines of the metadata database."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return PipelineStore.open(self.metadata_url or f"sqlite:///{self.data.pipelines}", SystemClock())
+
+    def job(
+        self,
+        store: PipelineStore,
+        spark: SparkChoice | None = None,
+        copy: CopyOptions | None = None,
+        sessions: SparkSessions | None = None,
+    ) -> Job:
+        """Return what works on a pipeline."""
+        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy, sessions)
+
+    def watcher(self, pipeline: str = "") -> TextWatcher | JsonWatcher:
+        """Return what is told of a run; of one of several, with the name of its pipeline."""
+        return JsonWatcher(pipeline) if self.as_json else TextWatcher(pipeline)
+
+    def status(self, found: Pipeline, store: PipelineStore) -> Status:
+        """Return how a pipeline is, with the head of its log where the server is there."""
+        definition = found.definition
+        client = BulkClient(definition.server, self.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
+        try:
+            head = client.info(definition.source).head
+        except ClientError:
+            head = None
+        finally:
+            client.close()
+        return status_of(found, store.progress(definition.name), sink=str(parse(definition.sink)), head=head)
+
+    def show(self, result: Any, *lines: str) -> None:
+        """Print a result: as one line of JSON, or as lines for people."""
+        if self.as_json:
+            click.echo(msgspec.json.encode(result))
+            return
+        for line in lines:
+            click.echo(line)
+
+
+def placed(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that lead to the pipelines; it gets them as one argument, `place`."""
+
+    @click.option("--data-dir", metavar="DIR", help="Pipelines and checkpoints are in its directory `pipeline`.")
+    @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
+    @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def run(
+        *, data_dir: str | None, metadata_url: str | None, token: str | None, as_json: bool, **options: Any
+    ) -> None:
+        config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
+        place = Place(DataDirectory(data_directory(config)), config.metadata_url, token, as_json)
+        command(place=place, **options)
+
+    return run
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where Spark runs and how tables are copied; see `spark_choice`."""
+    for option in reversed(
+        [
+            click.option("--master", metavar="URL", help="Spark master, e.g. spark://host:7077; local[*] by default."),
+            click.option("--remote", metavar="URL", help="Spark Connect server, e.g. sc://host."),
+            click.option("--ranges", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table."),
+            click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch."),
+            click.option(
+                "--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def spark_choice(
+    master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...]
+) -> tuple[SparkChoice, CopyOptions]:
+    """Return what the options of `spark_options` say."""
+    return SparkChoice(master, remote, dict(map(_setting, confs))), CopyOptions(ranges, page_rows)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"write KEY=VALUE, not {text!r}", param_hint="--conf")
+    return key, value

@@ -1,0 +1,75 @@
+"""`tailrace pipeline run` and `work`: what runs pipelines until it is told to stop."""
+
+import signal
+import threading
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
+from tailrace.diagnostics import set_up_logging
+from tailrace.model.errors import UnknownPipelineError
+from tailrace.model.pipeline_status import Status
+from tailrace.pipeline.keeper import worker_name
+from tailrace.pipeline.session import SparkSessions
+from tailrace.pipeline.worker import Worker, WorkerOptions
+
+__all__ = ["run", "work"]
+
+
+@click.command()
+@click.argument("name")
+@click.option("--once", is_flag=True, help="End when the sink has what is committed now.")
+@click.option("--no-wait", is_flag=True, help="Fail where another worker has the pipeline, in place of waiting.")
+@spark_options
+@placed
+def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> None:
+    """Copy the tables of a pipeline, then follow their changes, until told to stop."""
+    stop = _stopped_by_signals()
+    choice, copy = spark_choice(**spark)
+    store, watcher = place.store(), place.watcher()
+    job = place.job(store, choice, copy)
+    try:
+        job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.is_set)
+    finally:
+        watcher.end()
+    try:
+        found = place.status(store.get(name), store)
+    except UnknownPipelineError:
+        place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is as it was")
+        return
+    place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
+
+
+@click.command()
+@click.option("--most", type=click.IntRange(1, 1000), default=16, show_default=True, help="Pipelines at one time.")
+@click.option("--name", "owner", metavar="NAME", help="Name of this worker, the same after a restart, and its alone.")
+@spark_options
+@placed
+def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
+    """Run all pipelines that no other worker has, and those that are still to be made, until told to stop."""
+    set_up_logging("warning", "auto")
+    stop = _stopped_by_signals()
+    choice, copy = spark_choice(**spark)
+    store, sessions = place.store(), SparkSessions(choice, place.directory)
+    owner = owner or worker_name()
+    runner = lambda: place.job(store, choice, copy, sessions)  # noqa: E731
+    worker = Worker(store, runner, sessions, owner, place.watcher, WorkerOptions(most=most))
+    place.show({"event": "working", "worker": owner, "most": most}, f"worker {owner}: up to {most} pipelines")
+    worker.run(stop.is_set)
+    place.show({"event": "ended", "worker": owner}, f"worker {owner} has ended")
+
+
+def _stopped_by_signals() -> threading.Event:
+    """Return what is set when somebody asks the process to end."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _summary(found: Status) -> str:
+    if found.stage in ("register", "snapshot"):
+        return f"{found.rows_copied:,} of about {found.rows:,} rows copied"
+    return f"{found.rows_copied:,} rows copied, {found.changes:,} changes applied, at offset {found.offset:,}"

@@ -1,0 +1,78 @@
+"""What of a pipeline may be altered, and when."""
+
+from msgspec import structs
+
+from tailrace.model.errors import ConfigError
+from tailrace.model.pipeline import Definition
+from tailrace.pipeline.errors import PipelineError
+from tailrace.pipeline.sinks import mode_of, sink_of
+from tailrace.sink_url import SinkUrl, parse
+
+__all__ = ["altered", "check_place", "is_elsewhere"]
+
+_WAYS = ("sslmode",)
+"""Options of a sink that say how it is reached, not where it is."""
+
+
+def altered(
+    definition: Definition,
+    *,
+    server: str | None = None,
+    sink: str | None = None,
+    transform: str | None = None,
+    begun: bool,
+) -> Definition:
+    """Return a definition with another server, sink or transformation; None for the one that it has. Pure.
+
+    What says how server and sink are reached may always be altered: addresses, names, passwords. `begun` tells whether
+    the sink has something of the pipeline: then the transformation stays, and so does the place inside the sink.
+
+    Raises:
+        PipelineError: The transformation cannot be altered now.
+        ConfigError: The sink is another one.
+    """
+    given = {"server": server, "sink": sink, "transform": transform}
+    made = structs.replace(definition, **{name: value for name, value in given.items() if value is not None})
+    mode_of(made.sink, made.mode)
+    if begun and made.transform != definition.transform:
+        name = definition.name
+        raise PipelineError(
+            f"the sink has rows that the old transformation made: run `tailrace pipeline reset {name}`, then alter it, "
+            f"then run it, which copies the tables anew"
+        )
+    if begun and _inside(parse(made.sink)) != _inside(parse(definition.sink)):
+        raise ConfigError(
+            "that is another sink, which lacks what was copied: make a new pipeline for it. "
+            "Of this one's sink its host, port, user and password may be altered"
+        )
+    return made
+
+
+def is_elsewhere(definition: Definition, made: Definition) -> bool:
+    """Tell whether a sink has another host or port, so that it might be another one."""
+    before, after = parse(definition.sink), parse(made.sink)
+    return (before.host, before.port) != (after.host, after.port)
+
+
+def check_place(made: Definition) -> None:
+    """Look whether a sink at another address has what a pipeline put into it.
+
+    Raises:
+        ConfigError: It has nothing of it.
+        SinkError: It cannot be reached, or refuses.
+    """
+    sink = sink_of(made.sink, made.mode, pipeline=made.name)
+    try:
+        sink.open([])
+        found = sink.progress()
+    finally:
+        sink.close()
+    if found is None:
+        raise ConfigError(
+            f"the sink at {parse(made.sink)} has nothing of pipeline {made.name!r}: bring its data there first"
+        )
+
+
+def _inside(url: SinkUrl) -> tuple[str, str, dict[str, str]]:
+    """Return the place inside a sink: what stays the same whatever way leads to it."""
+    return url.scheme, url.path, {name: value for name, value in url.options.items() if name not in _WAYS}

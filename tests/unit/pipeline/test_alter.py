@@ -1,0 +1,68 @@
+"""What of a pipeline may be altered, and when."""
+
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.model.pipeline import Definition
+from tailrace.pipeline.alter import altered, check_place, is_elsewhere
+from tailrace.pipeline.errors import PipelineError
+
+BASE = Definition(
+    name="p", source="shop", tables=("orders",), sink="postgresql://ann:old@db/shop?schema=copy", transform="SELECT 1"
+)
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "postgresql://ann:new@db/shop?schema=copy",
+        "postgresql://bob:old@db/shop?schema=copy",
+        "postgresql://ann:old@elsewhere:5433/shop?schema=copy",
+        "postgresql://ann:old@db/shop?schema=copy&sslmode=require",
+    ],
+)
+def test_the_way_to_a_sink_may_be_altered_at_any_time(sink):
+    assert altered(BASE, sink=sink, begun=True).sink == sink
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "postgresql://ann:old@db/other?schema=copy",
+        "postgresql://ann:old@db/shop?schema=other",
+        "postgresql://ann:old@db/shop",
+        "mysql://ann:old@db/shop",
+    ],
+)
+def test_the_place_in_a_sink_may_be_altered_only_before_anything_is_copied(sink):
+    with pytest.raises(ConfigError, match="another sink") as refused:
+        altered(BASE, sink=sink, begun=True)
+    assert "old" not in str(refused.value)
+    assert altered(BASE, sink=sink, begun=False).sink == sink
+
+
+def test_the_server_may_be_altered_at_any_time():
+    assert altered(BASE, server="http://new:1", begun=True).server == "http://new:1"
+
+
+def test_a_transformation_is_altered_after_a_reset():
+    with pytest.raises(PipelineError, match="pipeline reset p"):
+        altered(BASE, transform="", begun=True)
+    assert altered(BASE, transform="", begun=False).transform == ""
+    assert altered(BASE, transform="SELECT 1", begun=True) == BASE
+
+
+def test_a_sink_that_does_not_have_the_mode_is_refused():
+    with pytest.raises(ConfigError, match="no sink for nowhere"):
+        altered(BASE, sink="nowhere:", begun=False)
+
+
+def test_only_another_host_or_port_is_elsewhere():
+    assert is_elsewhere(BASE, altered(BASE, sink="postgresql://ann:old@db:1/shop?schema=copy", begun=True))
+    assert not is_elsewhere(BASE, altered(BASE, sink="postgresql://bob:new@db/shop?schema=copy", begun=True))
+
+
+def test_a_sink_elsewhere_that_has_nothing_of_the_pipeline_is_refused(tmp_path):
+    made = Definition(name="p", source="shop", tables=("orders",), sink=f"sqlite:///{tmp_path / 'empty.db'}")
+    with pytest.raises(ConfigError, match="has nothing of pipeline 'p'"):
+        check_place(made)
