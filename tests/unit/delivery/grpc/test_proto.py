@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from tailrace.delivery.grpc.proto import coordinode_cdc_pb2, coordinode_health_pb2, sochdb_pb2, status_pb2
+from tailrace.delivery.grpc.proto import (
+    coordinode_cdc_pb2,
+    coordinode_health_pb2,
+    jimdb_base_pb2,
+    jimdb_cdc_pb2,
+    sochdb_pb2,
+    status_pb2,
+)
 
 ROOT = Path(__file__).parents[4]
 PROTO = Path("tailrace/delivery/grpc/proto")
@@ -68,6 +75,55 @@ COORDINODE = {
     " · 6 ops repeated ChangeOp · 7 position ResumeToken",
     "ChangeOp": "1 type ChangeOpType · 2 partition uint32 · 3 key bytes · 4 value bytes · 1001 before bytes",
 }
+JIMDB_BASE = {
+    "RangeEpoch": "1 conf_ver uint64 · 2 version uint64",
+    "Peer": "1 id uint64 · 2 node_id uint64",
+    "ColumnInfo": "1 id uint32 · 100 name string · 101 kind string",
+    "KeySchema": "1 key_cols repeated ColumnInfo",
+    "Range": "1 id uint64 · 2 start_key bytes · 3 end_key bytes · 4 range_epoch RangeEpoch · 6 db_id int32"
+    " · 7 table_id int32 · 8 key_schema KeySchema",
+}
+_PULLED = "1 range_id uint64 · 2 range_epoch RangeEpoch · 3 subscriber_name string"
+_NAMED = "1 header RequestHeader · 2 db_name string · 3 table_name string"
+JIMDB = {
+    "RequestHeader": "1 cluster_id uint64",
+    "CDCError": "1 cluster_mismatch ClusterMismatch · 2 not_leader NotLeader · 3 raft_fail RaftFail"
+    " · 4 range_not_found RangeNotFound · 5 out_of_bound OutOfBound · 6 stale_epoch StaleEpoch"
+    " · 7 no_left_space NoLeftSpace · 8 server_error ServerError · 9 log_lost LogLost"
+    " · 10 not_registered NotRegistered · 11 busy Busy · 100 detail string",
+    "ClusterMismatch": "1 request_cluster uint64 · 2 actual_cluster uint64",
+    "NotLeader": "1 range_id uint64 · 2 leader Peer · 3 term uint64 · 4 epoch RangeEpoch",
+    "RaftFail": "1 reason string",
+    "RangeNotFound": "1 range_id uint64",
+    "OutOfBound": "1 key bytes · 2 range_id uint64 · 3 range_start bytes · 4 range_limit bytes",
+    "StaleEpoch": "1 old_range Range · 2 new_range Range",
+    "NoLeftSpace": "",
+    "ServerError": "1 msg string",
+    "LogLost": "1 requested_index uint64 · 2 oldest_index uint64",
+    "NotRegistered": "1 range_id uint64 · 2 subscriber_name string",
+    "Busy": "1 range_id uint64 · 2 subscriber_name string",
+    "CdcRegisterRequest": _PULLED,
+    "CdcRegisterResponse": "1 init_snapshot_version uint64 · 2 error CDCError",
+    "CdcChangeData": "1 type ChangeType · 2 key bytes · 3 value bytes",
+    "CdcPullSnapshotRequest": f"{_PULLED} · 4 current_snapshot_version uint64 · 5 last_key bytes",
+    "CdcPullSnapshotResponse": "1 error CDCError · 2 current_snapshot_version uint64"
+    " · 3 snapshot_data repeated CdcChangeData · 4 end bool",
+    "CdcPullLogRequest": f"{_PULLED} · 4 last_log_index uint64",
+    "CdcPullLogResponse": "1 error CDCError · 2 log_data repeated CdcChangeData · 3 current_log_index uint64",
+    "CDCSink": "1 type string · 2 config repeated ConfigEntry",
+    "SubscribeCDCRequest": f"{_NAMED} · 4 subscriber_name string · 5 sink CDCSink",
+    "SubscribeCDCResponse": "1 subscriber CDCSubscriber",
+    "CDCSubscriber": "1 cluster_id uint64 · 2 db_name string · 3 table_name string · 4 subscriber_name string"
+    " · 5 db_id int32 · 6 table_id int32 · 7 sink CDCSink · 8 cancel bool",
+    "UnsubscribeCDCRequest": f"{_NAMED} · 4 subscriber_name string",
+    "UnsubscribeCDCResponse": "1 subscriber CDCSubscriber",
+    "CdcRangesRequest": _NAMED,
+    "CdcRangesResponse": "1 error CDCError · 2 ranges repeated Range · 3 columns repeated ColumnInfo",
+    "CdcSplitRequest": "1 range_id uint64 · 2 range_epoch RangeEpoch · 3 split_key bytes",
+    "CdcSplitResponse": "1 error CDCError · 2 ranges repeated Range",
+    "CdcUnregisterRequest": _PULLED,
+    "CdcUnregisterResponse": "1 error CDCError",
+}
 
 
 def test_the_committed_code_is_what_the_proto_files_yield(tmp_path):
@@ -89,6 +145,8 @@ def test_the_committed_code_is_what_the_proto_files_yield(tmp_path):
             "coordinode.v1.health",
             {"HealthCheckRequest": "1 service string", "HealthCheckResponse": "1 status ServingStatus"},
         ),
+        (jimdb_base_pb2, "basepb", JIMDB_BASE),
+        (jimdb_cdc_pb2, "dspb", JIMDB),
         (
             status_pb2,
             "tailrace.status",

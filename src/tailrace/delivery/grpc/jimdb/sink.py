@@ -51,6 +51,8 @@ def _mysql_url(config: dict[str, str]) -> str:
     unknown = sorted(config.keys() - _KNOWN)
     if unknown:
         raise InvalidRequestError(f"a sink of type mysql has no member {unknown[0][:64]!r}")
+    if "/" in config["mysql_db"]:
+        raise InvalidRequestError("mysql_db is the name of a database, without '/'")
     names = ("mysql_user", "mysql_password", "mysql_db")
     user, password, database = (quote(config.get(name, ""), safe="") for name in names)
     secret = f":{password}" if password else ""
@@ -62,7 +64,7 @@ def _mysql_url(config: dict[str, str]) -> str:
     except ConfigError:
         raise InvalidRequestError("mysql_host is a host, or a host and a port: db.example:3306") from None
     shown = parts.host if parts.port is None else f"{parts.host}:{parts.port}"
-    if shown != config["mysql_host"].lower() or parts.path != f"/{config['mysql_db']}":
+    if shown != config["mysql_host"].lower():
         raise InvalidRequestError("mysql_host is a host, or a host and a port: db.example:3306")
     return url
 
