@@ -141,6 +141,7 @@ class BulkClient:
             ClientError: The server cannot be reached, or refused.
         """
         body = msgspec.json.encode({"tables": list(tables), "from": place})
+        self._retried(self._reach)
         made = self._ask("POST", _path(source, "subscriptions"), body, _Subscribed)  # once: tried twice, it may be two
         return made.sub_id, made.offset
 
@@ -237,6 +238,14 @@ class BulkClient:
             if reused and method == "GET":  # the server closes connections that were idle for long
                 return self._exchange(method, path, body)
             raise
+
+    def _reach(self) -> None:
+        """Connect anew, for a request that must not be sent twice."""
+        self.close()
+        connection = self._connect()
+        with _reached(self.url):
+            connection.connect()
+        self._connection = connection
 
     def _connect(self) -> http.client.HTTPConnection:
         timeout = self._options.timeout_s

@@ -47,7 +47,9 @@ class BatchWriter:
 
         self._definition = definition
         self._token = token
-        self._outage_s_max = outage_s_max
+        self.outage_s_max = outage_s_max
+        """Longest time for which what cannot be reached is tried again."""
+
         self._proceed = proceed
         self._session = session
         self._sink: SinkThread | None = None
@@ -121,7 +123,7 @@ class BatchWriter:
     def _opened(self, *, anew: bool) -> SinkThread:
         if self._sink is None:
             proceed = self._proceed or (lambda: None)
-            sink = SinkThread(self._build, outage_s_max=self._outage_s_max, proceed=proceed)
+            sink = SinkThread(self._build, outage_s_max=self.outage_s_max, proceed=proceed)
             try:
                 self._learn()
                 sink.open(self.schemas(), anew=anew)

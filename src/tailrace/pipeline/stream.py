@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, PipelineError, SinkLostError
+from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.store import PipelineStore
+from tailrace.retry import Backoff
 
 __all__ = ["Follower", "has_offsets"]
 
@@ -30,6 +33,10 @@ _CHANGES_MAX = 200_000
 _TRIGGER = "200 milliseconds"
 _LOOK_S = 0.5
 """How often to look how the query goes."""
+
+_BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
+_FAILURES_MAX = 5
+"""So often a query that Spark ended is started again, unless it gets on meanwhile."""
 
 _TELL_S = 5.0
 """How often to tell that nothing happens."""
@@ -64,8 +71,11 @@ class Follower:
         self._clock = clock
         self._token = token
         self._begin_s = time.monotonic()
-        self._batch = -1
+        self._batch = (-1, 0)
         self._changes = 0
+        self._head = 0
+        self._failures = 0
+        self._moved_s = self._begin_s
         self._told = (0, 0, 0)
         self._told_s = 0.0
 
@@ -93,21 +103,46 @@ class Follower:
         if once and place.reached >= place.head:
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
             return
-        query = self._start(session(), checkpoint, place.init, once=once)
+        self._head = place.head
+        while not stopped():
+            spark = session()
+            with _told() as told:
+                query = self._start(spark, checkpoint, place.init, once=once)
+                told.append(self._watch(query, stopped, tell))
+            if told[0] is None or not self._keeper.wanted:
+                return
+            self._wait(self._reason(told[0]), stopped)
+
+    def _watch(self, query: Any, stopped: Callable[[], bool], tell: Callable[[Figures], None]) -> Any:
+        """Let a query run until it ends, or is to; return what it failed with, if it did."""
         try:
-            while query.isActive and not stopped():
-                self._look(query)
+            while query.isActive and not stopped() and self._keeper.wanted:
+                query.awaitTermination(_LOOK_S)
                 self._keeper.check()
                 self._note(query, tell)
-                if not self._keeper.wanted:
-                    return
         finally:
             if query.isActive:
                 query.stop()
             self._note_last(query, tell)
-        failure = query.exception()
-        if failure is not None:
-            raise self._reason(failure)
+        return query.exception()
+
+    def _wait(self, failure: Failure, stopped: Callable[[], bool]) -> None:
+        """Wait before a query is started again.
+
+        Raises:
+            TailraceError: That is of no use.
+        """
+        self._keeper.check()
+        self._failures += 1
+        silent_s = time.monotonic() - self._moved_s
+        again = silent_s < self._writer.outage_s_max and (failure.away or self._failures <= _FAILURES_MAX)
+        if failure.final or not again:
+            raise failure.error
+        logger.warning("query failed, started again", extra={"problem": str(failure.error)})
+        self._store.note(self._keeper.lease, self._figures(self._head, str(failure.error)))
+        end_s = time.monotonic() + _BACKOFF.pause_s(self._failures, random.random())  # noqa: S311 (spread, not secrecy)
+        while time.monotonic() < end_s and not stopped() and self._keeper.wanted:
+            time.sleep(min(_LOOK_S, max(0.0, end_s - time.monotonic())))
 
     @property
     def changes(self) -> int:
@@ -149,27 +184,21 @@ class Follower:
         writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_TRIGGER)
         return writing.start()
 
-    def _look(self, query: Any) -> None:
-        """Wait until the query has ended, or a moment."""
-        from pyspark.errors import PySparkException
-
-        with contextlib.suppress(PySparkException):  # what it failed with is asked for when it has ended
-            query.awaitTermination(_LOOK_S)
-
     def _note(self, query: Any, tell: Callable[[Figures], None]) -> None:
         """Keep how far the query is, and tell people."""
         last = query.lastProgress
         offset = None if last is None or not last.sources else _offset(last.sources[0].endOffset)
         if offset is None:
             return
-        if last.batchId > self._batch:
-            self._batch = last.batchId
+        if (last.batchId, offset) > self._batch:
+            self._batch = (last.batchId, offset)
             self._changes += last.numInputRows
-        head = _offset(last.sources[0].latestOffset) or offset
+            self._failures, self._moved_s = 0, time.monotonic()
+        self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
         told = (offset, head, self.changes)
         if told == self._told and time.monotonic() - self._told_s < _TELL_S:
             return
-        figures = self._figures(max(head, offset))
+        figures = self._figures(head)
         self._store.advance(self._keeper.lease, offset, figures)
         self._told, self._told_s = told, time.monotonic()
         tell(figures)
@@ -191,16 +220,33 @@ class Follower:
         except TailraceError as error:
             logger.warning("progress not noted", extra={"problem": str(error)})
 
-    def _reason(self, failure: Any) -> Exception:
+    def _reason(self, failed: Any) -> Failure:
         """Return why a query failed, as one of our errors where it is one."""
-        if self._writer.problem is not None:
-            return self._writer.problem
-        text = str(failure)
-        if "BehindHorizonError" in text:
-            lacking = min(one.last_log_index for one in self._store.progress(self._definition.name)) + 1
-            horizon = self._client.info(self._definition.source).horizon
-            return BehindHorizonError(requested=min(lacking, horizon - 1), horizon=horizon)
-        return PipelineError(f"Spark failed: {text.strip().splitlines()[0][:500]}")
+        text = str(failed)
+        if "BehindHorizonError" not in text:
+            return failure_of(text, self._writer.problem)
+        lacking = min(one.last_log_index for one in self._store.progress(self._definition.name)) + 1
+        horizon = self._client.info(self._definition.source).horizon
+        return Failure(BehindHorizonError(requested=min(lacking, horizon - 1), horizon=horizon), final=True)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[list[Any]]:
+    """Give a list; what Spark fails with inside the `with` block is put into it.
+
+    Raises:
+        PipelineError: Spark is gone as a whole.
+    """
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    told: list[Any] = []
+    try:
+        yield told
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise PipelineError("Spark has ended: run the pipeline again") from error
+    except (PySparkException, Py4JError) as error:
+        told.append(error)
 
 
 def _offset(text: Any) -> int | None:

@@ -1,0 +1,231 @@
+"""kill -9 of workers, of what they start and of the server, at random, while tables are copied and followed.
+
+Whatever is killed: the sink ends up as the source is, and what the sink keeps about its batches proves that each
+change came once.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from databases import DATABASE, Postgres, Servers
+from killing import START_S, TABLES, Place
+from serving import wait_until
+from tailrace.model.op import Op
+
+pytest.importorskip("pyspark")
+
+LONG = bool(os.environ.get("LONG_TESTS"))
+ROUNDS = int(os.environ.get("LONG_ROUNDS", "20")) if LONG else 0
+SEED = int(os.environ.get("KILL_SEED", "5"))
+
+COLUMNS = {"orders": ["id", "item", "qty"], "lines": ["a", "b", "amount", "note"]}
+
+CHANGE_TYPES = {
+    Op.INSERT: ("insert",),
+    Op.UPDATE: ("update_preimage", "update_postimage"),
+    Op.DELETE: ("delete",),
+    Op.SCHEMA: (),
+}
+
+
+@pytest.fixture(scope="module")
+def servers():
+    servers = Servers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def place(request, tmp_path, servers):
+    name, _, mode = request.param.partition("-")
+    urls = {"delta": f"delta://{tmp_path}/lake/{{table}}", "sqlite": f"sqlite:///{tmp_path}/copy.db"}
+    url = urls[name] if name in urls else servers.get(Postgres).url
+    made = Place(tmp_path, url, mode, rows=6000 if LONG else 1000)
+    made.kind, made.servers = name, servers
+    yield made
+    made.close()
+    if name == "postgresql":
+        with servers.get(Postgres).connect(DATABASE) as connection:
+            connection.execute("DROP TABLE IF EXISTS orders, lines, _tailrace_batches")
+
+
+def chosen(*kinds):
+    return pytest.mark.parametrize("place", kinds, ids=kinds, indirect=True)
+
+
+@chosen("delta-append")
+@pytest.mark.timeout(240)
+def test_nothing_is_lost_or_repeated_when_a_worker_its_python_and_the_server_are_killed(place):
+    with place.writer(SEED, alters=True):
+        with place.worker() as worker:
+            wait_until(lambda: place.copied() > 0 or not worker.alive, "rows copied", START_S)
+            assert worker.alive
+        place.free()
+        with place.worker() as worker:
+            place.goes_on(worker, "changes followed")
+            for pid in worker.python():
+                kill(pid)
+            place.goes_on(worker, "changes followed after Spark's Python was killed")
+            place.server.kill()
+            place.serve()
+            place.goes_on(worker, "changes followed after the server was killed")
+            assert worker.alive, worker.output.read_text()[-3000:]
+        place.free()
+    finish(place)
+
+
+@chosen("postgresql-current")
+@pytest.mark.timeout(240)
+def test_nothing_is_lost_or_repeated_when_worker_and_server_are_killed_again_and_again_while_rows_are_copied(place):
+    chance = random.Random(SEED)
+    with place.writer(SEED):
+        for _ in range(3):
+            kill_while_copying(place, chance)
+            place.free()
+    finish(place)
+
+
+@pytest.mark.skipif(not LONG, reason="takes many minutes")
+@pytest.mark.long
+@chosen("delta-append", "delta-current", "sqlite-current", "postgresql-current")
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_or_repeated_whatever_is_killed_at_random(place, request):
+    chance = random.Random(f"{SEED} {request.node.name}")
+    for number in range(ROUNDS):
+        with place.writer(chance.randrange(1000), alters=chance.random() < 0.5):
+            told = (kill_while_copying if number < ROUNDS // 2 else kill_while_following)(place, chance)
+        print(f"round {number} (seed {SEED}): {told}", flush=True)
+        place.free()
+    finish(place)
+
+
+def kill_while_copying(place, chance):
+    """Start a worker and kill it, or the server, some time after it has copied something; return what was done."""
+    what, begin = chance.choice(("driver", "driver", "server", "both")), place.copied()
+    with place.worker("--page-rows", "20") as worker:
+        wait_until(lambda: place.copied() > begin or place.offset() or not worker.alive, "rows copied", START_S)
+        pause(worker, chance.uniform(0, 0.7))
+        if what != "driver":
+            place.server.kill()
+            place.serve()
+        if what == "server":
+            after = place.copied()
+            wait_until(lambda: place.copied() > after or place.offset() or not worker.alive, "rows copied", START_S)
+        assert worker.alive, worker.output.read_text()[-3000:]
+    return f"{what} killed, {place.copied()} rows copied, offset {place.offset()}"
+
+
+def kill_while_following(place, chance):
+    """Start a worker and kill something some time after it has followed some changes; return what was done."""
+    what = chance.choice(("driver", "driver", "python", "server", "all"))
+    with place.worker() as worker:
+        place.goes_on(worker, "changes followed")
+        pause(worker, chance.uniform(0, 3))
+        assert worker.alive, worker.output.read_text()[-3000:]
+        if what in ("python", "all"):
+            for pid in worker.python():
+                if chance.random() < 0.5:
+                    kill(pid)
+        if what in ("server", "all"):
+            place.server.kill()
+            place.serve()
+        if what in ("python", "server"):
+            place.goes_on(worker, "more changes")
+            assert worker.alive, worker.output.read_text()[-3000:]
+    return f"{what} killed at offset {place.offset()}"
+
+
+def pause(worker, pause_s):
+    """Let a worker work for a time of chance."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        worker.process.wait(pause_s)
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def finish(place):
+    """Let the pipeline catch up, and look whether all is there, once."""
+    ended = place.pipeline("run", "--once")
+    assert (ended["stage"], ended["lag"]) == ("incremental_log", 0)
+    verdict = place.pipeline("verify")
+    assert verdict["equal"], verdict
+    numbers = {"delta": delta_numbers, "sqlite": sqlite_numbers, "postgresql": postgres_numbers}[place.kind](place)
+    assert numbers == list(range(len(numbers)))
+    for table, names in COLUMNS.items():
+        if ended["mode"] == "append":
+            appended_once(place, table)
+        else:
+            assert sink_rows(place, table, names) == source_rows(place, table, names)
+
+
+def appended_once(place, table):
+    """Look whether each change of the log behind the snapshot is there once, and each row of the snapshot at most."""
+    rows = DeltaTable(place.directory / "lake" / table).to_pyarrow_table()
+    kinds, offsets = rows["_change_type"].to_pylist(), rows["_offset"].to_pylist()
+    found = Counter((offset, kind) for offset, kind in zip(offsets, kinds, strict=True) if kind != "read")
+    expected = Counter((offset, kind) for offset, op in place.changes(table) for kind in CHANGE_TYPES[Op(op)])
+    assert found == expected
+    names = ["id"] if table == "orders" else ["a", "b"]
+    keys = Counter(zip(*(rows[name].to_pylist() for name in names), kinds, strict=True))
+    assert not [key for key, count in keys.items() if key[-1] == "read" and count > 1]
+
+
+def source_rows(place, table, names):
+    source = sqlite3.connect(place.path)
+    rows = source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY 1, 2").fetchall()
+    source.close()
+    return rows
+
+
+def sink_rows(place, table, names):
+    """Return the rows of a table in a sink, read past the sink."""
+    if place.kind == "delta":
+        rows = DeltaTable(place.directory / "lake" / table).to_pyarrow_table(columns=names)
+        return sorted(zip(*(rows[name].to_pylist() for name in names), strict=True), key=lambda row: row[:2])
+    query = f"SELECT {', '.join(names)} FROM {table}"
+    if place.kind == "sqlite":
+        copy = sqlite3.connect(place.directory / "copy.db")
+        rows = copy.execute(query).fetchall()
+        copy.close()
+    else:
+        with place.servers.get(Postgres).connect(DATABASE) as connection:
+            rows = connection.execute(query).fetchall()
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def delta_numbers(place):
+    """Return the numbers of all batches in the logs of the tables: each table has some of them, rising."""
+    union = set()
+    for table in TABLES:
+        own = []
+        for entry in sorted((place.directory / "lake" / table / "_delta_log").glob("*.json")):
+            actions = map(json.loads, entry.read_text().splitlines())
+            own += [a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == "tailrace:p"]
+        assert own == sorted(set(own))
+        union.update(own)
+    return sorted(union)
+
+
+def sqlite_numbers(place):
+    copy = sqlite3.connect(place.directory / "copy.db")
+    numbers = [row[0] for row in copy.execute("SELECT number FROM _tailrace_batches ORDER BY number")]
+    copy.close()
+    return numbers
+
+
+def postgres_numbers(place):
+    with place.servers.get(Postgres).connect(DATABASE) as connection:
+        found = connection.execute("SELECT number FROM _tailrace_batches WHERE pipeline = 'p' ORDER BY number")
+        return [row[0] for row in found]
