@@ -19,8 +19,10 @@ CONFS = {
 class Shop:
     """An SQLite database, captured by a server inside this process."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, auth=None, token=None):
         self.directory = directory
+        self.auth = auth
+        self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         # The library that the server uses: two of them in one process would undo each other's locks.
         self.database = apsw.Connection(str(directory / "shop.db"))
         self.database.set_busy_timeout(60_000)
@@ -31,11 +33,11 @@ class Shop:
     def start(self, **retention):
         """Start the server; return when it captures."""
         url = f"sqlite:///{self.directory / 'shop.db'}"
-        self.server = Running(self.directory / "data", retention=RetentionConfig(**retention), shop=url)
+        self.server = Running(self.directory / "data", self.auth, retention=RetentionConfig(**retention), shop=url)
         wait_until(lambda: self.info()["tables"], "the tables known")
 
     def info(self):
-        answer = httpx.get(f"{self.server.url}/api/v1/bulk/shop", timeout=20)
+        answer = httpx.get(f"{self.server.url}/api/v1/bulk/shop", headers=self.headers, timeout=20)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
