@@ -28,7 +28,7 @@ from tailrace.client.errors import ClientError, ConnectionFailed, NotFound
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.pipeline.origin import Origin
-from tailrace.pipeline.source_options import Layout, SourceOptions, parse_options
+from tailrace.pipeline.source_options import Layout, Preimages, SourceOptions, parse_options
 
 __all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader"]
 
@@ -39,11 +39,12 @@ _PUSHING_WORKER = "data_source_pushdown_filters.py"
 
 
 class Interval(InputPartition):
-    """What one task reads: the changes after one offset up to another."""
+    """What one task reads: the changes after one offset up to another, of these tables; without any, of those asked."""
 
-    def __init__(self, after: int, through: int) -> None:
+    def __init__(self, after: int, through: int, tables: tuple[str, ...] = ()) -> None:
         self.after = after
         self.through = through
+        self.tables = tables
 
 
 class TailraceSource(DataSource):
@@ -93,9 +94,12 @@ class TailraceReader(DataSourceReader):
         """Return the intervals that tasks read, as of now."""
         origin = self.options.origin()
         try:
+            tables = self._tables(origin)
+            if tables is None:
+                return [Interval(0, 0)]
             places = origin.place(self.options.start), origin.place(self.options.end)
             after, through = self.pushed.narrowed(*places)
-            return _intervals(origin, after, through, self.options.partition_changes) or [Interval(0, 0)]
+            return _intervals(origin, after, through, self.options.partition_changes, tables) or [Interval(0, 0)]
         finally:
             origin.close()
 
@@ -103,6 +107,13 @@ class TailraceReader(DataSourceReader):
         """Yield the rows of one interval. Runs on an executor."""
         for batch in _rows(self.options, self.schema, partition):
             yield self.pushed.filter(batch)
+
+    def _tables(self, origin: Origin) -> tuple[str, ...] | None:
+        """Return the tables that filters leave; none for all, None where there is nothing to be read."""
+        if self.pushed.tables is None:
+            return ()
+        known = {schema.table.wire for schema in origin.window(self.options.tables).schemas.values()}
+        return self.pushed.chosen(self.options.tables, known)
 
 
 class PushingReader(TailraceReader):
@@ -218,19 +229,23 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
 
-def _intervals(origin: Origin, after: int, through: int, changes: int) -> list[InputPartition]:
+def _intervals(
+    origin: Origin, after: int, through: int, changes: int, tables: tuple[str, ...] = ()
+) -> list[InputPartition]:
     """Return an interval cut at ends of commits; what follows the last one found is one more."""
     intervals: list[InputPartition] = []
     while after < through:
         cuts = origin.cuts(after, through, changes=changes) or [Offset(through)]
         for cut in cuts:
-            intervals.append(Interval(after, cut))
+            intervals.append(Interval(after, cut, tables))
             after = cut
     return intervals
 
 
 def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     from tailrace.pipeline.layout import coalesced, rows_of
+    from tailrace.pipeline.preimages import moved_alone
+    from tailrace.pipeline.sink.row import key_names
 
     assert isinstance(partition, Interval)
     wanted = _arrow_schema(schema)
@@ -238,9 +253,12 @@ def _rows(options: SourceOptions, schema: StructType, partition: InputPartition)
         return
     origin = options.origin()
     try:
-        batches = origin.batches(partition.after, partition.through, options.tables)
-        for schemas, batch in coalesced(batches):
+        batches = origin.batches(partition.after, partition.through, partition.tables or options.tables)
+        for schemas, batch in coalesced(batches, options.layout):
             rows = rows_of(batch, schemas, options.layout, wanted, options.string_columns)
+            if options.preimages is Preimages.MOVED:
+                newest = max(batch.column("schema").to_pylist())
+                rows = moved_alone(rows, key_names(schemas[newest]))
             if rows.num_rows:
                 yield rows
     finally:

@@ -1,64 +1,133 @@
-"""Filters that Spark hands down to a batch: offsets as the interval to be read, simple comparisons as Arrow's. Pure."""
+"""Filters that Spark hands down to a batch: what need not be read, and which rows pass. Pure.
 
+Bounds of `_offset` narrow the interval that is read, and names in `_table` the tables that are asked for. All else is
+compared in Arrow before rows leave the Python process. Times do not narrow the interval: the clock of a database may
+have been set back.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 __all__ = ["PushDown"]
 
 _OFFSET = "_offset"
+_TABLE = "_table"
+
+_VALUES: Mapping[type[DataType], type] = {
+    BooleanType: bool,
+    DateType: date,
+    IntegerType: int,
+    LongType: int,
+    StringType: str,
+    TimestampNTZType: datetime,
+    TimestampType: datetime,
+}
+"""Types that Arrow compares as Spark does, with the type of the values that are compared to; floats have NaN."""
+
+_COMPARISONS: Mapping[type[Filter], Callable[[Any, Any], Any]] = {
+    EqualTo: pc.equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+}
+_TEXT_TESTS: Mapping[type[Filter], Callable[[Any, str], Any]] = {
+    StringContains: pc.match_substring,
+    StringEndsWith: pc.ends_with,
+    StringStartsWith: pc.starts_with,
+}
 
 
 class PushDown(Struct):
-    """The filters taken over so far: an interval of offsets, and the values that columns may have."""
+    """The filters taken over so far."""
 
     after: int = 0
     through: int | None = None
-    allowed: list[tuple[str, list[Any]]] = field(default_factory=list)
+    tables: set[str] | None = None
+    """Tables of which rows can pass; None for all."""
+
+    filters: list[Filter] = field(default_factory=list)
+    """What rows have to pass."""
 
     def take(self, one: Filter, schema: StructType) -> bool:
         """Take a filter over; tell whether it is done with. One that is not done exactly is left to Spark."""
+        if not _is_exact(one, schema):
+            return False
         path: tuple[str, ...] = getattr(one, "attribute", ())
-        if len(path) != 1 or path[0] not in schema.names:
-            return False
-        name = path[0]
-        if name == _OFFSET:
-            return self._bound(one)
-        kind = schema[name].dataType
-        values = one.value if isinstance(one, In) else (one.value,) if isinstance(one, EqualTo) else ()
-        wanted = str if isinstance(kind, StringType) else int if isinstance(kind, LongType) else None
-        if wanted is None or not values or not all(type(value) is wanted for value in values):
-            return False
-        self.allowed.append((name, list(values)))
+        if path == (_OFFSET,) and self._bound(one):
+            return True
+        if path == (_TABLE,) and isinstance(one, EqualTo | In):
+            named = set(one.value) if isinstance(one, In) else {one.value}
+            self.tables = named if self.tables is None else self.tables & named
+        self.filters.append(one)
         return True
 
     def narrowed(self, after: int, through: int) -> tuple[int, int]:
         """Return what of an interval is to be read."""
         return max(after, self.after), through if self.through is None else min(through, self.through)
 
+    def chosen(self, asked: Collection[str], known: Collection[str]) -> tuple[str, ...] | None:
+        """Return of which tables rows are to be read: no names for all that were asked for; None for no table."""
+        if self.tables is None:
+            return ()
+        found = sorted(self.tables & set(asked or known))
+        return tuple(found) or None
+
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that pass."""
-        for name, values in self.allowed:
-            column = batch.column(name)
-            batch = batch.filter(pc.is_in(column, value_set=pa.array(values, column.type)))
+        for one in self.filters:
+            batch = batch.filter(_mask(one, batch))
         return batch
 
     def _bound(self, one: Filter) -> bool:
         match one:
-            case GreaterThan(value=int(value)):
+            case GreaterThan(value=value):
                 self._narrow(after=value)
-            case GreaterThanOrEqual(value=int(value)):
+            case GreaterThanOrEqual(value=value):
                 self._narrow(after=value - 1)
-            case LessThan(value=int(value)):
+            case LessThan(value=value):
                 self._narrow(through=value - 1)
-            case LessThanOrEqual(value=int(value)):
+            case LessThanOrEqual(value=value):
                 self._narrow(through=value)
-            case EqualTo(value=int(value)):
+            case EqualTo(value=value):
                 self._narrow(after=value - 1, through=value)
+            case IsNotNull():
+                pass  # every change has one
+            case In(value=values):
+                self._narrow(after=min(values) - 1, through=max(values))
+                return False
             case _:
                 return False
         return True
@@ -67,3 +136,56 @@ class PushDown(Struct):
         self.after = max(self.after, after)
         if through is not None:
             self.through = max(0, through if self.through is None else min(self.through, through))
+
+
+def _is_exact(one: Filter, schema: StructType) -> bool:
+    """Tell whether a filter lets the same rows pass here as in Spark."""
+    if isinstance(one, Not):
+        return _is_exact(one.child, schema)
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names:
+        return False
+    type_ = schema[path[0]].dataType
+    kind = type(type_)
+    if kind is StringType and type_ != StringType():
+        return False  # it has a collation, which Arrow does not know
+    match one:
+        case IsNull() | IsNotNull():
+            return True
+        case In(value=values):
+            return bool(values) and all(_is_comparable(value, kind) for value in values)
+        case EqualNullSafe(value=value):
+            return value is None or _is_comparable(value, kind)
+        case StringContains() | StringEndsWith() | StringStartsWith():
+            return kind is StringType and type(one.value) is str
+        case _:
+            return type(one) in _COMPARISONS and _is_comparable(getattr(one, "value", None), kind)
+
+
+def _is_comparable(value: object, kind: type[DataType]) -> bool:
+    if type(value) is not _VALUES.get(kind):
+        return False
+    return not isinstance(value, datetime) or (value.tzinfo is not None) == (kind is TimestampType)
+
+
+def _mask(one: Filter, batch: pa.RecordBatch) -> Any:
+    """Return of each row whether it passes; null, where SQL has it so, is no."""
+    if isinstance(one, Not):
+        return pc.invert(_mask(one.child, batch))
+    column = batch.column(getattr(one, "attribute", ("",))[0])
+    match one:
+        case IsNull():
+            return pc.is_null(column)
+        case IsNotNull():
+            return pc.is_valid(column)
+        case In(value=values):
+            found = pc.is_in(column, value_set=pa.array(values, column.type))
+            return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+        case EqualNullSafe(value=value):
+            if value is None:
+                return pc.is_null(column)
+            return pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), fill_value=False)
+        case StringContains() | StringEndsWith() | StringStartsWith():
+            return _TEXT_TESTS[type(one)](column, one.value)
+        case _:
+            return _COMPARISONS[type(one)](column, pa.scalar(getattr(one, "value", None), column.type))

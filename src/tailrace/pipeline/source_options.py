@@ -12,7 +12,7 @@ from tailrace.client.bulk import BulkOptions
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.origin import Origin, ServerOrigin
 
-__all__ = ["OPTIONS", "Layout", "SourceOptions", "parse_options"]
+__all__ = ["OPTIONS", "Layout", "Preimages", "SourceOptions", "parse_options"]
 
 
 class Layout(StrEnum):
@@ -26,6 +26,14 @@ class Layout(StrEnum):
 
     ENVELOPE = "envelope"
     """Changes of any tables, one row each, with the row before and after as JSON text."""
+
+
+class Preimages(StrEnum):
+    """Which rows before updates there are."""
+
+    ALL = "all"
+    MOVED = "moved"
+    """Those alone whose key is another one afterwards: they tell that a key is gone."""
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
@@ -46,6 +54,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     string_columns: tuple[str, ...]
     compression: str
+    preimages: Preimages = Preimages.ALL
 
     def origin(self) -> Origin:
         """Open what the changes are read from."""
@@ -72,6 +81,7 @@ OPTIONS = {
     "layout": "typed (default for one table), json (default for several), or envelope.",
     "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
     "stringColumns": "Columns to be read as text, whatever they hold; names with commas, or a JSON list.",
+    "preimages": "With typed columns: all rows before updates (default), or those alone whose key is moved.",
     "compression": "Of what the server sends: none (default), lz4 or zstd.",
 }
 """All options and what they mean. Spark does not mind upper and lower case in their names."""
@@ -114,6 +124,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         columns=_names(given, "columns"),
         string_columns=_names(given, "stringcolumns"),
         compression=_one_of(given, "compression", _COMPRESSIONS),
+        preimages=Preimages(_one_of(given, "preimages", tuple(Preimages))),
     )
 
 
@@ -126,7 +137,7 @@ def _layout(given: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
     if layout is Layout.TYPED and len(tables) != 1:
         raise ConfigError("typed columns are those of one table: name it (option tables), or choose another layout")
     if layout is not Layout.TYPED:
-        for name in ("columns", "stringcolumns"):
+        for name in ("columns", "stringcolumns", "preimages"):
             if name in given:
                 raise ConfigError(f"option {_KNOWN[name]} is for the layout {Layout.TYPED}")
     return layout

@@ -1,29 +1,51 @@
 """Filters that Spark hands down."""
 
+import pickle
+from datetime import UTC, date, datetime
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
     Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from tailrace.pipeline.push_down import PushDown
 
 SCHEMA = StructType(
     [
         StructField("_offset", LongType()),
+        StructField("_table", StringType()),
+        StructField("_commit_timestamp", TimestampType()),
         StructField("id", LongType()),
         StructField("name", StringType()),
+        StructField("day", DateType()),
+        StructField("paid", BooleanType()),
         StructField("price", DoubleType()),
     ]
 )
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +56,11 @@ SCHEMA = StructType(
         ([LessThan(("_offset",), 7)], (0, 6)),
         ([LessThanOrEqual(("_offset",), 7)], (0, 7)),
         ([EqualTo(("_offset",), 5)], (4, 5)),
+        ([In(("_offset",), (7, 3))], (2, 7)),
         ([GreaterThan(("_offset",), 3), GreaterThan(("_offset",), 1), LessThan(("_offset",), 6)], (3, 5)),
         ([LessThan(("_offset",), 0)], (0, 0)),
+        ([IsNotNull(("_offset",))], (0, 10)),
+        ([Not(EqualTo(("_offset",), 5))], (0, 10)),
     ],
 )
 def test_bounds_of_offsets_narrow_the_interval(filters, interval):
@@ -44,12 +69,76 @@ def test_bounds_of_offsets_narrow_the_interval(filters, interval):
     assert pushed.narrowed(0, 10) == interval
 
 
-def test_whole_numbers_and_texts_are_compared_before_rows_leave():
+def rows():
+    """Return rows, one of them null throughout."""
+    ids, names = [1, 2, 3, None], ["ann", "bob", "anna", None]
+    times = [NOON.replace(hour=hour) for hour in (11, 12, 13)]
+    return pa.record_batch(
+        {
+            "_offset": [1, 2, 3, 4],
+            "_table": ["a", "b", "a", "a"],
+            "_commit_timestamp": pa.array([*times, None], pa.timestamp("us", tz="UTC")),
+            "id": ids,
+            "name": names,
+            "day": pa.array([date(2026, 1, 1), date(2026, 1, 2), None, None]),
+            "paid": [True, False, None, None],
+            "price": [0.0, 1.0, 2.0, None],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "passing"),
+    [
+        (EqualTo(("name",), "ann"), [1]),
+        (Not(EqualTo(("name",), "ann")), [2, 3]),
+        (In(("id",), (1, 2)), [1, 2]),
+        (Not(In(("id",), (1, 2))), [3]),
+        (In(("_offset",), (1, 3)), [1, 3]),
+        (Not(EqualTo(("_offset",), 2)), [1, 3, 4]),
+        (GreaterThan(("id",), 1), [2, 3]),
+        (LessThanOrEqual(("name",), "anna"), [1, 3]),
+        (Not(LessThan(("id",), 2)), [2, 3]),
+        (GreaterThanOrEqual(("_commit_timestamp",), NOON), [2, 3]),
+        (LessThan(("_commit_timestamp",), NOON), [1]),
+        (EqualTo(("day",), date(2026, 1, 2)), [2]),
+        (EqualTo(("paid",), value=True), [1]),
+        (EqualNullSafe(("name",), None), [4]),
+        (EqualNullSafe(("id",), 2), [2]),
+        (Not(EqualNullSafe(("id",), 2)), [1, 3, 4]),
+        (IsNull(("price",)), [4]),
+        (IsNotNull(("name",)), [1, 2, 3]),
+        (StringStartsWith(("name",), "ann"), [1, 3]),
+        (StringEndsWith(("name",), "a"), [3]),
+        (StringContains(("name",), "o"), [2]),
+        (Not(StringContains(("name",), "o")), [1, 3]),
+    ],
+    ids=repr,
+)
+def test_rows_are_compared_as_sql_does_before_they_leave(one, passing):
     pushed = PushDown()
-    assert pushed.take(EqualTo(("name",), "a"), SCHEMA)
-    assert pushed.take(In(("id",), (1, 2)), SCHEMA)
-    batch = pa.record_batch({"id": [1, 2, 3, None], "name": ["a", "b", "a", "a"]})
-    assert pushed.filter(batch).to_pydict() == {"id": [1], "name": ["a"]}
+    assert pushed.take(one, SCHEMA)
+    sent = pickle.loads(pickle.dumps(pushed))  # to the tasks
+    assert sent.filter(rows())["_offset"].to_pylist() == passing
+
+
+@pytest.mark.parametrize(
+    ("filters", "asked", "chosen"),
+    [
+        ([], (), ()),
+        ([], ("a", "b"), ()),
+        ([EqualTo(("_table",), "a")], (), ("a",)),
+        ([In(("_table",), ("c", "b", "x"))], (), ("b", "c")),
+        ([In(("_table",), ("a", "b")), EqualTo(("_table",), "b")], ("a", "b"), ("b",)),
+        ([EqualTo(("_table",), "c")], ("a", "b"), None),
+        ([EqualTo(("_table",), "x")], (), None),
+        ([Not(EqualTo(("_table",), "a"))], (), ()),
+    ],
+)
+def test_names_of_tables_leave_others_unread(filters, asked, chosen):
+    pushed = PushDown()
+    assert all(pushed.take(one, SCHEMA) for one in filters)
+    assert pushed.chosen(asked, {"a", "b", "c"}) == chosen
 
 
 @pytest.mark.parametrize(
@@ -59,11 +148,12 @@ def test_whole_numbers_and_texts_are_compared_before_rows_leave():
         EqualTo(("name",), None),
         EqualTo(("name", "first"), "a"),
         EqualTo(("unknown",), "a"),
+        EqualTo(("id",), value=True),
+        EqualTo(("_commit_timestamp",), NOON.replace(tzinfo=None)),
         In(("id",), (1, None)),
-        IsNotNull(("name",)),
-        Not(EqualTo(("name",), "a")),
-        GreaterThan(("id",), 1),
-        In(("_offset",), (1, 2)),
+        Not(In(("id",), (1, None))),
+        GreaterThan(("price",), 1.0),
+        StringContains(("id",), "1"),
     ],
     ids=repr,
 )

@@ -54,6 +54,8 @@ def test_server_and_token_may_come_from_the_environment(monkeypatch):
         ({**SERVER, "layout": "wide"}, "typed, json, envelope"),
         ({**SERVER, "layout": "typed"}, "of one table"),
         ({**SERVER, "columns": "a"}, "option columns is for the layout typed"),
+        ({**SERVER, "preimages": "moved"}, "option preimages is for the layout typed"),
+        ({**SERVER, "tables": "a", "preimages": "none"}, "option preimages takes all, moved"),
         ({**SERVER, "tables": "[1]"}, "option tables"),
         ({**SERVER, "compression": "gzip"}, "none, lz4, zstd"),
     ],
