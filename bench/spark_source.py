@@ -86,7 +86,7 @@ def write_parquet(log: Path, directory: Path, schema: pa.Schema) -> None:
     window = origin.window(())
     rows: list[pa.RecordBatch] = []
     count = 0
-    for schemas, batch in coalesced(origin.batches(0, window.head, ("orders",))):
+    for schemas, batch in coalesced(origin.batches(0, window.head, ("orders",)), Layout.ENVELOPE):
         rows.append(rows_of(batch, schemas, Layout.ENVELOPE, schema))
         if sum(map(len, rows)) >= 250_000:
             pq.write_table(pa.Table.from_batches(rows), directory / f"{count:05}.parquet", compression="zstd")

@@ -5,10 +5,8 @@ A block holds whole frames and a frame whole commits, so a commit always lies wh
 
 import asyncio
 import contextlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-
-import pyarrow.compute as pc
 
 from tailrace.log.segments import Segments
 from tailrace.model.chunk import Chunk
@@ -133,8 +131,9 @@ def _size_after(segments: Segments, offset: Offset, head: Offset) -> int:
 def _first_offset(segments: Segments, offset: Offset, index: Index) -> Offset:
     """Return the first change of a commit that lies in the block of a change."""
     for chunk in segments.load(offset):
-        row = pc.index(chunk.batch.column("index"), index).as_py()
-        if row >= 0:
+        indexes = chunk.batch.column("index")
+        row = bisect_left(indexes, index, key=lambda one: one.as_py())
+        if row < len(chunk) and indexes[row].as_py() == index:
             return Offset(chunk.first + row)
     raise FileNotFoundError(f"no block holds commit {index}")
 

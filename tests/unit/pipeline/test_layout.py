@@ -105,3 +105,17 @@ def test_large_batches_are_handed_on_as_they_come():
     large = batch_of(*[(number, Op.INSERT, 1, None, A) for number in range(1, 40_001)])
     sizes = [batch.num_rows for _, batch in coalesced(iter([(SCHEMAS, large)] * 2))]
     assert sizes == [40_000, 40_000]
+
+
+def test_batches_of_text_are_smaller_than_batches_that_are_taken_apart():
+    some = [(SCHEMAS, batch_of(*[(number, Op.INSERT, 1, None, A) for number in range(1, 4097)]))] * 4
+    sizes = {layout: [batch.num_rows for _, batch in coalesced(iter(some), layout)] for layout in Layout}
+    assert sizes == {Layout.TYPED: [16_384], Layout.JSON: [8192, 8192], Layout.ENVELOPE: [8192, 8192]}
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_columns_that_no_row_lacks_are_declared_so(layout):
+    schema = arrow_schema_of(options(layout=layout, tables="users"), {1: USERS})
+    always = {field.name for field in schema if not field.nullable}
+    assert {"_change_type", "_offset", "_commit_version", "_commit_timestamp"} <= always
+    assert always <= {field.name for field in schema if field.name.startswith("_")} - {"_before", "_after", "_row"}

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.spark import find_java, open_session, shim
+from tailrace.pipeline.spark import find_java, open_session, shim, spark_home
 
 
 def java(home, version):
@@ -54,3 +54,11 @@ def test_the_java_from_pip_is_started_without_the_module_that_it_lacks(tmp_path)
 def test_a_master_and_a_remote_are_not_named_together(tmp_path):
     with pytest.raises(ConfigError, match="one of the two"):
         open_session(find_java(tmp_path), master="local[1]", remote="sc://there")
+
+
+def test_sparks_home_has_its_programs_and_no_packed_copy_of_pyspark(tmp_path):
+    home = spark_home(tmp_path)
+    assert spark_home(tmp_path) == home
+    assert (home / "bin" / "spark-submit").exists()
+    assert list((home / "jars").glob("spark-core*.jar"))
+    assert not (home / "python").exists()
