@@ -41,8 +41,8 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.key_store import KeyStore
-from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.range_store import KeptRanges, RangeStore
+from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
@@ -66,6 +66,7 @@ from tailrace.subscription.access import Scopes
 from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
 from tailrace.subscription.change_stream.shard import StreamShard
 from tailrace.subscription.change_stream.terms import Terms
+from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.range.pull import PullService
@@ -241,10 +242,13 @@ class Application:
         access = self._open_access(store)
         scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
-        pulls, pulled = self._pulls(store, scopes, metrics, directory)
+        catalog = SharedCatalog(self._config.metadata_url, directory.pipelines, self._clock)
+        self._stack.push_async_callback(catalog.close)
+        pulls, pulled = self._pulls(store, scopes, metrics, catalog)
         grpc = await self._listen_grpc([kv_service(values), *streams, pulled], scopes, access, metrics, pulls)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))
-        app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate)
+        pipelines = Pipelines(catalog, scopes, self._clock)
+        app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate, pipelines)
         server = serve(
             app,
             self._config.host,
@@ -280,7 +284,7 @@ class Application:
         return [change_stream_service(tools), coordinode_health_service()]
 
     def _pulls(
-        self, store: MetaStore, scopes: Scopes, metrics: Metrics, directory: DataDirectory
+        self, store: MetaStore, scopes: Scopes, metrics: Metrics, catalog: SharedCatalog
     ) -> tuple[PullService, Service]:
         """Return the service of seed D, and hold its pullers to their bounds."""
         settings, sources = self._config.jimdb, self._query_sources
@@ -295,17 +299,10 @@ class Application:
             ranges, scopes, options, pull_options(settings), capture_enabled=self._config.capture.enabled
         )
 
-        def open_catalog() -> PipelineCatalog:
-            if self._config.metadata_url:
-                return PipelineCatalog.open(self._config.metadata_url, self._clock)
-            directory.pipelines.parent.mkdir(exist_ok=True)
-            return PipelineCatalog.open(f"sqlite:///{directory.pipelines}", self._clock)
-
         def server_url() -> str:
             return settings.server_url or self.addresses.http
 
-        subscribers = Subscribers(open_catalog, pulls, scopes, server_url, settings.cluster_id)
-        self._stack.push_async_callback(subscribers.close)
+        subscribers = Subscribers(catalog, pulls, scopes, server_url, settings.cluster_id)
         return pulls, jimdb_service(JimdbTools(pulls, subscribers, metrics, settings.cluster_id))
 
     async def _listen_grpc(

@@ -3,9 +3,11 @@
 The names are part of the interface: each has its heading in docs/reference/metrics.md.
 """
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["LATENCY_BUCKETS_S", "Metrics"]
+__all__ = ["LATENCY_BUCKETS_S", "Metrics", "PipelineGauges"]
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Upper bounds of the latency histograms; the last is the longest wait of a poll."""
@@ -135,3 +137,34 @@ class Metrics:
             "Changes told to subscribers of queries as invalidations.",
             registry=self.registry,
         )
+        self.pipelines = PipelineGauges(self.registry)
+
+
+class PipelineGauges:
+    """How pipelines are, as of when somebody last looked."""
+
+    WORDS: Mapping[str, str] = {
+        "stage": "How far a pipeline is: 0 register, 1 snapshot, 2 incremental_log, 3 failed.",
+        "offset": "Offset up to which the sink has all changes.",
+        "lag_changes": "Changes that the sink lacks.",
+        "lag_seconds": "Age of the oldest change that the sink lacks.",
+        "rows_copied": "Rows that have been copied.",
+        "rows_planned": "About how many rows are to be copied.",
+        "problem": "1 where the last run of a pipeline ended with a problem.",
+        "owned": "1 where a worker has the pipeline.",
+        "paused": "1 where a pipeline is paused.",
+    }
+    """The gauges, and what they mean."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauges = {
+            word: Gauge(f"tailrace_pipeline_{word}", text, ["pipeline"], registry=registry)
+            for word, text in self.WORDS.items()
+        }
+
+    def show(self, figures: Mapping[str, Mapping[str, float]]) -> None:
+        """Show these figures of each pipeline, and of no other."""
+        for word, gauge in self._gauges.items():
+            gauge.clear()
+            for name, known in figures.items():
+                gauge.labels(name).set(known[word])

@@ -25,9 +25,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from serving import DEADLINE_S, Server, wait_until
+from tailrace.clock import SystemClock
 from tailrace.delivery.http.methods import signatures
 from tailrace.delivery.http.openapi import describe
 from tailrace.delivery.http.openapi_rpc import answer_name, ref_of, request_name
+from tailrace.meta.pipeline_catalog import PipelineCatalog
+from tailrace.model.pipeline import Definition
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 EXAMPLES = 100 if LONG else 7
@@ -81,11 +84,16 @@ class World:
         plain = self.prepare("SELECT a, b, note FROM pairs")
         watched = server.call("cdc.subscribe_query", {"query_id": plain, "from": "earliest"})["sub_id"]
         places = ["earliest", "latest", 0, {"offset": 0}, {"timestamp": "2026-01-31T12:00:00Z"}, {"timestamp": -1}]
+        (server.data_dir / "pipeline").mkdir(exist_ok=True)
+        catalog = PipelineCatalog.open(f"sqlite:///{server.data_dir / 'pipeline' / 'pipelines.db'}", SystemClock())
+        catalog.create(Definition(name="copy", source="app", tables=("users",), sink="console:"))
+        catalog.close()
         self.pools = {
             "args": [[1], [{"t": "i64", "v": 1}], ["x"], []],
             "cel": ["op == 'insert'", "after.id > 0", "1 / 0 > 0"],
             "columns": [["name"], ["a"], []],
             "db": ["app"],
+            "name": ["copy"],
             "from": places,
             "from_offset": [0, 3],
             "offset": [0, 3],
@@ -231,7 +239,7 @@ def test_a_call_that_names_what_is_there_goes_well(world, method):
 
 
 GETS = [path for path, item in describe()["paths"].items() if "get" in item]
-TAKE_NOTHING = {"/api/v1/openapi.json", "/health", "/ready", "/metrics"}
+TAKE_NOTHING = {"/api/v1/openapi.json", "/api/v1/pipelines", "/health", "/ready", "/metrics"}
 """Paths without parameters, to which nothing wrong can be said."""
 
 
@@ -255,7 +263,7 @@ def test_a_request_is_answered_as_described(world, path, mode):
 
 @pytest.mark.parametrize("path", GETS)
 def test_a_request_for_what_is_there_is_answered_well(world, path):
-    named = {name: world.pools[name][0] for name in ("sub_id", "query_id", "source") if f"{{{name}}}" in path}
+    named = {name: world.pools[name][0] for name in ("sub_id", "query_id", "source", "name") if f"{{{name}}}" in path}
     operation = world.operation(path)
     params = {"sub": world.pools["sub_id"], "after": 0, "table": "users"}
     wanted = {

@@ -17,7 +17,7 @@ from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.pipeline_status import Status, status_of
+from tailrace.model.pipeline_status import PipelineStatus, status_of
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.session import SparkChoice, SparkSessions
@@ -59,7 +59,7 @@ class Place(Struct, frozen=True):
         """Return what is told of a run; of one of several, with the name of its pipeline."""
         return JsonWatcher(pipeline) if self.as_json else TextWatcher(pipeline)
 
-    def status(self, found: Pipeline, store: PipelineStore) -> Status:
+    def status(self, found: Pipeline, store: PipelineStore) -> PipelineStatus:
         """Return how a pipeline is, with the head of its log where the server is there."""
         definition = found.definition
         client = BulkClient(definition.server, self.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))

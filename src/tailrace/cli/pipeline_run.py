@@ -10,7 +10,7 @@ import msgspec
 from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import UnknownPipelineError
-from tailrace.model.pipeline_status import Status
+from tailrace.model.pipeline_status import PipelineStatus
 from tailrace.pipeline.keeper import worker_name
 from tailrace.pipeline.session import SparkSessions
 from tailrace.pipeline.worker import Worker, WorkerOptions
@@ -69,7 +69,7 @@ def _stopped_by_signals() -> threading.Event:
     return stop
 
 
-def _summary(found: Status) -> str:
+def _summary(found: PipelineStatus) -> str:
     if found.stage in ("register", "snapshot"):
         return f"{found.rows_copied:,} of about {found.rows:,} rows copied"
     return f"{found.rows_copied:,} rows copied, {found.changes:,} changes applied, at offset {found.offset:,}"

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tailrace.model.pipeline import Pipeline, RangeProgress
 from tailrace.model.stage import Stage
 
-__all__ = ["RangeStatus", "Status", "status_of"]
+__all__ = ["PipelineStatus", "RangeStatus", "offset_of", "status_of"]
 
 
 class RangeStatus(Struct, frozen=True):
@@ -20,7 +20,7 @@ class RangeStatus(Struct, frozen=True):
     last_key: str | None
 
 
-class Status(Struct, frozen=True):
+class PipelineStatus(Struct, frozen=True):
     """How a pipeline is. `offset` is how far the sink is in the log, `lag` how many changes it lacks."""
 
     name: str
@@ -54,17 +54,17 @@ class Status(Struct, frozen=True):
 
 def status_of(
     found: Pipeline, ranges: Sequence[RangeProgress], *, sink: str, head: int | None, lag_s: float | None = None
-) -> Status:
+) -> PipelineStatus:
     """Return how a pipeline is.
 
     `sink` is what may be shown of its sink's URL; `head` is that of its log, and `lag_s` the age of the oldest change
     that the sink lacks, where somebody knows them.
     """
     definition, figures = found.definition, found.figures
-    offset = min((one.last_log_index for one in ranges), default=0)
+    offset = offset_of(ranges)
     known = max(offset, figures.head if head is None else head)
     lag = known - offset if ranges else 0
-    return Status(
+    return PipelineStatus(
         name=definition.name,
         state=_state(found, ranges),
         stage=_stage(ranges).word,
@@ -87,6 +87,11 @@ def status_of(
         subscription=found.subscription,
         ranges=[RangeStatus(one.table, one.range_id, one.stage.word, one.rows_copied, one.last_key) for one in ranges],
     )
+
+
+def offset_of(ranges: Sequence[RangeProgress]) -> int:
+    """Return the offset up to which a sink has all changes; 0 where nothing has begun."""
+    return min((one.last_log_index for one in ranges), default=0)
 
 
 def _state(found: Pipeline, ranges: Sequence[RangeProgress]) -> str:

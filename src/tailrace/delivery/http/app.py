@@ -24,6 +24,7 @@ from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, r
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.openapi import OPENAPI_PATH, OpenApiEndpoint
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.pipelines import look_at, pipeline_routes
 from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
 from tailrace.delivery.http.sse import SseEndpoint, SseManyEndpoint
@@ -34,6 +35,7 @@ from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
+from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.stats import StatsView
 
@@ -48,16 +50,19 @@ def create_app(
     options: HttpOptions,
     stores: GatewayStores | None = None,
     gate: Gate = OpenGate(),  # noqa: B008 - it holds nothing
+    pipelines: Pipelines | None = None,
 ) -> ASGIApp:
     """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams.
 
-    `stores` are for the gateway of seed A, which is not there without them. `gate` says who calls.
+    `stores` are for the gateway of seed A, which is not there without them. `gate` says who calls. `pipelines` are told
+    of, where they are given.
     """
     service = scopes.service
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(scopes.of(ANONYMOUS), presenter, metrics, clock, options)
     tools = StreamTools(scopes, presenter, metrics, options)
     _observe(service, metrics, StatsView(service, clock))
+    look = None if pipelines is None else partial(look_at, pipelines, metrics.pipelines)
     routes: list[Route | WebSocketRoute] = [
         Route("/api/v1/rpc", RpcEndpoint(methods, scopes, metrics, clock, options).answer, methods=["POST"]),
         Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
@@ -69,10 +74,11 @@ def create_app(
         *_query_routes(scopes, options),
         *bulk_routes(scopes, metrics, options),
         *bulk_rows_routes(scopes, metrics, clock),
+        *([] if pipelines is None else pipeline_routes(pipelines)),
         Route("/health", health, methods=["GET"]),
         # Nobody is asked who they are there: where others are hidden, so are the names of sources.
         Route("/ready", ready_endpoint(readiness, told=isinstance(gate, OpenGate)), methods=["GET"]),
-        Route("/metrics", metrics_endpoint(metrics, scopes), methods=["GET"]),
+        Route("/metrics", metrics_endpoint(metrics, scopes, look), methods=["GET"]),
     ]
     gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]
     document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])

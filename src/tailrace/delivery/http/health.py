@@ -61,14 +61,19 @@ def ready_endpoint(readiness: Readiness, *, told: bool = True) -> _Endpoint:
     return ready
 
 
-def metrics_endpoint(metrics: Metrics, scopes: Scopes) -> _Endpoint:
-    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them."""
+def metrics_endpoint(metrics: Metrics, scopes: Scopes, look: Callable[[], Awaitable[None]] | None = None) -> _Endpoint:
+    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them.
+
+    `look` is awaited before, for those that are not known all the time.
+    """
 
     async def show(request: Request) -> Response:
         try:
             scopes.of(principal_of(request.scope)).measured()
         except PermissionDeniedError as error:
             return json_answer(HTTPStatus.FORBIDDEN, encode_error(None, problem_of(error)))
+        if look is not None:
+            await look()
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return show

@@ -20,7 +20,9 @@ from tailrace.delivery.http.openapi_bulk import BULK_TYPES
 from tailrace.delivery.http.openapi_event import ANSWERS, QUERY_RECORDS, RECORDS_OF_MANY, Event, Frame
 from tailrace.delivery.http.openapi_paths import PATHS
 from tailrace.delivery.http.openapi_rpc import REF, error_codes, ref_of, rpc_schemas
+from tailrace.delivery.http.pipelines import PipelinesResult
 from tailrace.delivery.problem import Problem
+from tailrace.model.pipeline_status import PipelineStatus
 
 __all__ = ["OPENAPI_PATH", "OpenApiEndpoint", "describe"]
 
@@ -86,7 +88,7 @@ def describe(methods: Mapping[str, Signature] | None = None, paths: Collection[s
 
 def _schemas(methods: Mapping[str, Signature]) -> dict[str, Any]:
     kinds = [kind for types in methods.values() for kind in (types.params, types.result)]
-    kinds += [*BULK_TYPES, ErrorAnswer, Event, Frame, HealthResult, ReadyResult]
+    kinds += [*BULK_TYPES, PipelinesResult, PipelineStatus, ErrorAnswer, Event, Frame, HealthResult, ReadyResult]
     kinds += [*RECORDS_OF_MANY.values(), *QUERY_RECORDS.values(), *ANSWERS.values()]
     (*_, command), schemas = msgspec.json.schema_components([*kinds, Command], ref_template=REF)
     _narrow(schemas)

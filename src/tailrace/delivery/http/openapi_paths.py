@@ -12,7 +12,9 @@ from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.openapi_bulk import BULK_PATHS
 from tailrace.delivery.http.openapi_event import ANSWERS, QUERY_RECORDS, RECORDS, RECORDS_OF_MANY, Frame
 from tailrace.delivery.http.openapi_rpc import ref_of
+from tailrace.delivery.http.pipelines import PipelinesResult
 from tailrace.delivery.http.query_message import ExecuteResult
+from tailrace.model.pipeline_status import PipelineStatus
 from tailrace.model.subscription import Format
 
 __all__ = ["PATHS"]
@@ -22,6 +24,7 @@ _TEXT = "text/plain"
 _STREAM = "text/event-stream"
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _SUB_ID = "sub_[0-9a-f]{16}"
+_NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _STRING = {"type": "string"}
 
 
@@ -213,6 +216,27 @@ PATHS: dict[str, dict[str, Any]] = {
             "responses": {
                 **_stream("Server-sent events without a name, without end.", QUERY_RECORDS),
                 **_QUERY_REFUSALS,
+            },
+        }
+    },
+    "/api/v1/pipelines": {
+        "get": {
+            "operationId": "listPipelines",
+            "summary": "Tell how all pipelines are that the caller may see.",
+            "responses": {**_TOKEN_ROUTE, "200": _answer("How they are.", (_JSON, ref_of(PipelinesResult.__name__)))},
+        }
+    },
+    "/api/v1/pipelines/{name}": {
+        "get": {
+            "operationId": "showPipeline",
+            "summary": "Tell how a pipeline is.",
+            "parameters": [
+                _param("name", "path", "Name of the pipeline.", {"type": "string", "pattern": f"^{_NAME}$"})
+            ],
+            "responses": {
+                **_TOKEN_ROUTE,
+                "200": _answer("How it is.", (_JSON, ref_of(PipelineStatus.__name__))),
+                "404": _answer("There is no such pipeline, or the caller may not see it.", _ERROR, _WORDS),
             },
         }
     },

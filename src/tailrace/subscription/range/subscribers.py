@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import Numbers
+from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.model.errors import InvalidRequestError, PipelineExistsError, UnknownPipelineError
 from tailrace.model.pipeline import Definition
 from tailrace.model.principal import Capability, Principal
@@ -39,25 +39,17 @@ class Subscribers:
 
     def __init__(
         self,
-        opened: Callable[[], PipelineCatalog],
+        catalog: SharedCatalog,
         pulls: PullService,
         scopes: Scopes,
         server_url: Callable[[], str],
         cluster_id: int,
     ) -> None:
-        """`opened` connects to the database of pipelines, when somebody first asks for one."""
-        self._opened = opened
+        self._catalog = catalog
         self._pulls = pulls
         self._scopes = scopes
         self._server_url = server_url
         self._cluster_id = cluster_id
-        self._catalog: PipelineCatalog | None = None
-        self._opening = asyncio.Lock()
-
-    async def close(self) -> None:
-        """Disconnect."""
-        if self._catalog is not None:
-            await asyncio.to_thread(self._catalog.close)
 
     async def subscribe(self, principal: Principal, namespace: str, wire: str, name: str, sink: str) -> Subscriber:
         """Keep a pipeline from a table into a sink; the same one again is the same.
@@ -73,7 +65,7 @@ class Subscribers:
         source, table, numbers = await self._table(principal, namespace, wire)
         server = self._server_url()
         definition = Definition(name=name, source=source, tables=(table,), sink=sink, server=server)
-        catalog = await self._open()
+        catalog = await self._catalog.get()
         try:
             await asyncio.to_thread(catalog.create, definition, numbers)
         except PipelineExistsError:
@@ -91,7 +83,7 @@ class Subscribers:
             PermissionDeniedError: The principal may not do this.
         """
         source, table, numbers = await self._table(principal, namespace, wire)
-        catalog = await self._open()
+        catalog = await self._catalog.get()
         known = await asyncio.to_thread(catalog.get, name)
         if known.definition.source != source or table not in known.definition.tables:
             raise UnknownPipelineError(name)
@@ -107,9 +99,3 @@ class Subscribers:
             restriction.require_whole([schema.table])
         db_id = self._pulls.shard_of(ranges[0]).number
         return schema.table.source, schema.table.wire, Numbers(self._cluster_id, db_id, ranges[0].table_id)
-
-    async def _open(self) -> PipelineCatalog:
-        async with self._opening:
-            if self._catalog is None:
-                self._catalog = await asyncio.to_thread(self._opened)
-            return self._catalog

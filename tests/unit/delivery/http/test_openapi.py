@@ -3,6 +3,7 @@
 import copy
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import jsonschema_rs
@@ -20,10 +21,12 @@ from tailrace.delivery.http.openapi import OPENAPI_PATH, describe
 from tailrace.delivery.http.openapi_rpc import answer_name, error_codes, ref_of, request_name
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import TABLE
+from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
+from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 from web import access_of
@@ -48,7 +51,9 @@ async def whole_service():
 @asynccontextmanager
 async def client_of(service, auth=None):
     async with access_of(auth or AuthConfig(), SystemClock()) as access:
-        app = create_app(Scopes(service), list, Metrics(), SystemClock(), HttpOptions(), gate=access.gate)
+        scopes, clock = Scopes(service), SystemClock()
+        pipelines = Pipelines(SharedCatalog("", Path("nowhere"), clock), scopes, clock)
+        app = create_app(scopes, list, Metrics(), clock, HttpOptions(), gate=access.gate, pipelines=pipelines)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
             yield app, client
 
@@ -62,7 +67,7 @@ def nodes(tree):
 
 
 def url_of(path):
-    return path.format(sub_id="sub_0000000000000001", query_id="q_none", source="none")
+    return path.format(sub_id="sub_0000000000000001", query_id="q_none", source="none", name="none")
 
 
 def test_the_document_is_valid_openapi():

@@ -1,0 +1,96 @@
+"""The pipelines of a server's sources, for those who may see them."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tailrace.clock import Clock
+from tailrace.meta.shared_catalog import SharedCatalog
+from tailrace.model.errors import AccessError, BehindHorizonError, UnknownPipelineError
+from tailrace.model.number import Offset
+from tailrace.model.pipeline import Pipeline, RangeProgress
+from tailrace.model.pipeline_status import PipelineStatus, offset_of, status_of
+from tailrace.model.principal import Principal
+from tailrace.sink_url import parse
+from tailrace.subscription.access import Scopes
+from tailrace.subscription.access_bulk import bulk_sight
+from tailrace.subscription.log_view import LogView
+
+__all__ = ["Pipelines"]
+
+_US_PER_S = 1e6
+
+
+class Pipelines:
+    """Tells how pipelines are. Those of sources that the server does not have are not there.
+
+    Whoever sees all tables of a pipeline whole sees the pipeline: its status names keys of rows. For all others it is
+    not there. For tasks of one event loop; the database is asked in threads.
+    """
+
+    def __init__(self, catalog: SharedCatalog, scopes: Scopes, clock: Clock) -> None:
+        self._catalog = catalog
+        self._scopes = scopes
+        self._clock = clock
+
+    async def all(self) -> Sequence[PipelineStatus]:
+        """Return how all pipelines are, in order of their names.
+
+        Raises:
+            MetadataError: The metadata database refused.
+        """
+        catalog = await self._catalog.find()
+        if catalog is None:
+            return []
+        found = await asyncio.to_thread(catalog.all)
+        progress = await asyncio.to_thread(catalog.progress_of_all)
+        logs = self._scopes.service.logs
+        return [
+            await self._status(one, progress.get(one.definition.name, []), logs[one.definition.source])
+            for one in found
+            if one.definition.source in logs
+        ]
+
+    async def seen(self, principal: Principal) -> Sequence[PipelineStatus]:
+        """Return how the pipelines are that a principal may see.
+
+        Raises:
+            MetadataError: The metadata database refused.
+        """
+        return [one for one in await self.all() if self._sees(principal, one)]
+
+    async def get(self, principal: Principal, name: str) -> PipelineStatus:
+        """Return how a pipeline is.
+
+        Raises:
+            UnknownPipelineError: There is none of that name that the principal may see.
+            MetadataError: The metadata database refused.
+        """
+        for one in await self.seen(principal):
+            if one.name == name:
+                return one
+        raise UnknownPipelineError(name)
+
+    async def _status(self, found: Pipeline, ranges: Sequence[RangeProgress], log: LogView) -> PipelineStatus:
+        lag_s = await self._lag_s(log, Offset(offset_of(ranges))) if ranges else None
+        return status_of(found, ranges, sink=str(parse(found.definition.sink)), head=log.head, lag_s=lag_s)
+
+    async def _lag_s(self, log: LogView, offset: Offset) -> float | None:
+        """Return how old the change is that follows an offset, or the oldest that is left; None where none is."""
+        if offset >= log.head:
+            return None
+        try:
+            chunk = await log.read(max(offset, Offset(log.horizon - 1)))
+        except BehindHorizonError:  # retention was quicker
+            chunk = None
+        if chunk is None:
+            return None
+        place = max(0, max(offset + 1, log.horizon) - chunk.first)
+        committed_us: int = chunk.batch.column("commit_time_us")[min(place, len(chunk) - 1)].as_py()
+        return max(0.0, (self._clock.now_us() - committed_us) / _US_PER_S)
+
+    def _sees(self, principal: Principal, one: PipelineStatus) -> bool:
+        try:
+            bulk_sight(self._scopes, principal, one.source).require(one.tables)
+        except AccessError:
+            return False
+        return True
