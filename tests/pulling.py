@@ -220,20 +220,19 @@ def value_of(key, place):
     if tag in constants:
         return constants[tag], place
     if tag in (0x21, 0x23):
-        turn = 0xFF if tag == 0x21 else 0
-        exponent = int.from_bytes(bytes(byte ^ turn for byte in key[place : place + 3]), "big") - 0x800000
+        turn = 0x7F if tag == 0x21 else 0
+        one, two, three = (abs(turn - byte) for byte in key[place : place + 3])
+        exponent = (one << 14 | two << 7 | three) - 2**20
         place, digits = place + 3, ""
-        while True:
-            byte = key[place] ^ turn
+        while (byte := abs(turn - key[place])) != 0:
+            digits += f"{byte - 1:02}"
             place += 1
-            digits += "".join(str(half - 1) for half in (byte >> 4, byte & 15) if half)
-            if not byte & 15:
-                break
+        place += 1
         number = Decimal(f"0.{digits}").scaleb(exponent)
         number = -number if turn else number
         return (int(number) if number == int(number) else float(number)), place
     data = b""
-    while key[place] != 0 or key[place : place + 2] == b"\x00\xff":
+    while key[place] != 0 or key[place : place + 2] == b"\x00\x7f":
         data += key[place : place + 1]
         place += 2 if key[place] == 0 else 1
     return (data.decode() if tag == 0x30 else data), place + 1

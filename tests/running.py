@@ -6,12 +6,13 @@ import threading
 from serving import Calls
 from tailrace.app import Application
 from tailrace.config import AuthConfig, Config, RetentionConfig, SourceConfig, TlsConfig
+from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 
 
 class Running(Calls):
     """A running `Application`; leave it by `stop`."""
 
-    def __init__(self, data_dir, auth=None, tls=None, *, retention=None, **sources):
+    def __init__(self, data_dir, auth=None, tls=None, *, retention=None, jimdb=None, metadata_url="", **sources):
         self.config = Config(
             data_dir=str(data_dir),
             http_port=0,
@@ -20,6 +21,8 @@ class Running(Calls):
             sources={name: SourceConfig(url) for name, url in sources.items()},
             auth=auth or AuthConfig(),
             tls=tls or TlsConfig(),
+            jimdb=jimdb or JimdbConfig(),
+            metadata_url=metadata_url,
         )
         self.url = self.grpc = ""
         self._loop = asyncio.new_event_loop()

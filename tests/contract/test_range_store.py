@@ -60,8 +60,8 @@ async def test_a_split_raises_the_version_and_hands_the_pullers_on(reopened):
     await store.put(puller)
     last = table.prefix + b"\x23\xff\x00x"
     left, right, inherited = await store.split(whole, last)
-    assert left == KeyRange(whole.id, table.id, whole.start, last + b"\0", Epoch(1, 2), right.id)
-    assert right == KeyRange(right.id, table.id, last + b"\0", whole.end, Epoch(1, 2))
+    assert left == KeyRange(whole.id, table.id, whole.start, last + b"\0", Epoch(1, 2), born_end=whole.end)
+    assert right == KeyRange(right.id, table.id, last + b"\0", whole.end, Epoch(1, 2), whole.id, 2, whole.end)
     assert right.id > left.id
     child = Registration(right.id, "me", "one", 5, 9, 7, 2, 1234)
     assert list(inherited) == [child]

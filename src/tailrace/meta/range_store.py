@@ -71,7 +71,8 @@ class RangeStore:
             prefix = table_prefix(number)
             bounds = [prefix, *(prefix + cut + _AFTER for cut in cuts), table_prefix(number + 1)]
             made = [
-                _insert_range(connection, KeyRange(0, number, start, end)) for start, end in itertools.pairwise(bounds)
+                _insert_range(connection, KeyRange(0, number, start, end, born_end=end))
+                for start, end in itertools.pairwise(bounds)
             ]
             return RangedTable(number, table, key), made
 
@@ -86,8 +87,9 @@ class RangeStore:
         epoch = Epoch(parent.epoch.conf_ver, parent.epoch.version + 1)
 
         def run(connection: Connection) -> tuple[KeyRange, KeyRange, Sequence[Registration]]:
-            made = _insert_range(connection, KeyRange(0, parent.table_id, border, parent.end, epoch))
-            left = structs.replace(parent, end=border, epoch=epoch, newest=made.id)
+            child = KeyRange(0, parent.table_id, border, parent.end, epoch, parent.id, epoch.version, parent.end)
+            made = _insert_range(connection, child)
+            left = structs.replace(parent, end=border, epoch=epoch)
             connection.execute(update(key_range).where(key_range.c.id == parent.id).values(_range_values(left)))
             pullers = connection.execute(select(registration).where(registration.c.range_id == parent.id)).mappings()
             inherited = [structs.replace(_registration_of(row), range_id=made.id) for row in pullers]
@@ -151,7 +153,9 @@ def _range_values(kept: KeyRange) -> dict[str, Any]:
         "end_key": kept.end,
         "conf_ver": kept.epoch.conf_ver,
         "version": kept.epoch.version,
-        "newest": kept.newest,
+        "parent": kept.parent,
+        "born_version": kept.born_version,
+        "born_end": kept.born_end,
     }
 
 
@@ -171,8 +175,16 @@ def _table_of(row: Mapping[Any, Any]) -> RangedTable:
 
 def _range_of(row: Mapping[Any, Any]) -> KeyRange:
     epoch = Epoch(row["conf_ver"], row["version"])
-    start, end = bytes(row["start_key"]), bytes(row["end_key"])
-    return KeyRange(row["id"], row["table_id"], start, end, epoch, row["newest"])
+    return KeyRange(
+        id=row["id"],
+        table_id=row["table_id"],
+        start=bytes(row["start_key"]),
+        end=bytes(row["end_key"]),
+        epoch=epoch,
+        parent=row["parent"],
+        born_version=row["born_version"],
+        born_end=bytes(row["born_end"]),
+    )
 
 
 def _registration_of(row: Mapping[Any, Any]) -> Registration:

@@ -155,7 +155,9 @@ key_range = Table(
     Column("end_key", LargeBinary, nullable=False),
     Column("conf_ver", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("newest", BigInteger, nullable=True),
+    Column("parent", BigInteger, nullable=True),
+    Column("born_version", BigInteger, nullable=False),
+    Column("born_end", LargeBinary, nullable=False),
     sqlite_autoincrement=True,
 )
 """Slices of the keys of those tables, with their epochs."""

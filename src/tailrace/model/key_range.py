@@ -1,6 +1,6 @@
 """Ranges of a table as pullers know them: numbered slices of its keys, and who reads them."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.model.number import Offset
 from tailrace.model.ordered_key import table_prefix
@@ -32,7 +32,7 @@ class RangedTable(Struct, frozen=True):
 class KeyRange(Struct, frozen=True):
     """The keys from `start` up to, not including, `end`, both as in `model.ordered_key`; its number stays the same.
 
-    `newest` is the range that was split off last; None where none was.
+    A split moves the end. `parent` is the range that it was split off; None where it is one of the first of its table.
     """
 
     id: int
@@ -40,11 +40,26 @@ class KeyRange(Struct, frozen=True):
     start: bytes
     end: bytes
     epoch: Epoch = Epoch()
-    newest: int | None = None
+    parent: int | None = None
+    born_version: int = 1
+    """Its version when it was made."""
+
+    born_end: bytes = b""
+    """Its end when it was made."""
 
     def contains(self, key: bytes) -> bool:
         """Tell whether a key is one of the range."""
         return self.start <= key < self.end
+
+    @property
+    def born(self) -> "KeyRange":
+        """Return the range as it was made."""
+        epoch = Epoch(self.epoch.conf_ver, self.born_version)
+        return structs.replace(self, end=self.born_end, epoch=epoch)
+
+    def before(self, child: "KeyRange") -> "KeyRange":
+        """Return the range as it was left by the split that made a child."""
+        return structs.replace(self, end=child.start, epoch=Epoch(self.epoch.conf_ver, child.born_version))
 
 
 PullerKey = tuple[int, str, str]

@@ -1,7 +1,7 @@
 """Keys as bytes that compare as the keys do: those of seed D. Pure.
 
 A key is the number of its table, four bytes with the highest first, and then its values in key order. Each value
-begins with a byte that tells its class, and no value is the beginning of another one:
+begins with a byte that tells its class, and that tells where it ends:
 
 | first byte | value | what follows |
 |---|---|---|
@@ -9,14 +9,15 @@ begins with a byte that tells its class, and no value is the beginning of anothe
 | `10`, `11` | false, true | nothing |
 | `20`, `22`, `24`, `25` | -infinity, 0, infinity, not a number | nothing |
 | `23` | a number above 0 | its exponent and its digits |
-| `21` | a number below 0 | the same of its opposite, all bits inverted |
-| `30`, `31` | text in UTF-8, bytes | the bytes with `00 FF` for each `00`, and `00` as the end |
+| `21` | a number below 0 | the same of its opposite, each byte taken from `7F` |
+| `30`, `31` | text in UTF-8, bytes | the bytes with `00 7F` for each `00`, and `00` as the end |
 | `40` to `44` | date, time, datetime, uuid, json | their text, written as text is |
 
-A number is `0.DDD… * 10^exponent` with a first digit other than 0. The exponent has three bytes, highest first, with
-800000 (hexadecimal) added. A digit has half a byte, which is the digit plus 1; a half of 0 ends them, and another one
-fills the last byte. Numbers that are equal have equal bytes, whatever their types: 1 and 1.0 are one key, as they are
-for a database.
+A number is `0.DDD… * 10^exponent` with a first digit other than 0. The exponent has three bytes of seven bits each,
+highest first, with 2^20 added. Then come the digits, two in a byte, which is their number plus 1; `00` is the end, and
+an odd digit has a 0 behind it. Numbers that are equal have equal bytes, whatever their types: 1 and 1.0 are one key, as
+they are for a database. So a key without values of bytes is text in UTF-8, as long as the number of its table is below
+128: the wire of seed D has a place where a key is text.
 """
 
 from collections.abc import Sequence
@@ -37,15 +38,13 @@ _TEXT_KINDS = (Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID, Kind.JSON)
 _TEXT_TAGS = {kind: 0x40 + place for place, kind in enumerate(_TEXT_KINDS)}
 _TEXT_OF_TAG = {tag: kind for kind, tag in _TEXT_TAGS.items()}
 
-_BIAS = 0x800000
+_BIAS = 1 << 20
 _EXPONENT_BYTES = 3
 _WHOLE_DIGITS_MAX = 320
 """Digits of the largest number that a column other than one of decimals may hold: a float."""
 
-_INVERTED = bytes(range(255, -1, -1))
-_TO_HALVES = str.maketrans("0123456789", "123456789a")
-_FROM_HALVES = str.maketrans("123456789a", "0123456789")
-_END, _ESCAPE = b"\x00", b"\x00\xff"
+_OPPOSITE = bytes(0x7F - byte if byte <= 0x7F else byte for byte in range(256))
+_END, _ESCAPE = b"\x00", b"\x00\x7f"
 
 
 def table_prefix(table_id: int) -> bytes:
@@ -120,9 +119,11 @@ def _number(digits: str, exponent: int, *, below: bool) -> bytes:
         return bytes((_ZERO,))
     if not -_BIAS <= exponent < _BIAS:
         raise InvalidValueError("a number of a key has too many digits")
-    halves = stripped.translate(_TO_HALVES) + ("0" if len(stripped) % 2 else "00")
-    body = (exponent + _BIAS).to_bytes(_EXPONENT_BYTES, "big") + bytes.fromhex(halves)
-    return bytes((_BELOW,)) + body.translate(_INVERTED) if below else bytes((_ABOVE,)) + body
+    exponent += _BIAS
+    pairs = stripped if len(stripped) % 2 == 0 else stripped + "0"
+    digits_bytes = [int(pairs[place : place + 2]) + 1 for place in range(0, len(pairs), 2)]
+    body = bytes((exponent >> 14, exponent >> 7 & 0x7F, exponent & 0x7F, *digits_bytes, 0))
+    return bytes((_BELOW,)) + body.translate(_OPPOSITE) if below else bytes((_ABOVE,)) + body
 
 
 def _escaped(tag: int, data: bytes) -> bytes:
@@ -152,19 +153,14 @@ def _decoded(data: bytes, place: int, kind: Kind) -> tuple[Value, int]:
 
 
 def _decoded_number(data: bytes, place: int, kind: Kind, *, below: bool) -> tuple[Value, int]:
-    first = place + _EXPONENT_BYTES
-    end = first
-    last = 0xFF if below else 0
-    while data[end] & 0x0F != last & 0x0F:
-        end += 1
-    end += 1
-    body = data[place:end].translate(_INVERTED) if below else data[place:end]
-    digits = body[_EXPONENT_BYTES:].hex().rstrip("0").translate(_FROM_HALVES)
-    exponent = int.from_bytes(body[:_EXPONENT_BYTES], "big") - _BIAS - len(digits)
-    number = Decimal((int(below), tuple(map(int, digits)), exponent))
-    if not digits:
+    end = data.index(0x7F if below else 0, place + _EXPONENT_BYTES)
+    body = data[place:end].translate(_OPPOSITE) if below else data[place:end]
+    digits = "".join([f"{pair - 1:02}" for pair in body[_EXPONENT_BYTES:]])
+    exponent = body[0] << 14 | body[1] << 7 | body[2]
+    if not digits.isdigit() or len(digits) % 2 or max(body[:_EXPONENT_BYTES]) > 0x7F:
         raise ValueError(place)
-    return _of_kind(number, kind), end
+    number = Decimal((int(below), tuple(map(int, digits)), exponent - _BIAS - len(digits)))
+    return _of_kind(number, kind), end + 1
 
 
 def _of_kind(number: Decimal, kind: Kind) -> Value:

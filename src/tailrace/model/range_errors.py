@@ -41,12 +41,15 @@ class NotRegisteredError(NotFoundError):
 
 
 class StaleEpochError(TailraceError):
-    """The range is not what the request says. `known` is what it is now, `newest` the range split off last."""
+    """The range is not what the request says. Go on with `left` and `made`, which the next split made of it.
 
-    def __init__(self, known: KeyRange, newest: KeyRange | None) -> None:
-        super().__init__(f"range {known.id} has epoch {known.epoch.conf_ver}.{known.epoch.version} now")
-        self.known = known
-        self.newest = newest
+    Where the request names no state that the range ever had, `left` is what it is now, and `made` is None.
+    """
+
+    def __init__(self, left: KeyRange, made: KeyRange | None) -> None:
+        super().__init__(f"range {left.id} was split: it had epoch {left.epoch.conf_ver}.{left.epoch.version} then")
+        self.left = left
+        self.made = made
 
 
 class OutOfBoundError(InvalidRequestError):

@@ -55,6 +55,11 @@ def test_floats_come_back_as_floats_in_a_column_of_floats(number):
     assert (back, type(back)) == (number, float)
 
 
+@given(st.lists(VALUES.filter(lambda value: not isinstance(value, bytes)), min_size=1, max_size=3))
+def test_a_key_without_bytes_is_text(values):
+    encode_ordered(127, values).decode()
+
+
 @given(st.binary(max_size=24), st.lists(KINDS, min_size=1, max_size=3))
 def test_any_bytes_are_a_key_or_refused(data, kinds):
     with contextlib.suppress(InvalidValueError):
@@ -62,23 +67,24 @@ def test_any_bytes_are_a_key_or_refused(data, kinds):
 
 
 def test_a_number_that_no_column_can_hold_is_refused_at_once():
-    huge = table_prefix(1) + b"\x23\xff\xff\xff\x20"
+    huge = table_prefix(1) + b"\x23\x7f\x7f\x7f\x0b\x00"
     with pytest.raises(InvalidValueError):
         decode_ordered(huge, [Kind.ANY])
 
 
 EXAMPLES = [
-    ([1], "23 80 00 01 20"),
-    ([-1], "21 7f ff fe df"),
-    ([10], "23 80 00 02 20"),
-    ([123], "23 80 00 03 23 40"),
+    ([1], "23 40 00 01 0b 00"),
+    ([-1], "21 3f 7f 7e 74 7f"),
+    ([10], "23 40 00 02 0b 00"),
+    ([123], "23 40 00 03 0d 1f 00"),
     ([0], "22"),
-    ([-1.5], "21 7f ff fe d9 ff"),
+    ([-1.5], "21 3f 7f 7e 6f 7f"),
+    ([Decimal("0.0012")], "23 3f 7f 7e 0d 00"),
     ([None], "05"),
     ([True, False], "11 10"),
-    (["a", 10], "30 61 00 23 80 00 02 20"),
-    (["a\0b"], "30 61 00 ff 62 00"),
-    ([b"\0"], "31 00 ff 00"),
+    (["a", 10], "30 61 00 23 40 00 02 0b 00"),
+    (["a\0b"], "30 61 00 7f 62 00"),
+    ([b"\0"], "31 00 7f 00"),
     ([math.inf, -math.inf, math.nan], "24 20 25"),
     ([Text(Kind.DATE, "2024-01-31")], "40 323032342d30312d3331 00"),
     ([Text(Kind.JSON, "{}")], "44 7b7d 00"),

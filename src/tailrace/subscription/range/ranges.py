@@ -113,8 +113,14 @@ class Ranges:
         Raises:
             StaleEpochError: The range was split meanwhile, or never was so.
         """
-        if epoch != known.epoch:
-            raise StaleEpochError(known, None if known.newest is None else self._ranges.get(known.newest))
+        if epoch == known.epoch:
+            return
+        following = Epoch(epoch.conf_ver, epoch.version + 1)
+        children = (one for one in self._ranges.values() if one.parent == known.id)
+        made = next((child for child in children if child.born.epoch == following), None)
+        if made is None:
+            raise StaleEpochError(known, None)
+        raise StaleEpochError(known.before(made), made.born)
 
     async def make(self, name: TableName, key: tuple[str, ...], cuts: Iterable[bytes]) -> None:
         """Give a table ranges that end with these keys, if it has none."""

@@ -85,7 +85,7 @@ async def test_a_split_makes_the_old_epoch_stale_and_tells_what_became_of_the_ra
         assert ranges.ranges_of(ORDERS)[1] == [left, right]
         with pytest.raises(StaleEpochError) as stale:
             ranges.check(ranges.get(one.id), one.epoch)
-        assert (stale.value.known, stale.value.newest) == (left, right)
+        assert (stale.value.left, stale.value.made) == (left, right)
         ranges.check(left, Epoch(1, 2))
         assert ranges.puller(right, "me", "a").init_version == puller.init_version
     again = encode_ordered(one.table_id, [20])
@@ -95,6 +95,42 @@ async def test_a_split_makes_the_old_epoch_stale_and_tells_what_became_of_the_ra
         await world.ranges.split(one.id, left.epoch, again)
     with pytest.raises(OutOfBoundError):
         await world.ranges.split(one.id, left.epoch, encode_ordered(one.table_id, [10]))
+
+
+def stale_of(ranges, found):
+    try:
+        ranges.check(ranges.get(found.id), found.epoch)
+    except StaleEpochError as error:
+        return error
+    return None
+
+
+async def test_whoever_missed_several_splits_is_led_through_them_one_by_one(world):
+    one = await world.whole()
+    known = {}
+    for last in (50, 20, 30, 70, 25):
+        ranges = world.ranges.ranges_of(ORDERS)[1]
+        key = encode_ordered(one.table_id, [last])
+        within = next(found for found in ranges if found.contains(key))
+        await world.ranges.split(within.id, within.epoch, key)
+    await world.restart()
+    looked_at = [one]
+    while looked_at:
+        found = looked_at.pop()
+        stale = stale_of(world.ranges, found)
+        if stale is None:
+            known[found.id] = found
+            continue
+        assert (stale.left.start, stale.left.end, stale.made.end) == (found.start, stale.made.start, found.end)
+        looked_at += [stale.left, stale.made]
+    final = {one.id: one for one in world.ranges.ranges_of(ORDERS)[1]}
+    assert {number: (one.start, one.end, one.epoch) for number, one in known.items()} == {
+        number: (one.start, one.end, one.epoch) for number, one in final.items()
+    }
+    for strange in (Epoch(0, 0), Epoch(1, 99), Epoch(2, 1)):
+        with pytest.raises(StaleEpochError) as told:
+            world.ranges.check(final[one.id], strange)
+        assert (told.value.left, told.value.made) == (final[one.id], None)
 
 
 async def test_a_puller_begins_at_the_head_and_the_same_one_again_where_it_began(world):

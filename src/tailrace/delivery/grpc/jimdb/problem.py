@@ -93,8 +93,8 @@ def _told(error: TailraceError, shown: RangeShower) -> proto.CDCError:
                 )
             )
         case StaleEpochError():
-            newest = None if error.newest is None else shown(error.newest)
-            return proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(error.known), new_range=newest))
+            made = None if error.made is None else shown(error.made)
+            return proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(error.left), new_range=made))
         case NotRegisteredError():
             who = proto.NotRegistered(range_id=error.range_id, subscriber_name=error.name)
             return proto.CDCError(not_registered=who)

@@ -35,7 +35,7 @@ from tailrace.model.range_errors import (
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 
 SCHEMA = TableSchema(TableName("s", "t"), 1, (Column("n"), Column("id", Kind.I64)), ("id",))
-ONE = KeyRange(4, 2, b"\0\0\0\2", b"\0\0\0\3", Epoch(1, 3), 9)
+ONE = KeyRange(4, 2, b"\0\0\0\2", b"\0\0\0\3", Epoch(1, 3))
 TWO = KeyRange(9, 2, b"\0\0\0\2x", b"\0\0\0\3", Epoch(1, 3))
 INTERNAL = "internal error: see the log of the server"
 

@@ -1,0 +1,603 @@
+"""Seed D's service over gRPC, against a server in this process and a real database."""
+
+import importlib
+import sys
+import threading
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import grpc
+import httpx
+import pytest
+from grpc_tools import protoc
+
+from pulling import LOG, Client, Puller, details, epoch, values_of
+from running import Running
+from serving import wait_until
+from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.config import RetentionConfig
+from tailrace.delivery.grpc.jimdb.options import JimdbConfig
+from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
+
+QUICK = JimdbConfig(log_wait="0.05s", page_rows=7)
+
+
+class World:
+    """A database, a server that can be started again, and a client of it."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.database = apsw.Connection(str(directory / "shop.db"))  # the same library as the server: it is one process
+        self.database.set_busy_timeout(10_000)
+        self.execute("PRAGMA journal_mode = wal")
+        self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, n INTEGER, note TEXT)")
+        self.server = self.client = None
+
+    def start(self, jimdb=QUICK, **options):
+        options.setdefault("shop", f"sqlite:///{self.directory}/shop.db")
+        self.server = Running(self.directory / "data", jimdb=jimdb, **options)
+        wait_until(lambda: httpx.get(f"{self.server.url}/ready").json()["ready"], "the server is ready")
+        self.client = Client(self.server.grpc)
+        return self
+
+    def stop(self):
+        if self.client is not None:
+            self.client.close()
+        if self.server is not None:
+            self.server.stop()
+        self.server = self.client = None
+
+    def close(self):
+        self.stop()
+        self.database.close()
+
+    def execute(self, sql, arguments=()):
+        return self.database.execute(sql, arguments).fetchall()
+
+    def fill(self, *numbers, n=0):
+        for number in numbers:
+            self.execute("INSERT OR REPLACE INTO orders VALUES (?, ?, 'x')", (number, n))
+
+    def rows(self, table="orders", order="id"):
+        return self.execute(f"SELECT * FROM {table} ORDER BY {order}")
+
+    def puller(self, name="one", table="orders", client=None):
+        return Puller(client or self.client, table, name, "shop")
+
+    def ranges(self, table="orders"):
+        return list(self.client.ranges(table, "shop").ranges)
+
+    def converge(self, *pullers, table="orders", order="id"):
+        """Pull until the pullers have what the table has."""
+        for puller in pullers:
+
+            def equal(puller=puller):
+                for number in list(puller.progress):
+                    puller.step(number)
+                return all(one.stage == LOG for one in puller.progress.values()) and puller.table == self.rows(
+                    table, order
+                )
+
+            wait_until(equal, "the puller has the table")
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def kind(answer):
+    assert answer.HasField("error"), answer
+    return answer.error.WhichOneof("err")
+
+
+def refused(call, *arguments, **options):
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+def keys(changes):
+    return [values_of(change.key)[0] for change in changes]
+
+
+# ---- register, copy, follow
+
+
+def test_a_puller_copies_a_table_and_follows_it(world):
+    world.fill(*range(1, 31))
+    world.start()
+    puller = world.puller()
+    (number,) = puller.progress
+    assert puller.step(number) == 0
+    assert puller.step(number) == 7
+    world.fill(2, 40, n=5)
+    world.execute("DELETE FROM orders WHERE id = 3")
+    world.execute("UPDATE orders SET id = 1000 WHERE id = 30")
+    world.converge(puller)
+    world.execute("UPDATE orders SET note = NULL, n = -1 WHERE id % 2")
+    world.execute("DELETE FROM orders WHERE id < 10")
+    world.converge(puller)
+
+
+def test_keys_and_values_of_all_kinds_arrive(world):
+    world.execute("CREATE TABLE odd (a TEXT NOT NULL, b NOT NULL, c BLOB, d REAL, PRIMARY KEY (a, b))")
+    world.start()
+    rows = [("", 1, b"\0\xff", 1.0), ("a\0b", -2.5, None, None), ("a", b"\0", b"", 5e300), ("ü", "text", b"x", -0.5)]
+    for row in rows:
+        world.execute("INSERT INTO odd VALUES (?, ?, ?, ?)", row)
+    wait_until(lambda: not world.client.ranges("odd", "shop").HasField("error"), "the table is known")
+    for name in ("before", "after"):
+        puller = world.puller(name, "odd")
+        wait_until(lambda puller=puller: [puller.step(n) for n in puller.progress] and len(puller.rows) == 4, name)
+        found = {tuple(row[:2]) for row in puller.table}
+        assert found == {row[:2] for row in rows}
+        assert {"b64": "AP8=", "t": "bytes"} in [row[2] for row in puller.table]
+
+
+def test_a_table_without_a_key_is_pulled_by_its_row_numbers(world):
+    world.execute("CREATE TABLE loose (x TEXT)")
+    world.execute("INSERT INTO loose VALUES ('a'), ('b')")
+    world.start()
+    puller = world.puller("one", "loose")
+    assert puller.key_columns == ["rowid"]
+    wait_until(lambda: [puller.step(n) for n in puller.progress] and len(puller.rows) == 2, "both rows")
+    world.execute("DELETE FROM loose WHERE x = 'a'")
+    wait_until(lambda: [puller.step(n) for n in puller.progress] and len(puller.rows) == 1, "one is deleted")
+    assert puller.table == [("b",)]
+
+
+def test_stubs_made_from_the_seed_alone_can_pull(world, tmp_path, monkeypatch):
+    include = files("grpc_tools") / "_proto"
+    source = Path(__file__).parents[1]
+    assert protoc.main(["", f"-I{source}", f"-I{include}", f"--python_out={tmp_path}", "seed_d.proto"]) == 0
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seed = importlib.import_module("seed_d_pb2")
+    monkeypatch.delitem(sys.modules, "seed_d_pb2")
+    world.fill(*range(1, 21))
+    world.execute("INSERT INTO orders VALUES (-5, 1, 'below')")
+    world.start()
+    (one,) = world.ranges()
+    known = {
+        "range_id": one.id,
+        "range_epoch": seed.RangeEpoch(conf_ver=one.range_epoch.conf_ver, version=one.range_epoch.version),
+        "subscriber_name": "seed",
+    }
+    register = world.client.call("CdcRegister", seed.CdcRegisterRequest(**known), seed.CdcRegisterResponse)
+    rows, version, last, end = {}, 0, "", False
+    while not end:
+        request = seed.CdcPullSnapshotRequest(**known, current_snapshot_version=version, last_key=last)
+        answer = world.client.call("CdcPullSnapshot", request, seed.CdcPullSnapshotResponse)
+        assert not answer.HasField("error")
+        rows |= {change.key: change.value for change in answer.snapshot_data}
+        version, end = answer.current_snapshot_version, answer.end
+        last = answer.snapshot_data[-1].key.decode() if answer.snapshot_data else last
+    assert [values_of(key)[0] for key in sorted(rows)] == [-5, *range(1, 21)]
+    world.fill(50)
+    index, found = register.init_snapshot_version, []
+    while not found:
+        request = seed.CdcPullLogRequest(**known, last_log_index=index)
+        answer = world.client.call("CdcPullLog", request, seed.CdcPullLogResponse)
+        index, found = answer.current_log_index, list(answer.log_data)
+    assert [(change.type, values_of(change.key)) for change in found] == [(seed.CdcChangeData.WRITE, [50])]
+
+
+def test_an_empty_log_and_an_empty_table_are_pulled_too(world):
+    world.start()
+    puller = world.puller()
+    world.converge(puller)
+    world.fill(1)
+    world.converge(puller)
+
+
+def test_a_request_at_the_head_waits_for_a_change_but_not_for_long(world):
+    world.start(JimdbConfig(log_wait="20s"))
+    puller = world.puller()
+    world.fill(1)
+    (number,) = puller.progress
+    wait_until(lambda: puller.step(number) or puller.progress[number].stage == LOG, "the copy")
+    writing = threading.Timer(0.2, world.fill, [2])
+    writing.start()
+    wait_until(lambda: puller.step(number) and puller.table == world.rows(), "the change comes while the call waits")
+    writing.join()
+    waiting = threading.Thread(target=puller.step, args=[number])
+    waiting.start()
+    wait_until(lambda: kind_or_none(world.client.pull_log(puller.progress[number].range, "one", 0)) == "busy", "waits")
+    world.server.stop()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    world.server = None
+
+
+def kind_or_none(answer):
+    return answer.error.WhichOneof("err") if answer.HasField("error") else None
+
+
+# ---- ranges and epochs
+
+
+def test_a_large_table_is_divided_into_ranges_that_have_all_keys_once(world):
+    numbers = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c WHERE x < 150000)"
+    world.execute(f"{numbers} INSERT INTO orders SELECT x, 0, '' FROM c")
+    world.execute("CREATE TABLE plain (k TEXT COLLATE NOCASE NOT NULL PRIMARY KEY)")
+    world.start(JimdbConfig(log_wait="0.05s", page_rows=100_000, answer_bytes="64MiB"))
+    ranges = world.ranges()
+    assert len(ranges) == 3
+    assert [one.end_key for one in ranges[:-1]] == [one.start_key for one in ranges[1:]]
+    assert {(one.db_id, one.table_id, one.range_epoch.version) for one in ranges} == {(0, ranges[0].table_id, 1)}
+    assert [column.name for column in ranges[0].key_schema.key_cols] == ["id"]
+    small = world.client.pull_log  # a range answers for its own keys alone
+    for one in ranges:
+        world.client.register(one, "one")
+    world.execute("UPDATE orders SET n = 1 WHERE id IN (1, 75000, 150000)")
+    found = []
+    for one in ranges:
+        index, got = 0, []
+        while not got:
+            answer = small(one, "one", index)
+            index, got = answer.current_log_index, keys(answer.log_data)
+        found.append(got)
+    assert found == [[1], [75000], [150000]]
+    assert len(world.ranges("plain")) == 1
+    assert kind(world.client.split(world.ranges("plain")[0])) == "server_error"
+
+
+def test_a_row_that_moves_between_ranges_is_deleted_in_one_and_written_in_the_other(world):
+    world.fill(*range(1, 11))
+    world.start()
+    low, high = world.client.split(world.ranges()[0]).ranges
+    for one in (low, high):
+        world.client.register(one, "one")
+    start = world.client.register(low, "one").init_snapshot_version
+    world.execute("UPDATE orders SET id = 100 WHERE id = 1")
+
+    def pulled(one):
+        return list(world.client.pull_log(one, "one", start).log_data)
+
+    wait_until(lambda: pulled(low) and pulled(high), "both changes")
+    assert [(change.type, keys([change])) for change in pulled(low)] == [(1, [1])]
+    assert [(change.type, keys([change])) for change in pulled(high)] == [(0, [100])]
+
+
+def test_pullers_go_on_through_splits_at_every_stage(world):
+    world.fill(*range(1, 61))
+    world.start()
+    fresh, copying, following = (world.puller(name) for name in ("fresh", "copying", "following"))
+    (number,) = copying.progress
+    for _ in range(4):
+        copying.step(number)
+    world.converge(following)
+    one = world.ranges()[0]
+    left, right = world.client.split(one).ranges
+    assert (left.id, left.range_epoch.version, right.range_epoch.version) == (one.id, 2, 2)
+    assert left.end_key == right.start_key
+    left, _ = world.client.split(left, key_of(left, 12)).ranges
+    assert keys_in(left) == 12
+    world.execute("DELETE FROM orders WHERE id % 5 = 0")
+    world.fill(*range(40, 80), n=9)
+    for puller in (fresh, copying, following):
+        world.converge(puller)
+        assert len(puller.progress) == 3
+
+
+def key_of(one, number):
+    from tailrace.model.ordered_key import encode_ordered
+
+    return encode_ordered(one.table_id, [number])
+
+
+def keys_in(one):
+    """The last key of a range, without the byte behind it."""
+    return values_of(one.end_key[:-1])[0]
+
+
+def test_ranges_epochs_and_registrations_survive_a_restart(world):
+    world.fill(*range(1, 31))
+    world.start()
+    puller = world.puller()
+    for _ in range(3):
+        puller.step(next(iter(puller.progress)))
+    version = puller.progress[1].version
+    split = world.client.split(world.ranges()[0]).ranges
+    world.stop()
+    world.fill(100, n=1)
+    world.start()
+    assert world.ranges() == list(split)
+    puller.client = world.client
+    world.converge(puller)
+    assert puller.progress[1].version == version  # the copy went on where it was
+    assert world.client.register(split[0], "one").init_snapshot_version == 0
+
+
+def test_a_copy_begins_anew_when_the_schema_changes(world):
+    world.fill(*range(1, 31))
+    world.start()
+    puller = world.puller()
+    for _ in range(3):
+        puller.step(1)
+    before = puller.progress[1].version
+    world.execute("ALTER TABLE orders ADD COLUMN more TEXT DEFAULT 'm'")
+    assert puller.step(1) == 7
+    assert puller.progress[1].version > before
+    assert values_of(puller.progress[1].last_key) == [7]
+    puller.columns.append("more")
+    world.converge(puller)
+    assert {row[3] for row in puller.table} == {"m"}
+
+
+def test_a_copy_begins_anew_where_another_version_is_asked_for(world):
+    world.fill(*range(1, 31))
+    world.start()
+    (one,) = world.ranges()
+    world.client.register(one, "one")
+    first = world.client.pull_snapshot(one, "one")
+    again = world.client.pull_snapshot(one, "one", 999, first.snapshot_data[-1].key)
+    assert keys(again.snapshot_data) == keys(first.snapshot_data) == list(range(1, 8))
+    more = world.client.pull_snapshot(one, "one", again.current_snapshot_version, again.snapshot_data[-1].key)
+    assert keys(more.snapshot_data) == list(range(8, 15))
+
+
+def test_a_table_that_is_dropped_and_made_again_has_other_ranges(world):
+    world.fill(1, 2)
+    world.start()
+    puller = world.puller()
+    world.converge(puller)
+    world.execute("DROP TABLE orders")
+    world.execute("CREATE TABLE orders (a TEXT NOT NULL, b INTEGER NOT NULL, n, PRIMARY KEY (a, b))")
+    world.execute("INSERT INTO orders VALUES ('x', 1, 2)")
+    old = puller.progress[1].range
+    index = [puller.progress[1].index]
+
+    def gone():
+        answer = world.client.pull_log(old, "one", index[0])
+        index[0] = answer.current_log_index or index[0]
+        return kind_or_none(answer) == "range_not_found"
+
+    wait_until(gone, "the range is gone")
+    (new,) = world.ranges()
+    assert new.id > old.id
+    assert new.table_id > old.table_id
+    assert [column.name for column in new.key_schema.key_cols] == ["a", "b"]
+    again = world.puller()
+    world.converge(again, order="a, b")
+
+
+# ---- errors
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    made = World(tmp_path_factory.mktemp("errors"))
+    made.fill(*range(1, 31))
+    made.start(JimdbConfig(log_wait="0.05s", cluster_id=3))
+    made.one = next(iter(made.client.ranges("orders", "shop", 3).ranges))
+    made.client.register(made.one, "one")
+    yield made
+    made.close()
+
+
+def stale(one):
+    return base.Range(id=one.id, range_epoch=epoch(1, 7))
+
+
+def unknown(one):
+    return base.Range(id=99, range_epoch=one.range_epoch)
+
+
+@pytest.mark.parametrize(("changed", "expected"), [(stale, "stale_epoch"), (unknown, "range_not_found")])
+def test_each_method_tells_of_unknown_ranges_and_stale_epochs(shared, changed, expected):
+    one, client = changed(shared.one), shared.client
+    assert kind(client.pull_snapshot(one, "one")) == expected
+    assert kind(client.pull_log(one, "one", 0)) == expected
+    assert kind(client.split(one)) == expected
+    assert kind(client.unregister(one, "one")) == expected
+    error = refused(client.register, one, "one")
+    assert details(error).WhichOneof("err") == expected
+    assert (
+        error.code()
+        == {
+            "stale_epoch": grpc.StatusCode.ABORTED,
+            "range_not_found": grpc.StatusCode.NOT_FOUND,
+        }[expected]
+    )
+
+
+def test_a_stale_epoch_is_told_with_the_range_as_it_is(shared):
+    answer = shared.client.pull_log(base.Range(id=shared.one.id), "one", 0)
+    assert answer.error.stale_epoch.old_range == shared.one
+    assert not answer.error.stale_epoch.HasField("new_range")
+
+
+def test_whoever_has_not_registered_is_told_so(shared):
+    assert kind(shared.client.pull_snapshot(shared.one, "two")) == "not_registered"
+    assert kind(shared.client.pull_log(shared.one, "two", 0)) == "not_registered"
+    assert kind(shared.client.unregister(shared.one, "two")) == "not_registered"
+    shared.client.register(shared.one, "three")
+    assert not shared.client.unregister(shared.one, "three").HasField("error")
+    assert kind(shared.client.pull_log(shared.one, "three", 0)) == "not_registered"
+
+
+@pytest.mark.parametrize("key", [b"\0", b"\xff", b"\0\0\0\1?", b"\0\0\0\1\x30a", b"\0\0\0\1\x23\x7f\x7f\x7f\x0b\0"])
+def test_a_key_that_is_none_of_the_range_is_told(shared, key):
+    first = shared.client.pull_snapshot(shared.one, "one")
+    answer = shared.client.pull_snapshot(shared.one, "one", first.current_snapshot_version, key)
+    assert kind(answer) == "out_of_bound"
+    told = answer.error.out_of_bound
+    assert (told.key, told.range_id) == (key, shared.one.id)
+    assert (told.range_start, told.range_limit) == (shared.one.start_key, shared.one.end_key)
+    assert kind(shared.client.split(shared.one, key)) == "out_of_bound"
+
+
+def test_another_cluster_is_refused(shared):
+    answer = shared.client.ranges("orders", "shop", 4)
+    assert kind(answer) == "cluster_mismatch"
+    told = answer.error.cluster_mismatch
+    assert (told.request_cluster, told.actual_cluster) == (4, 3)
+    for call in (shared.client.subscribe, shared.client.unsubscribe):
+        arguments = ("orders", "x", "console", {"url": "console:"})[: 4 if call == shared.client.subscribe else 2]
+        error = refused(call, *arguments, db="shop", cluster=0)
+        assert details(error).WhichOneof("err") == "cluster_mismatch"
+
+
+def test_an_index_beyond_the_log_is_told(shared):
+    for index in (10**6, 2**64 - 1):
+        assert kind(shared.client.pull_log(shared.one, "one", index)) == "raft_fail"
+
+
+def test_tables_and_sources_that_are_not_there_are_told(shared):
+    answer = shared.client.ranges("none", "shop", 3)
+    assert (kind(answer), answer.error.detail) == ("server_error", "table shop.none not found")
+    assert kind(shared.client.ranges("orders", "none", 3)) == "server_error"
+
+
+def test_a_message_that_is_none_is_refused(shared):
+    calling = shared.client.channel.unary_unary("/dspb.CdcService/CdcPullLog", bytes, bytes)
+    assert refused(calling, b"\xff\xff", timeout=20).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_subscriber_needs_a_name(shared):
+    error = refused(shared.client.register, shared.one, "")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert details(error).WhichOneof("err") == "server_error"
+
+
+def test_the_answer_of_a_failed_registration_has_the_error_too(shared):
+    """Clients of gRPC do not hand it out, so that its frames are read by hand."""
+    from grpc_serving import DATA, Bare, frame
+    from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
+
+    request = proto.CdcRegisterRequest(range_id=99, subscriber_name="one").SerializeToString()
+    shared.port = int(shared.server.grpc.rpartition(":")[2])
+    with Bare(shared) as bare:
+        body = b"\0" + len(request).to_bytes(4, "big") + request
+        bare.send(bare.headers("/dspb.CdcService/CdcRegister"), frame(DATA, 1, 1, body))
+        message = bare.await_frame(DATA, 1)
+        answer = proto.CdcRegisterResponse.FromString(message[5:])
+        assert answer.error.range_not_found.range_id == 99
+
+
+def test_what_retention_removed_is_told_and_a_puller_that_registers_anew_is_well(world):
+    world.fill(1)
+    world.start(JimdbConfig(log_wait="0.05s", silence="0.05s"), retention=RetentionConfig(events=5))
+    puller = world.puller()
+    world.converge(puller)
+    index = puller.progress[1].index
+
+    def lost():
+        world.fill(*range(20))
+        answer = world.client.pull_log(puller.progress[1].range, "one", index)
+        return kind_or_none(answer) == "log_lost" and answer.error.log_lost
+
+    told = wait_until(lost, "retention goes on without the puller")
+    assert told.requested_index == index + 1
+    assert told.oldest_index > told.requested_index
+    again = world.puller()
+    world.converge(again)
+    assert again.progress[1].index >= told.oldest_index - 1
+
+
+def test_retention_keeps_what_a_puller_needs(world):
+    world.start(JimdbConfig(log_wait="0.05s"), retention=RetentionConfig(events=5))
+    puller = world.puller()
+    world.converge(puller)
+    index = puller.progress[1].index
+    for number in range(50):
+        world.fill(number)
+    world.stop()
+    world.fill(60)
+    world.start(JimdbConfig(log_wait="0.05s"), retention=RetentionConfig(events=5))
+    puller.client = world.client
+    world.converge(puller)
+    assert puller.progress[1].index >= index + 51
+
+
+# ---- who may
+
+
+AUTH = AuthConfig(
+    enabled=True,
+    tokens=("master",),
+    principals={
+        "seven": PrincipalConfig(tokens=("seven-key",), rows={"shop.orders": "n = 7"}),
+        "chief": PrincipalConfig(tokens=("chief-key",), capabilities=("admin",), rows={"shop.orders": "n = 7"}),
+        "items": PrincipalConfig(tokens=("items-key",), tables=("shop.items",)),
+    },
+)
+MASTER, SEVEN, CHIEF, ITEMS = "master", "seven-key", "chief-key", "items-key"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    made = World(tmp_path_factory.mktemp("guarded"))
+    made.execute("CREATE TABLE items (id INTEGER PRIMARY KEY)")
+    made.fill(*range(1, 11), n=7)
+    made.fill(*range(11, 200), n=8)
+    made.start(auth=AUTH)
+    made.clients = {token: Client(made.server.grpc, token) for token in (MASTER, SEVEN, CHIEF, ITEMS)}
+    yield made
+    for client in made.clients.values():
+        client.close()
+    made.close()
+
+
+def test_nobody_pulls_without_credentials(guarded):
+    one = base.Range(id=1)
+    calls = [
+        lambda: guarded.client.ranges("orders", "shop"),
+        lambda: guarded.client.register(one, "x"),
+        lambda: guarded.client.pull_snapshot(one, "x"),
+        lambda: guarded.client.pull_log(one, "x", 0),
+        lambda: guarded.client.split(one),
+        lambda: guarded.client.unregister(one, "x"),
+        lambda: guarded.client.subscribe("orders", "x", "console", {"url": "console:"}, "shop"),
+        lambda: guarded.client.unsubscribe("orders", "x", "shop"),
+    ]
+    for call in calls:
+        assert refused(call).code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_principal_that_may_see_some_rows_gets_those(guarded):
+    puller = guarded.puller("mine", client=guarded.clients[SEVEN])
+    number = next(iter(puller.progress))
+
+    def mine():
+        puller.step(number)
+        seen = guarded.execute("SELECT * FROM orders WHERE n = 7 ORDER BY id")
+        return puller.progress[number].stage == LOG and puller.table == seen
+
+    wait_until(mine, "the rows of the principal")
+    guarded.execute("UPDATE orders SET n = 8 WHERE id = 1")
+    guarded.execute("UPDATE orders SET n = 7 WHERE id = 150")
+    wait_until(mine, "rows go out of sight and come into sight")
+    assert {values_of(key)[0] for key in puller.rows} == {*range(2, 11), 150}
+
+
+def test_a_table_that_may_not_be_seen_has_no_ranges(guarded):
+    (one,) = guarded.clients[MASTER].ranges("orders", "shop").ranges
+    other = guarded.clients[ITEMS]
+    assert refused(other.ranges, "orders", "shop").code() is grpc.StatusCode.PERMISSION_DENIED
+    assert kind(other.pull_snapshot(one, "x")) == kind(other.pull_log(one, "x", 0)) == "range_not_found"
+    assert details(refused(other.register, one, "x")).range_not_found.range_id == one.id
+    stale = base.Range(id=one.id)
+    assert kind(other.pull_log(stale, "x", 0)) == "range_not_found"
+
+
+def test_each_principal_has_subscribers_of_its_own(guarded):
+    (one,) = guarded.clients[MASTER].ranges("orders", "shop").ranges
+    guarded.clients[MASTER].register(one, "same")
+    assert kind(guarded.clients[SEVEN].pull_log(one, "same", 0)) == "not_registered"
+
+
+def test_only_an_administrator_who_sees_the_whole_table_subscribes_and_splits(guarded):
+    (one,) = guarded.clients[MASTER].ranges("orders", "shop").ranges
+    sink = ("console", {"url": "console:"}, "shop")
+    for client in (guarded.clients[SEVEN], guarded.clients[ITEMS]):
+        assert refused(client.subscribe, "orders", "x", *sink).code() is grpc.StatusCode.PERMISSION_DENIED
+        assert refused(client.unsubscribe, "orders", "x", "shop").code() is grpc.StatusCode.PERMISSION_DENIED
+        assert refused(client.split, one).code() is grpc.StatusCode.PERMISSION_DENIED
+    chief = guarded.clients[CHIEF]
+    assert refused(chief.subscribe, "orders", "x", *sink).code() is grpc.StatusCode.PERMISSION_DENIED
+    assert guarded.clients[MASTER].subscribe("orders", "x", *sink).subscriber_name == "x"
