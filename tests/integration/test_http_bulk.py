@@ -45,6 +45,18 @@ async def test_a_source_tells_its_window_and_its_schema_versions():
     assert info.schemas()[1] == schema_of("users")
 
 
+async def test_a_reader_may_wait_for_what_comes_next():
+    async with web() as world:
+        await fill(world, 2)
+        waiting = asyncio.create_task(asked(world, lambda client: client.info("app", beyond=2, wait_s=9.0)))
+        assert (await asked(world, lambda client: client.info("app", beyond=2, wait_s=0.01))).head == 2
+        assert not waiting.done()
+        await fill(world, 1)
+        async with asyncio.timeout(5.0):
+            assert (await waiting).head == 3
+        assert (await asked(world, lambda client: client.info("app", beyond=2, wait_s=9.0))).head == 3
+
+
 async def test_the_earliest_place_is_the_first_commit_that_is_wholly_there():
     async with web() as world:
         await fill(world, 3, 2)

@@ -105,13 +105,25 @@ class BulkClient:
             self._connection.close()
             self._connection = None
 
-    def info(self, source: str, tables: Sequence[str] = (), place: str | None = None) -> BulkInfo:
+    def info(
+        self,
+        source: str,
+        tables: Sequence[str] = (),
+        place: str | None = None,
+        *,
+        beyond: int | None = None,
+        wait_s: float = 0.0,
+    ) -> BulkInfo:
         """Ask what there is to read; `place` is `earliest`, `latest`, an offset or a time.
+
+        With `beyond`, the answer comes when the head is beyond that offset, or after `wait_s`.
 
         Raises:
             ClientError: The server cannot be reached, or refused.
         """
-        params = {"tables": list(tables), **({} if place is None else {"from": place})}
+        params: dict[str, Any] = {"tables": list(tables), **({} if place is None else {"from": place})}
+        if beyond is not None:
+            params |= {"beyond": beyond, "wait_ms": round(wait_s * 1000)}
         return self._get(_path(source), params, BulkInfo)
 
     def cuts(

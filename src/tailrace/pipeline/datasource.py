@@ -160,14 +160,14 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._origin.window(()).head
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next micro-batch ends: at the end of a commit.
+        """Return where the next micro-batch ends: at the end of a commit. Waits a little where there is nothing new.
 
         Raises:
             BehindHorizonError: Retention has removed changes that the query has not read.
         """
         self.commit(start)  # Spark begins with a batch when the one before it is done with, and may never say so
         after = start["offset"]
-        window = self._origin.window(())
+        window = self._origin.window((), beyond=after if self._target is None else None)
         through = window.head if self._target is None else min(self._target, window.head)
         if after > window.head or after + 1 < window.horizon:
             self._origin.cuts(after, max(after, through), changes=1, count=1)  # raises what is wrong

@@ -1,6 +1,7 @@
 """The files of a log as what a pipeline reads from. Blocking, for one thread."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,13 @@ from tailrace.log.schemas import Schemas
 from tailrace.model.errors import BeyondHeadError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
-from tailrace.pipeline.origin import CUTS_MAX, Batches, Window
+from tailrace.pipeline.origin import CUTS_MAX, WAIT_S, Batches, Window
 from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, schemas_of
 
 __all__ = ["FilesOrigin"]
+
+_LOOK_S = 0.02
+"""How often to look at the files while waiting for changes."""
 
 _WORDS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 
@@ -33,9 +37,13 @@ class FilesOrigin:
         self._source = source
         self._reader = LogReader(DiskFiles(_shard(Path(directory), source), make=False))
 
-    def window(self, tables: Sequence[str]) -> Window:
-        """Look at the files."""
+    def window(self, tables: Sequence[str], *, beyond: int | None = None) -> Window:
+        """Look at the files, again and again while there is to be more."""
         self._reader.refresh()
+        deadline_s = time.monotonic() + WAIT_S
+        while beyond is not None and self._reader.head <= beyond and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
+            self._reader.refresh()
         wanted = schemas_of(self._reader, self._source, tables)
         known = self._reader.schemas()
         schemas = {number: known[number] for number in (known if wanted is None else wanted)}

@@ -10,10 +10,13 @@ from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import TableSchema
 
-__all__ = ["CUTS_MAX", "Batches", "Origin", "ServerOrigin", "Window"]
+__all__ = ["CUTS_MAX", "WAIT_S", "Batches", "Origin", "ServerOrigin", "Window"]
 
 CUTS_MAX = 10_000
 """Most cuts that an origin is asked for at once."""
+
+WAIT_S = 0.2
+"""Longest time to wait for changes: as long may a query take longer to stop."""
 
 Batches = Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch]]
 """Changes in order, with the schema versions that they refer to."""
@@ -33,8 +36,11 @@ class Origin(Protocol):
     All methods raise `BehindHorizonError` where retention has removed what is asked for.
     """
 
-    def window(self, tables: Sequence[str]) -> Window:
-        """Return what there is now of the tables, all of them where none is named."""
+    def window(self, tables: Sequence[str], *, beyond: int | None = None) -> Window:
+        """Return what there is now of the tables, all of them where none is named.
+
+        With `beyond`, wait until the head is beyond that offset, at most `WAIT_S`.
+        """
 
     def place(self, start: str) -> Offset:
         """Return the offset after which a start begins: `earliest`, `latest`, an offset, or a time."""
@@ -67,9 +73,9 @@ class ServerOrigin:
         self._client = BulkClient(url, token, options)
         self._source = source
 
-    def window(self, tables: Sequence[str]) -> Window:
-        """Ask the server."""
-        info = self._client.info(self._source, tables)
+    def window(self, tables: Sequence[str], *, beyond: int | None = None) -> Window:
+        """Ask the server, which waits."""
+        info = self._client.info(self._source, tables, beyond=beyond, wait_s=WAIT_S)
         return Window(info.head, info.horizon, info.schemas())
 
     def place(self, start: str) -> Offset:

@@ -22,8 +22,11 @@ class FakeOrigin:
         self.head, self.horizon = head, horizon
         self.calls = []
         self.away = False
+        self.arriving = None
 
-    def window(self, tables):
+    def window(self, tables, *, beyond=None):
+        if beyond is not None and self.head <= beyond:
+            self.head = self.arriving or self.head
         return Window(self.head, self.horizon, {})
 
     def place(self, start):
@@ -132,6 +135,20 @@ def test_a_query_that_is_to_end_reads_nothing_that_came_later(reader, origin):
     assert stream.latestOffset({"offset": 0}, ReadAllAvailable()) == {"offset": 20}
     assert stream.latestOffset({"offset": 20}, ReadAllAvailable()) == {"offset": 20}
     assert stream.reportLatestOffset() == {"offset": 30}
+
+
+def test_what_arrives_while_a_query_looks_for_more_is_in_the_batch_at_once(reader, origin):
+    stream = reader()
+    origin.arriving = 25
+    assert stream.latestOffset({"offset": 20}, ReadAllAvailable())["offset"] == 25
+
+
+def test_a_query_that_is_to_end_does_not_wait_for_more(reader, origin):
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    origin.arriving = 25
+    assert stream.latestOffset({"offset": 20}, ReadAllAvailable())["offset"] == 20
+    assert origin.head == 20
 
 
 def test_a_place_behind_the_horizon_is_a_typed_error(reader, origin):

@@ -62,6 +62,10 @@ _CHANGES = 250_000
 _QUIET_CHANGES_MAX = 200_000
 """Most changes that are looked through before an empty batch tells the client that something happens."""
 
+_WAIT_MS = 1000
+_WAIT_MS_MAX = 10_000
+"""How long a request waits for changes where it does not say, and at most."""
+
 _NUMBER_MAX = 2**63 - 1
 _PATH = "/api/v1/bulk/{source}"
 
@@ -93,9 +97,12 @@ class BulkEndpoint:
         self._options = options
 
     async def describe(self, request: Request) -> Response:
-        """Tell what there is to read, and which offset a place is."""
+        """Tell what there is to read, if wanted as soon as there is more, and which offset a place is."""
         try:
             sight = sight_of(self._scopes, request)
+            if "beyond" in request.query_params:
+                wait_ms = number_of(request, "wait_ms", _WAIT_MS)
+                await sight.log.wait(Offset(number_of(request, "beyond")), min(wait_ms, _WAIT_MS_MAX) / 1000)
             log, wanted = sight.log, sight.schemas(request.query_params.getlist("tables"))
             place = request.query_params.get("from")
             after = msgspec.UNSET if place is None else await find_start(_start(place), log)

@@ -88,6 +88,8 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
                 _SOURCE,
                 _TABLES,
                 _param("from", "A place: `earliest`, `latest`, an offset, or a time.", {"type": "string"}),
+                _offset("beyond", "Answer as soon as the head is beyond this offset."),
+                _offset("wait_ms", "Longest time to wait for that; 1000 by default, at most 10000."),
             ],
             "responses": {**_REFUSALS, "200": _answer("What there is.", _JSON, _ref(BulkResult.__name__))},
         }
