@@ -1,10 +1,14 @@
 """Facts about copying tables and keeping sinks right, through a server on real sockets; Spark is not started."""
 
 import itertools
+import shutil
 import sqlite3
 
 import apsw
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from msgspec import structs
 
 from running import Running
 from serving import wait_until
@@ -13,8 +17,9 @@ from tailrace.clock import SystemClock
 from tailrace.model.key_interval import KeyInterval
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import LeaseError, PipelineError
+from tailrace.pipeline.errors import LeaseError, PipelineError, SinkLostError, SinkTableGoneError
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
+from tailrace.pipeline.keeper import taken
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.store import PipelineStore
 
@@ -205,6 +210,99 @@ def test_what_differs_is_named_and_only_that_is_mended(shop, store, tmp_path):
     mended = verify(store, tmp_path, repair=True)
     assert (mended.equal, mended.repaired) == (True, 3)
     assert copied(tmp_path, "numbered", "id, name, price") == source(shop, "numbered", "id, name, price")
+
+
+def test_a_sink_is_verified_while_a_worker_has_the_pipeline(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered")
+    run(store, tmp_path)
+    store.acquire("p", "other", 60)
+    assert verify(store, tmp_path).equal
+    commit(shop, "INSERT INTO numbered VALUES (1000000, 'late', 1)")
+    assert verify(store, tmp_path).equal
+    database = sqlite3.connect(tmp_path / "copy.db")
+    database.execute("DELETE FROM numbered WHERE id = 4")
+    database.commit()
+    database.close()
+    assert verify(store, tmp_path).tables[0].keys == [("[4]", "missing")]
+    commit(shop, "DELETE FROM numbered WHERE id = 1000000")
+
+
+def test_a_row_that_a_lake_has_twice_is_found_and_mended(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered", scheme="delta")
+    run(store, tmp_path)
+    table = DeltaTable(tmp_path / "lake" / "numbered")
+    held = table.to_pyarrow_dataset().to_table()
+    write_deltalake(table, held.filter(pc.equal(held["id"], 9)), mode="append")
+    assert verify(store, tmp_path).tables[0].keys == [("[9]", "twice")]
+    mended = verify(store, tmp_path, repair=True)
+    assert mended.equal
+    assert mended.tables[0].rows == ROWS
+
+
+GONE = {
+    "sqlite": lambda tmp_path: drop(tmp_path / "copy.db", "numbered"),
+    "delta": lambda tmp_path: shutil.rmtree(tmp_path / "lake" / "numbered"),
+}
+
+
+def drop(path, table):
+    database = sqlite3.connect(path)
+    database.execute(f"DROP TABLE {table}")
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize("scheme", GONE)
+def test_a_reset_copies_tables_anew_that_are_gone_from_the_sink(shop, store, tmp_path, scheme):
+    create(store, shop, tmp_path, "numbered", "named", scheme=scheme)
+    run(store, tmp_path)
+    GONE[scheme](tmp_path)
+    for use in (run, verify):
+        with pytest.raises(SinkTableGoneError, match="table numbered: it is gone"):
+            use(store, tmp_path)
+    assert "it is gone" in store.get("p").figures.problem
+    job(store, tmp_path).reset("p", Watcher(), lambda: False)
+    run(store, tmp_path)
+    verdict = verify(store, tmp_path)
+    assert verdict.equal
+    assert [one.rows for one in verdict.tables] == [ROWS, ROWS]
+
+
+@pytest.mark.parametrize("scheme", GONE)
+def test_a_sink_that_is_gone_as_a_whole_is_not_followed_into(shop, store, tmp_path, scheme):
+    create(store, shop, tmp_path, "numbered", scheme=scheme)
+    run(store, tmp_path)
+    (tmp_path / "copy.db").unlink() if scheme == "sqlite" else shutil.rmtree(tmp_path / "lake")
+    with pytest.raises(SinkLostError, match="pipeline reset p"):
+        run(store, tmp_path)
+    job(store, tmp_path).reset("p", Watcher(), lambda: False)
+    run(store, tmp_path)
+    assert verify(store, tmp_path).equal
+
+
+def test_a_worker_goes_on_with_what_was_altered(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered")
+    definition = store.get("p").definition
+    store.alter(structs.replace(definition, server="http://127.0.0.1:9"))
+    with taken(store, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as having:
+        having.begin(store.get("p"))
+        assert having.wanted
+        store.alter(definition)
+        having._seen = store.renew(having.lease, 10)
+        assert (having.wanted, having.altered) == (False, True)
+        having.begin(store.get("p"))
+        assert having.wanted
+    run(store, tmp_path)
+    assert verify(store, tmp_path).equal
+
+
+def test_a_pipeline_that_is_cancelled_is_removed_by_who_runs_it(shop, store, tmp_path):
+    create(store, shop, tmp_path, "named")
+    run(store, tmp_path)
+    store.cancel("p")
+    run(store, tmp_path)
+    assert store.all() == []
+    assert not (tmp_path / "work" / "p").exists()
 
 
 def test_a_reset_pipeline_copies_anew_and_leaves_nothing_old(shop, store, tmp_path):

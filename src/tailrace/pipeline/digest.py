@@ -23,7 +23,7 @@ _BUCKETS = 4096
 _ROWS_AT_ONCE = 500_000
 """About how many rows are compared key by key at one time."""
 
-_MEMORY_BYTES_MAX = 192 << 20
+_MEMORY_BYTES_MAX = 128 << 20
 _THREADS = 2
 
 

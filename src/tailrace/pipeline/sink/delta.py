@@ -27,6 +27,9 @@ __all__ = ["FILES_MAX", "DeltaTables"]
 FILES_MAX = 100
 """How many files a table may have before its small ones are put together."""
 
+_BATCHES_AHEAD = 2
+"""How many batches of rows are read ahead of who takes them."""
+
 _CLOSING = "_closing"
 """Column of a merge into a history: tells rows that end a version from rows that are one."""
 
@@ -92,7 +95,9 @@ class DeltaTables:
             return replayed((pa.table(batch) for batch in dataset.to_batches()), schema)
         wanted = [name for name in column_names(schema) if name in dataset.schema.names]
         still = pc.field("valid_to_offset").is_null() if self._mode is Mode.HISTORY else None
-        batches: Iterator[pa.RecordBatch] = dataset.to_batches(columns=wanted, filter=still)
+        batches: Iterator[pa.RecordBatch] = dataset.to_batches(
+            columns=wanted, filter=still, batch_readahead=_BATCHES_AHEAD, fragment_readahead=1
+        )
         return batches
 
     def _commit(self, table: DeltaTable, one: TableChanges, target: pa.Schema, number: int) -> None:

@@ -69,13 +69,12 @@ class FilesSink:
         self._pipeline = pipeline
         self._format = format_
         self._progress: Progress | None = None
+        self._tidied = False
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Make the directory; remove what an interrupted batch left."""
+        """Make the directory."""
         with disk_errors(self._directory):
             self._home.mkdir(parents=True, exist_ok=True)
-            for path in self._home.glob("_*.tmp"):
-                shutil.rmtree(path)
             self._look()
 
     def progress(self) -> Progress | None:
@@ -94,6 +93,7 @@ class FilesSink:
         name = f"batch={batch.number:020}"
         beside = self._home / f"_{name}.{uuid.uuid4().hex}.tmp"
         with disk_errors(self._directory):
+            self._tidy()
             beside.mkdir(parents=True)
             try:
                 tables = tuple(self._write(beside, one.schema, one.changes) for one in batch.tables)
@@ -112,6 +112,13 @@ class FilesSink:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _tidy(self) -> None:
+        """Remove what an interrupted batch left, before the first of ours: who only reads removes nothing."""
+        if not self._tidied:
+            for path in self._home.glob("_*.tmp"):
+                shutil.rmtree(path)
+            self._tidied = True
 
     def _put(self, beside: Path, place: Path) -> None:
         """Put a whole batch in its place.
