@@ -1,5 +1,6 @@
 """What sinks do when their system fails, refuses, or is somebody else's as well."""
 
+import contextlib
 import sqlite3
 
 import msgspec
@@ -11,6 +12,8 @@ from sink_changes import ChangingSource
 from sink_places import PLACES, MariaDbPlace, PostgresPlace, SqlitePlace, rows_of
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.delta import DeltaTables
+from tailrace.pipeline.sink.lake import LakeSink
 from tailrace.pipeline.sinks import sink_of
 
 
@@ -163,6 +166,93 @@ def test_a_batch_that_somebody_else_applies_is_applied_once(place, source):
     assert rows_of(second, orders.schema) == orders.rows
     first.close()
     second.close()
+
+
+def test_a_worker_that_was_held_up_before_a_batch_changes_nothing_after_its_successor(place, source):
+    orders = source.table()
+    late, next_ = place.sink(), place.sink()
+    late.open(source.schemas)
+    orders.insert(1, "Ann", 1.0)
+    late.apply(source.batch())
+    next_.open(source.schemas)
+    batches = []
+    for number in range(2, 5):
+        orders.insert(number, "Bob", 2.0)
+        batches.append(source.batch())
+        next_.apply(batches[-1])
+    with contextlib.suppress(SinkUnavailableError):
+        late.apply(batches[0])
+    late.apply(batches[0])
+    assert len(place.contents("orders")) == 4
+    opened = place.sink()
+    opened.open(source.schemas)
+    assert opened.applied() == next_.applied() == 3
+    assert rows_of(opened, orders.schema) == orders.rows
+    for sink in (late, next_, opened):
+        sink.close()
+
+
+class HeldUp:
+    """Tables of a lake that something happens to when they have a batch that is not noted yet."""
+
+    def __init__(self, tables, then):
+        self._tables, self._then = tables, then
+
+    def __getattr__(self, name):
+        return getattr(self._tables, name)
+
+    def directory(self, schema):
+        self._then()
+        return self._tables.directory(schema)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_worker_that_was_held_up_in_the_middle_of_a_batch_does_not_move_the_lake_back(tmp_path, source, mode):
+    orders = source.table()
+    batches = []
+    for number in range(1, 5):
+        orders.insert(number, "Bob", 2.0)
+        batches.append(source.batch())
+    next_ = sink_of(f"delta://{tmp_path}/{{table}}", mode, pipeline="copy")
+
+    def take_over():
+        next_.open(source.schemas)
+        for batch in batches:
+            next_.apply(batch)
+
+    tables = HeldUp(DeltaTables(f"{tmp_path}/{{table}}", mode, "copy"), take_over)
+    late = LakeSink(tmp_path, tables, "copy")
+    late.open(source.schemas)
+    with pytest.raises(SinkUnavailableError, match="another worker"):
+        late.apply(batches[0])
+    late.apply(batches[0])
+    assert late.applied() == next_.applied() == 3
+    opened = sink_of(f"delta://{tmp_path}/{{table}}", mode, pipeline="copy")
+    opened.open(source.schemas)
+    assert opened.applied() == 3
+    assert rows_of(opened, orders.schema) == orders.rows
+    assert len(rows_of(opened, orders.schema)) == 4
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_that_are_ahead_of_what_the_lake_keeps_about_them_are_told(kind, tmp_path, source, servers):
+    place = PLACES[kind](tmp_path, Mode.CURRENT, servers)
+    orders = source.table()
+    sink = place.sink()
+    sink.open(source.schemas)
+    marker = place.directory / "_tailrace" / "copy.json"
+    kept = []
+    for number in range(3):
+        orders.insert(number, "Ann", 1.0)
+        sink.apply(source.batch())
+        kept.append(marker.read_bytes())
+    marker.write_bytes(kept[0])
+    stale = place.sink()
+    stale.open(source.schemas)
+    orders.insert(9, "Bob", 1.0)
+    batch = msgspec.structs.replace(source.batch(), number=1)
+    with pytest.raises(SinkRefusedError, match="a table has batch 2 of the pipeline, and is given batch 1"):
+        stale.apply(batch)
 
 
 GONE = {

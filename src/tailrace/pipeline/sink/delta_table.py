@@ -11,6 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted, united
+from tailrace.pipeline.sink.progress import has_number
 
 __all__ = ["Notes", "delta_errors", "evolve"]
 
@@ -27,9 +28,12 @@ class Notes:
         self._highest = f"tailrace:{pipeline}:highest"
 
     def has(self, table: DeltaTable, number: int) -> bool:
-        """Tell whether a table has a batch."""
-        held = table.transaction_version(self._batch)
-        return held is not None and held >= number
+        """Tell whether a table has a batch.
+
+        Raises:
+            SinkRefusedError: It has a later one.
+        """
+        return has_number(table.transaction_version(self._batch), number)
 
     def highest(self, table: DeltaTable) -> int | None:
         """Return the highest offset of the changes that a table has; None for none."""

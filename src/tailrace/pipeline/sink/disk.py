@@ -1,6 +1,7 @@
 """What sinks in directories do with the disk, and what its errors mean to a pipeline."""
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["disk_errors", "replace_file", "sync_directory", "sync_since", "sync_tree"]
+__all__ = ["disk_errors", "locked", "replace_file", "sync_directory", "sync_since", "sync_tree"]
 
 _REFUSING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST}
 
@@ -40,6 +41,22 @@ def replace_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only process inside a `with` block of this file's lock, which ends with the process, too.
+
+    Raises:
+        SinkUnavailableError: Another one is inside.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SinkUnavailableError(f"another worker is writing {path.parent}") from None
+        yield
 
 
 def sync_directory(directory: Path) -> None:

@@ -29,7 +29,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, fitted, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
 from tailrace.pipeline.sink.base import Mode, TableChanges
-from tailrace.pipeline.sink.progress import highest
+from tailrace.pipeline.sink.progress import has_number, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
@@ -88,7 +88,7 @@ class IcebergTables:
             columns = columns_of(one, self._mode)
             table = self._table(one.schema, columns)
             held = table.properties.get(self._property("batch"))
-            if held is None or int(held) < number:
+            if not has_number(None if held is None else int(held), number):
                 _evolve(table, columns)
                 self._commit(table, one, number)
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
-from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
+from tailrace.pipeline.sink.disk import disk_errors, locked, replace_file, sync_since
 from tailrace.pipeline.sink.progress import after, decode, encode, forgotten, has, moved, place, refuse_lost
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
@@ -56,7 +56,8 @@ class LakeSink:
 
     A table takes a batch in one commit that also holds the batch's number, so no table takes a batch twice. Tables are
     not committed together: a reader may see one of them a batch ahead of another, and after a failure the batch goes
-    to those that do not have it yet. How far all of them are stands in `_tailrace/PIPELINE.json` below the directory.
+    to those that do not have it yet. How far all of them are stands in `_tailrace/PIPELINE.json` below the directory;
+    it never goes back, not even where a worker that was held up in the middle of a batch writes it after its successor.
     """
 
     def __init__(self, directory: Path, tables: LakeTables, pipeline: str) -> None:
@@ -71,14 +72,14 @@ class LakeSink:
             raise ConfigError("several tables would go into one: put {table} into the sink's URL")
         with disk_errors(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._progress = decode(self._marker.read_bytes()) if self._marker.exists() else None
+            self._progress = self._noted()
             there = [schema for schema in schemas if self._tables.exists(schema)]
         refuse_lost(self._progress, schemas, there)
 
     def forget(self, schemas: Sequence[TableSchema]) -> None:
         """Forget the tables that are gone."""
         with disk_errors(self._directory):
-            progress = decode(self._marker.read_bytes()) if self._marker.exists() else None
+            progress = self._noted()
             if progress is not None:
                 there = [schema for schema in schemas if self._tables.exists(schema)]
                 replace_file(self._marker, encode(forgotten(progress, schemas, there)))
@@ -96,6 +97,7 @@ class LakeSink:
         if has(self._progress, batch):
             return
         with disk_errors(self._directory):
+            self._require(self._noted())
             for one in batch.tables:
                 self._tables.apply(one, batch.number)
             self._note(after(self._progress, batch), [one.schema for one in batch.tables])
@@ -113,6 +115,7 @@ class LakeSink:
         with disk_errors(self._directory), tables.drafted(batch) as (drafts, tally):
             if not tally.rows or self._has(batch, tally):
                 return tally
+            self._require(self._noted())
             for one in drafts:
                 if batch.proceed is not None:
                     batch.proceed()
@@ -144,5 +147,21 @@ class LakeSink:
         since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
         for schema in schemas:
             sync_since(self._tables.directory(schema), since_ns)
-        replace_file(self._marker, encode(progress))
+        with locked(self._marker.with_suffix(".lock")):
+            self._require(self._noted())
+            replace_file(self._marker, encode(progress))
         self._progress = progress
+
+    def _require(self, noted: Progress | None) -> None:
+        """Refuse to go on from a place where the lake no longer is; the next try begins where it is.
+
+        Raises:
+            SinkUnavailableError: Another worker has written into it.
+        """
+        known, self._progress = self._progress, noted
+        if noted != known:
+            raise SinkUnavailableError("another worker has written into the lake meanwhile")
+
+    def _noted(self) -> Progress | None:
+        """Return how far all tables are, as it stands in the lake."""
+        return decode(self._marker.read_bytes()) if self._marker.exists() else None

@@ -18,6 +18,7 @@ __all__ = [
     "encode_columns",
     "forgotten",
     "has",
+    "has_number",
     "highest",
     "moved",
     "place",
@@ -42,6 +43,20 @@ def has(progress: Progress | None, batch: Batch) -> bool:
             "those it has: the checkpoint belongs to another run. Reset the pipeline, or give it another name"
         )
     return True
+
+
+def has_number(held: int | None, number: int) -> bool:
+    """Tell whether a table whose last batch is `held` has the batch that is given: that one, or none as yet.
+
+    Raises:
+        SinkRefusedError: It has a later one: what the sink keeps about all of its tables is older than this table.
+    """
+    if held is not None and held > number:
+        raise SinkRefusedError(
+            f"a table has batch {held} of the pipeline, and is given batch {number}: what the sink keeps about all of "
+            "them is gone, or older than the table. Bring it back, or copy into other tables"
+        )
+    return held == number
 
 
 def after(progress: Progress | None, batch: Batch) -> Progress:
