@@ -3,13 +3,14 @@
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["disk_errors", "locked", "replace_file", "sync_directory", "sync_since", "sync_tree"]
+__all__ = ["disk_errors", "replace_file", "sync_directory", "sync_since", "sync_tree"]
 
 _REFUSING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST}
 
@@ -31,32 +32,28 @@ def disk_error(directory: Path, error: OSError) -> SinkError:
     return SinkUnavailableError(reason)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Put a file in place of another, at once and durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.tmp")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    sync_directory(path.parent)
+def replace_file(path: Path, data: bytes, allow: Callable[[], None] | None = None) -> None:
+    """Put a file in place of another, at once and durably.
 
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Be the only process inside a `with` block of this file's lock, which ends with the process, too.
+    With `allow`, one process does so at a time: what that raises leaves the file as it is.
 
     Raises:
-        SinkUnavailableError: Another one is inside.
+        SinkUnavailableError: Another process is at it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SinkUnavailableError(f"another worker is writing {path.parent}") from None
-        yield
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with nullcontext() if allow is None else _locked(path.with_suffix(".lock")):
+            if allow is not None:
+                allow()
+            beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:
@@ -87,3 +84,19 @@ def sync_since(directory: Path, since_ns: int) -> None:
                     os.fsync(file.fileno())
         if Path(folder).stat().st_mtime_ns >= since_ns:
             sync_directory(Path(folder))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Be the only process inside a `with` block of this file's lock, which ends with the process, too.
+
+    Raises:
+        SinkUnavailableError: Another one is inside.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SinkUnavailableError(f"another worker is writing {path.parent}") from None
+        yield

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
-from tailrace.pipeline.sink.disk import disk_errors, locked, replace_file, sync_since
+from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
 from tailrace.pipeline.sink.progress import after, decode, encode, forgotten, has, moved, place, refuse_lost
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
@@ -147,9 +147,7 @@ class LakeSink:
         since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
         for schema in schemas:
             sync_since(self._tables.directory(schema), since_ns)
-        with locked(self._marker.with_suffix(".lock")):
-            self._require(self._noted())
-            replace_file(self._marker, encode(progress))
+        replace_file(self._marker, encode(progress), lambda: self._require(self._noted()))
         self._progress = progress
 
     def _require(self, noted: Progress | None) -> None:
