@@ -7,7 +7,6 @@ from msgspec import structs
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.sink.spread import Found, SpreadBatch, Tally
 
-
 CHANGES_MAX = 600_000
 """Said to be in each batch, so that it is cut into several buckets."""
 

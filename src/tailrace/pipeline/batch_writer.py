@@ -1,6 +1,7 @@
 """What Spark calls with each micro-batch: it puts the changes into the sink, once."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,23 @@ from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.sink.base import Batch, Progress, Sink
 from tailrace.pipeline.sink.catalog_session import UsesSpark
+from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import sink_of
+from tailrace.pipeline.spark_spread import SparkSpread
 from tailrace.pipeline.transform import transformed
+from tailrace.pipeline.typed import row_schema
 
 __all__ = ["BatchWriter"]
+
+_CHANGES_MAX = 200_000
+_CHANGES_SPREAD_MAX = 1_000_000
+"""Most changes in one micro-batch; only a single commit may have more."""
+
+_SPREAD_MIN = 400_000
+_SPREAD_MIN_DISTRIBUTED = 100_000
+"""From so many changes on tasks write the sink: where all run on one machine, and where they run on several."""
 
 
 class BatchWriter:
@@ -35,6 +48,8 @@ class BatchWriter:
         outage_s_max: float,
         proceed: Callable[[], None] | None = None,
         session: Callable[[], Any] | None = None,
+        *,
+        distributed: bool = False,
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
@@ -52,6 +67,7 @@ class BatchWriter:
 
         self._proceed = proceed
         self._session = session
+        self._distributed = distributed
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
@@ -63,7 +79,10 @@ class BatchWriter:
         self.problem = None
         self._session = self._session or (lambda: frame.sparkSession)
         try:
-            self.apply(frame.toArrow(), frame.sparkSession)
+            if self._is_large():
+                self.apply_spread(frame)
+            else:
+                self.apply(frame.toArrow(), frame.sparkSession)
         except Exception as error:
             self.problem = error
             raise
@@ -91,6 +110,24 @@ class BatchWriter:
         filled = [one for one in tables if one.changes.num_rows]
         sink.apply(Batch(definition.name, number, {definition.source: through}, filled))
         self.changes += rows.num_rows
+
+    def apply_spread(self, frame: Any) -> None:
+        """Have tasks apply rows in the layout `json`, unless the sink has them. The schemas of all are known.
+
+        Raises:
+            TailraceError: What `apply` raises.
+        """
+        definition, sink = self._definition, self.sink()
+        number = next_number(sink.progress(), self.number_min)
+        changes = SparkSpread(frame, partial(changes_of_json, versions=self._versions), "_table")
+        self.changes += sink.apply_spread(
+            SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
+        ).rows
+
+    @property
+    def changes_max(self) -> int:
+        """Return how many changes a micro-batch should have at most: more where they need not come here."""
+        return _CHANGES_SPREAD_MAX if self._can_spread() else _CHANGES_MAX
 
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
@@ -140,6 +177,27 @@ class BatchWriter:
             sink.use(self._session)
         return sink
 
+    def _can_spread(self) -> bool:
+        """Tell whether tasks can write the sink. What is transformed comes here."""
+        return not self._definition.transform and self.sink().takes_spread(self.schemas())
+
+    def _is_large(self) -> bool:
+        """Tell whether a micro-batch is better written by tasks, as far as is known: by how much there is to read."""
+        if not self._can_spread():
+            return False
+        progress = self.sink().progress()
+        reached = 0 if progress is None else progress.offsets.get(self._definition.source, 0)
+        least = _SPREAD_MIN_DISTRIBUTED if self._distributed else _SPREAD_MIN
+        return self._learn() - reached >= least and self._has_stable_keys()
+
+    def _has_stable_keys(self) -> bool:
+        """Tell whether keys are always of one type: those of two types would not come together by their hashes."""
+        kinds: dict[str, set[tuple[str, ...]]] = {}
+        for (name, _), schema in self._versions.items():
+            columns = row_schema(schema)
+            kinds.setdefault(name, set()).add(tuple(str(columns.field(one).type) for one in key_names(schema)))
+        return all(len(found) == 1 for found in kinds.values())
+
     def _known(self, rows: pa.Table) -> dict[tuple[str, int], TableSchema]:
         """Return the schemas that rows refer to."""
         pairs = rows.group_by(["_table", "_schema_version"]).aggregate([])
@@ -148,10 +206,12 @@ class BatchWriter:
             self._learn()
         return self._versions
 
-    def _learn(self) -> None:
+    def _learn(self) -> int:
+        """Learn the schemas of the tables; return how far the log is."""
         client = BulkClient(self._definition.server, self._token)
         try:
-            schemas = client.info(self._definition.source, self._definition.tables).schemas()
+            info = client.info(self._definition.source, self._definition.tables)
         finally:
             client.close()
-        self._versions = {(schema.table.wire, schema.version): schema for schema in schemas.values()}
+        self._versions = {(schema.table.wire, schema.version): schema for schema in info.schemas().values()}
+        return info.head

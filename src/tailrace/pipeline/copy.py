@@ -7,7 +7,7 @@ or, where the sink has it, into none. So nothing is left out and nothing is copi
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,14 +22,20 @@ from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.transform import transformed
 
 __all__ = ["Copier", "CopyOptions", "advanced", "next_number", "planned"]
 
+_T = TypeVar("_T")
+
 _RANGES_AT_ONCE = 4
 """Ranges in one batch: so many tasks read at one time."""
+
+_RANGES_SPREAD = 32
+"""Ranges in one batch that tasks read and write."""
 
 _TRIES_MAX = 5
 """So often rows are read whose table changes its schema meanwhile."""
@@ -95,6 +101,9 @@ class Copier:
         if found.copying is not None:
             yield self._finish(found.copying)
         ranges = self._store.progress(self._lease.name)
+        if self._spreads():
+            yield from self._run_spread(ranges, found.number_min)
+            return
         with ThreadPoolExecutor(1, "tailrace-ahead") as ahead:
             reading = ahead.submit(self._next, ranges)
             while (read := reading.result()) is not None:
@@ -106,12 +115,20 @@ class Copier:
                 self._store.begin_copy(self._lease, copying)
                 yield self._put(copying, schema, rows)
 
+    def _run_spread(self, ranges: Sequence[RangeProgress], number_min: int) -> Iterator[int]:
+        """Copy batch after batch by tasks, which read and write the rows."""
+        while some := _left(ranges, _RANGES_SPREAD):
+            copying = structs.replace(self._cut(some), number=next_number(self._sink.progress(), number_min))
+            self._store.begin_copy(self._lease, copying)
+            yield self._spread(copying)
+            ranges = advanced(ranges, copying)
+
     def _next(self, ranges: Sequence[RangeProgress]) -> tuple[Copying, TableSchema, pa.Table] | None:
         """Read the next rows of some ranges of one table; None where there are none left. The number is open yet."""
-        left = [one for one in ranges if one.stage is Stage.SNAPSHOT]
-        if not left:
+        some = _left(ranges, _RANGES_AT_ONCE)
+        if not some:
             return None
-        cut = self._cut([one for one in left if one.table == left[0].table][:_RANGES_AT_ONCE])
+        cut = self._cut(some)
         return cut, *self._read(cut)
 
     def _cut(self, ranges: Sequence[RangeProgress]) -> Copying:
@@ -130,7 +147,7 @@ class Copier:
         """Finish the batch that an earlier worker began."""
         applied = self._sink.applied()
         if applied is None or applied < copying.number:
-            return self._put(copying, *self._read(copying))
+            return self._spread(copying) if self._spreads() else self._put(copying, *self._read(copying))
         self._store.finish_copy(self._lease, copying, version=self._version, rows={})
         return 0
 
@@ -147,13 +164,43 @@ class Copier:
         self._store.finish_copy(self._lease, copying, version=version, rows=counts)
         return len(rows)
 
+    def _spreads(self) -> bool:
+        """Tell whether tasks write the rows that they read."""
+        schemas = [self._schema(table) for table in self._definition.tables]
+        return self._options.distributed and not self._definition.transform and self._sink.takes_spread(schemas)
+
+    def _spread(self, copying: Copying) -> int:
+        """Have tasks put the rows of a batch into the sink."""
+        from tailrace.pipeline.rows_source import spread_rows
+
+        def apply(task: RowsTask) -> Tally:
+            batch = SpreadBatch(
+                pipeline=self._definition.name,
+                number=copying.number,
+                source=self._definition.source,
+                changes=spread_rows(self._session(), task),
+                changes_max=self._options.page_rows * len(task.intervals),
+                offset=self._version,
+                fresh=self._fresh,
+            )
+            return self._sink.apply_spread(batch)
+
+        _, tally = self._with_schema(copying, apply)
+        counts = {int(number): count for number, count in tally.counts.items()}
+        self._store.finish_copy(self._lease, copying, version=tally.offset or self._version, rows=counts)
+        return tally.rows
+
     def _read(self, copying: Copying) -> tuple[TableSchema, pa.Table]:
         """Read the rows of a batch: by tasks of Spark where that is on several machines, else by threads here."""
+        return self._with_schema(copying, self._rows)
+
+    def _with_schema(self, copying: Copying, use: Callable[[RowsTask], _T]) -> tuple[TableSchema, _T]:
+        """Read rows with the schema that their table has; another time where it changes meanwhile."""
         for _ in range(_TRIES_MAX):
             schema = self._schema(copying.table)
             task = RowsTask(self._definition.server, self._token, self._definition.source, schema, copying.intervals)
             try:
-                return schema, self._rows(task)
+                return schema, use(task)
             except SchemaMovedError:
                 continue
             except Exception:
@@ -187,6 +234,12 @@ def advanced(ranges: Sequence[RangeProgress], copying: Copying) -> list[RangePro
         else one
         for one in ranges
     ]
+
+
+def _left(ranges: Sequence[RangeProgress], count: int) -> list[RangeProgress]:
+    """Return some ranges of one table that are not copied yet."""
+    left = [one for one in ranges if one.stage is Stage.SNAPSHOT]
+    return [one for one in left if one.table == left[0].table][:count]
 
 
 def _counts(rows: pa.Table) -> Mapping[int, int]:

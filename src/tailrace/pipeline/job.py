@@ -186,7 +186,15 @@ class Job:
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
         session = lambda: self.session(watcher)  # noqa: E731
-        writer = BatchWriter(definition, self._token, found.number_min, outage_s_max, keeper.check, session)
+        writer = BatchWriter(
+            definition,
+            self._token,
+            found.number_min,
+            outage_s_max,
+            keeper.check,
+            session,
+            distributed=self._options.distributed,
+        )
         try:
             self._register(keeper.lease, client, writer)
             if not self._copy(keeper, client, writer, watcher, stopped):

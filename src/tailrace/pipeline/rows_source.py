@@ -1,6 +1,7 @@
 """Rows of a table as a Spark source: each task reads an interval of keys from the server."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,10 +10,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
+from tailrace.pipeline.sink.base import TableChanges
+from tailrace.pipeline.spark_spread import SparkSpread
 
-__all__ = ["RowsSource", "rows_of_spark"]
+__all__ = ["RowsSource", "rows_of_spark", "spread_rows"]
 
 
 class RowsSource(DataSource):
@@ -50,14 +54,31 @@ class RowsReader(DataSourceReader):
             yield from rows.cast(self._schema).to_batches()
 
 
-def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
-    """Return the rows of all ranges, read by tasks of Spark."""
+def rows_frame(session: Any, task: RowsTask) -> Any:
+    """Return the rows of all ranges as a DataFrame, which tasks of Spark read."""
     session.dataSource.register(RowsSource)
     shown = msgspec.structs.replace(task, token=None)
     reader = session.read.format(RowsSource.name()).option("task", msgspec.json.encode(shown).decode())
-    rows = (reader if task.token is None else reader.option("token", task.token)).load().toArrow()
-    schema = change_schema(task.schema)
-    return rows.cast(schema.append(pa.field(RANGE, pa.int64())))
+    return (reader if task.token is None else reader.option("token", task.token)).load()
+
+
+def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
+    """Return the rows of all ranges, read by tasks of Spark."""
+    return _exactly(rows_frame(session, task).toArrow(), task.schema)
+
+
+def spread_rows(session: Any, task: RowsTask) -> SparkSpread:
+    """Return the rows of all ranges as changes that tasks of Spark have."""
+    return SparkSpread(rows_frame(session, task), partial(_changes, schema=task.schema), RANGE)
+
+
+def _changes(rows: pa.Table, schema: TableSchema) -> list[TableChanges]:
+    return [TableChanges(schema, _exactly(rows, schema).drop_columns([RANGE]))]
+
+
+def _exactly(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return rows that Spark has handed on with the types that they had."""
+    return rows.cast(change_schema(schema).append(pa.field(RANGE, pa.int64())))
 
 
 def _task(options: Any) -> RowsTask:

@@ -1,5 +1,6 @@
 """A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -7,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pyarrow as pa
+from msgspec import structs
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink
+from tailrace.pipeline.sink.spread import SpreadBatch, SpreadSink, Tally
 from tailrace.retry import Backoff
 
 __all__ = ["SinkThread"]
@@ -59,6 +62,18 @@ class SinkThread:
         """Apply one batch; see `Sink.apply`."""
         self._patiently(lambda: self._sink.apply(batch))
 
+    def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
+        """Tell whether tasks can write the sink; see `SpreadSink`."""
+        sink = self._sink
+        return isinstance(sink, SpreadSink) and self._call(lambda: sink.takes_spread(schemas))
+
+    def apply_spread(self, batch: SpreadBatch) -> Tally:
+        """Apply one batch whose changes tasks have; see `SpreadSink.apply_spread`."""
+        sink = self._sink
+        assert isinstance(sink, SpreadSink)
+        told = structs.replace(batch, proceed=self._proceed)
+        return self._patiently(lambda: sink.apply_spread(told))
+
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table as the sink has them now."""
         batches = self._call(lambda: iter(self._sink.rows(schema)))
@@ -90,14 +105,15 @@ class SinkThread:
     def _call(self, use: Callable[[], _T]) -> _T:
         return self._thread.submit(use).result()
 
-    def _patiently(self, use: Callable[[], None]) -> None:
-        begin_s = time.monotonic()
+    def _patiently(self, use: Callable[[], _T]) -> _T:
+        begin_s = math.inf  # of the outage: what the sink was given may take long
         failures = 0
         while True:
             self._proceed()
             try:
                 return self._call(use)
             except SinkUnavailableError:
+                begin_s = min(begin_s, time.monotonic())
                 if time.monotonic() - begin_s >= self._outage_s_max:
                     raise
                 failures += 1

@@ -27,9 +27,6 @@ __all__ = ["Follower", "has_offsets"]
 
 logger = logging.getLogger(__name__)
 
-_CHANGES_MAX = 200_000
-"""Most changes in one micro-batch; only a single commit may have more."""
-
 _TRIGGER = "200 milliseconds"
 _LOOK_S = 0.5
 """How often to look how the query goes."""
@@ -173,7 +170,7 @@ class Follower:
             "tables": msgspec.json.encode(definition.tables).decode(),
             "layout": "json",
             "start": str(offset),
-            "maxChangesPerTrigger": str(_CHANGES_MAX),
+            "maxChangesPerTrigger": str(self._writer.changes_max),
         }
         found = self._store.get(definition.name)
         extra = {"subscription": found.subscription, "token": self._token}

@@ -1,0 +1,200 @@
+"""Changes that tasks of Spark have, and work that is run over them where they are.
+
+What tasks hand on is binary: Spark moves it without looking into it, so a change costs it next to nothing.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tailrace.model.errors import SinkUnavailableError, TailraceError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.sink.base import TableChanges
+from tailrace.pipeline.sink.spread import Divide, Found, Tally
+
+__all__ = ["SparkSpread"]
+
+_T = TypeVar("_T")
+_I = TypeVar("_I")
+
+Decode = Callable[[pa.Table], list[TableChanges]]
+"""Makes changes of rows of a DataFrame. Picklable."""
+
+_CHANGES, _MADE, _TALLY, _FAILED = range(4)
+"""What a row of a task's answer holds."""
+
+_COLUMNS = pa.schema([("bucket", pa.int32()), ("kind", pa.int32()), ("held", pa.binary())])
+_SPARK_COLUMNS = "bucket int, kind int, held binary"
+
+_LOST = ("exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
+"""What Spark says when a process is gone that ran a task, and it does not try again itself."""
+
+
+class SparkSpread:
+    """The changes in a DataFrame, see `Spread`. Each run reads it anew.
+
+    `decode` makes changes of its rows in a task; `label` is the column by whose values rows are counted.
+    """
+
+    def __init__(self, frame: Any, decode: Decode, label: str) -> None:
+        self._frame = frame
+        self._decode = decode
+        self._label = label
+
+    def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> Found[_T]:
+        """Run `work` in each task over the changes that it has."""
+        return _found(self._frame.mapInArrow(_Each(self._decode, self._label, work), _SPARK_COLUMNS))
+
+    def gathered(
+        self, divide: Divide, buckets: int, work: Callable[[int, list[TableChanges]], Iterator[_T]]
+    ) -> Found[_T]:
+        """Bring the changes of each bucket together, and run `work` over each bucket that has any."""
+        divided = self._frame.mapInArrow(_Divide(self._decode, self._label, divide), _SPARK_COLUMNS)
+        return _found(divided.repartitionById(buckets, "bucket").mapInArrow(_Gather(work), _SPARK_COLUMNS))
+
+    def over(self, items: Sequence[_I], work: Callable[[_I], Iterator[_T]]) -> list[_T]:
+        """Run `work` over each item, each in a task of its own; a single one here."""
+        if len(items) <= 1:
+            return [made for item in items for made in work(item)]
+        numbers = self._frame.sparkSession.range(0, len(items), 1, len(items))
+        found: Found[_T] = _found(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
+        return found.made
+
+
+class _Each(Struct, frozen=True):
+    decode: Decode
+    label: str
+    work: Callable[[Iterator[TableChanges]], Iterator[Any]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _told(self._run(batches))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+        met: list[Tally] = []
+        changes = (one for batch in batches for one in _decoded(batch, self.decode, self.label, met))
+        for made in self.work(changes):
+            yield 0, _MADE, made
+        yield 0, _TALLY, _sum(met)
+
+
+class _Divide(Struct, frozen=True):
+    decode: Decode
+    label: str
+    divide: Divide
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _told(self._run(batches))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+        met: list[Tally] = []
+        for batch in batches:
+            for one in _decoded(batch, self.decode, self.label, met):
+                for bucket, some in self.divide(one):
+                    yield bucket, _CHANGES, _packed(some)
+        yield 0, _TALLY, _sum(met)
+
+
+class _Gather(Struct, frozen=True):
+    work: Callable[[int, list[TableChanges]], Iterator[Any]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _told(self._run(batches))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+        gathered: dict[int, list[TableChanges]] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                held = pickle.loads(row["held"])  # noqa: S301 - of our own tasks
+                if row["kind"] == _CHANGES:
+                    gathered.setdefault(row["bucket"], []).append(_unpacked(*held))
+                else:
+                    yield 0, row["kind"], held
+        for bucket, changes in gathered.items():
+            for made in self.work(bucket, changes):
+                yield 0, _MADE, made
+
+
+class _Over(Struct, frozen=True):
+    items: Sequence[Any]
+    work: Callable[[Any], Iterator[Any]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _told(self._run(batches))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for made in self.work(self.items[number]):
+                    yield 0, _MADE, made
+
+
+def _told(rows: Iterator[tuple[int, int, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as Spark takes them. An error of ours is told like everything else, so that it arrives as it is."""
+    try:
+        for bucket, kind, held in rows:
+            yield _row(bucket, kind, held)
+    except TailraceError as error:
+        yield _row(0, _FAILED, (type(error), error.args, error.__dict__))
+
+
+def _row(bucket: int, kind: int, held: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([bucket], pa.int32()), pa.array([kind], pa.int32()), pa.array([pickle.dumps(held)], pa.binary())],
+        schema=_COLUMNS,
+    )
+
+
+def _found(frame: Any) -> Found[Any]:
+    """Run tasks, and return what they made and met.
+
+    Raises:
+        TailraceError: What went wrong in a task, if it is one of our errors.
+        SinkUnavailableError: A process that ran a task is gone.
+    """
+    try:
+        rows = frame.toArrow()
+    except Exception as error:  # of which kind depends on how Spark is reached
+        if any(words in str(error) for words in _LOST):
+            raise SinkUnavailableError("a process that ran a task of Spark is gone") from error
+        raise
+    held: list[list[Any]] = [[], [], [], []]
+    for kind, value in zip(rows["kind"].to_pylist(), rows["held"].to_pylist(), strict=True):
+        held[kind].append(pickle.loads(value))  # noqa: S301 - of our own tasks
+    for cls, args, fields in held[_FAILED]:
+        told = cls.__new__(cls, *args)
+        told.__dict__.update(fields)
+        raise told
+    return Found(held[_MADE], _sum(held[_TALLY]))
+
+
+def _decoded(batch: pa.RecordBatch, decode: Decode, label: str, met: list[Tally]) -> list[TableChanges]:
+    """Return the changes in some rows, and note what was met."""
+    if not batch.num_rows:
+        return []
+    rows = pa.table(batch)
+    counted = pc.value_counts(rows[label]).to_pylist()
+    met.append(Tally(pc.max(rows["_offset"]).as_py(), {str(one["values"]): one["counts"] for one in counted}))
+    return decode(rows)
+
+
+def _sum(met: Sequence[Tally]) -> Tally:
+    counts: dict[str, int] = {}
+    for one in met:
+        for name, count in one.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    return Tally(max((one.offset for one in met), default=0), counts)
+
+
+def _packed(one: TableChanges) -> tuple[TableSchema, bool, bytes]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, one.changes.schema) as writer:
+        writer.write_table(one.changes)
+    return one.schema, one.fresh, sink.getvalue().to_pybytes()
+
+
+def _unpacked(schema: TableSchema, fresh: bool, held: bytes) -> TableChanges:
+    return TableChanges(schema, pa.ipc.open_stream(held).read_all(), fresh)
