@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from tailrace.cli.access import server_option, table_lines
-from tailrace.cli.pipeline_place import Place, placed
+from tailrace.cli.pipeline_emit import emit
+from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
 from tailrace.model.pipeline import Definition, Mode
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
@@ -132,22 +133,25 @@ def rm(place: Place, name: str) -> None:
 
 @pipeline.command()
 @_NAME
+@session_options
 @placed
-def reset(place: Place, name: str) -> None:
+def reset(place: Place, name: str, **spark: Any) -> None:
     """Forget how far a pipeline is: its next run copies its tables anew, over what the sink has."""
     store = place.store()
-    place.job(store).reset(name, place.watcher(), lambda: False)
+    place.job(store, session_choice(**spark)).reset(name, place.watcher(), lambda: False)
     place.show(place.status(store.get(name), store), f"pipeline {name} copies its tables anew when it is next run")
 
 
 @pipeline.command()
 @_NAME
 @click.option("--repair", is_flag=True, help="Copy the rows anew that differ, and remove those that are too many.")
+@session_options
 @placed
-def verify(place: Place, name: str, *, repair: bool) -> None:
+def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
     """Compare source and sink at one offset, and name the keys that differ. Exits with 1 where some do."""
     watcher = place.watcher()
-    verdict = place.job(place.store()).verify(name, repair=repair, watcher=watcher, stopped=lambda: False)
+    job = place.job(place.store(), session_choice(**spark))
+    verdict = job.verify(name, repair=repair, watcher=watcher, stopped=lambda: False)
     lines = [f"{name}: {'equal' if verdict.equal else 'NOT equal'} at offset {verdict.offset:,}"]
     if verdict.repaired:
         lines.append(f"  {verdict.repaired:,} rows repaired")
@@ -160,5 +164,6 @@ def verify(place: Place, name: str, *, repair: bool) -> None:
         sys.exit(1)
 
 
+pipeline.add_command(emit)
 pipeline.add_command(run)
 pipeline.add_command(work)

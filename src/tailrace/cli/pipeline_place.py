@@ -24,7 +24,7 @@ from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
 from tailrace.sink_url import parse
 
-__all__ = ["Place", "placed", "spark_choice", "spark_options"]
+__all__ = ["Place", "placed", "session_choice", "session_options", "spark_choice", "spark_options"]
 
 
 class Place(Struct, frozen=True):
@@ -98,14 +98,12 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def spark_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say where Spark runs and how tables are copied; see `spark_choice`."""
+def session_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where Spark runs; see `session_choice`."""
     for option in reversed(
         [
             click.option("--master", metavar="URL", help="Spark master, e.g. spark://host:7077; local[*] by default."),
             click.option("--remote", metavar="URL", help="Spark Connect server, e.g. sc://host."),
-            click.option("--ranges", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table."),
-            click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch."),
             click.option(
                 "--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
             ),
@@ -115,11 +113,25 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...]) -> SparkChoice:
+    """Return what the options of `session_options` say."""
+    return SparkChoice(master, remote, dict(map(_setting, confs)))
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where Spark runs and how tables are copied; see `spark_choice`."""
+    command = click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch.")(
+        command
+    )
+    command = click.option("--ranges", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table.")(command)
+    return session_options(command)
+
+
 def spark_choice(
     master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...]
 ) -> tuple[SparkChoice, CopyOptions]:
     """Return what the options of `spark_options` say."""
-    return SparkChoice(master, remote, dict(map(_setting, confs))), CopyOptions(ranges, page_rows)
+    return session_choice(master, remote, confs), CopyOptions(ranges, page_rows)
 
 
 def _setting(text: str) -> tuple[str, str]:

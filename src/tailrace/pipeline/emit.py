@@ -1,0 +1,167 @@
+"""A pipeline as a project of Spark Declarative Pipelines: files that Spark runs without us, but for the source. Pure.
+
+Each table has a file: its changes come into a streaming table, and AUTO CDC makes the table of it. AUTO CDC orders the
+changes of a key by `_offset`, so it needs the rows before updates only where they tell that a key is gone.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from tailrace.model.errors import ConfigError
+from tailrace.model.pipeline import Definition, Mode
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS
+from tailrace.pipeline.sink.row import key_names
+from tailrace.sink_url import parse, spelled
+
+__all__ = ["SPEC", "project"]
+
+SPEC = "spark-pipeline.yml"
+"""Name of the file that `spark-pipelines` looks for."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def project(
+    definition: Definition, mode: Mode, schemas: Sequence[TableSchema], *, storage: str, start: str
+) -> dict[str, str]:
+    """Return the files of a project by their paths.
+
+    `storage` is where Spark keeps its checkpoints; `start` is where in the log a new run begins. No file holds a
+    password or a token.
+
+    Raises:
+        ConfigError: Two tables would have one name.
+    """
+    names = {schema.table.wire: _name(definition, schema) for schema in schemas}
+    if len(set(names.values())) != len(schemas):
+        raise ConfigError("several tables would go into one: put {table} into the sink's URL")
+    files = {SPEC: _spec(definition, storage)}
+    for schema in schemas:
+        name = names[schema.table.wire]
+        path = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        while f"transformations/{path}.py" in files:
+            path += "_"
+        files[f"transformations/{path}.py"] = _transformation(definition, mode, schema, name, start)
+    return files
+
+
+def _spec(definition: Definition, storage: str) -> str:
+    """Return what the project is; its texts are JSON, which is YAML as well."""
+    *namespace, _ = _catalog_name(definition) or [""]
+    lines = [f"name: {json.dumps(definition.name)}", f"storage: {json.dumps(storage)}"]
+    if namespace:
+        lines.append(f"catalog: {json.dumps(namespace[0])}")
+    if namespace[1:]:
+        lines.append(f"database: {json.dumps('.'.join(namespace[1:]))}")
+    lines += ["libraries:", "  - glob:", "      include: transformations/**"]
+    return "\n".join(lines) + "\n"
+
+
+def _transformation(definition: Definition, mode: Mode, schema: TableSchema, name: str, start: str) -> str:
+    """Return the program that defines one table."""
+    wire = schema.table.wire
+    changes = f"{name}_changes" if mode is not Mode.APPEND else name
+    options = {
+        "server": definition.server,
+        "source": definition.source,
+        "tables": wire if _PLAIN.fullmatch(wire) else json.dumps([wire], ensure_ascii=False),
+        "layout": "typed",
+        "start": start,
+        **({} if mode is Mode.APPEND else {"preimages": "moved"}),
+    }
+    parts = [
+        f'"""Table {_plain(wire)} of source {_plain(definition.source)}, from the log of Tailrace."""\n\n'
+        "from pyspark import pipelines as dp\n"
+        "from pyspark.sql import DataFrame, SparkSession\n\n"
+        "spark = SparkSession.active()",
+        *_reading(definition, schema, changes, options),
+        *_cdc(mode, schema, name, changes),
+    ]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _reading(definition: Definition, schema: TableSchema, changes: str, options: Mapping[str, str]) -> list[str]:
+    """Return the streaming table of changes, and the view under it where there is a transformation."""
+    listed = "\n".join(f"        .option({_text(name)}, {_text(value)})" for name, value in options.items())
+    load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load()\n    )'
+    if not definition.transform:
+        words = "The changes of the table."
+        return [f'@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n    """{words}"""\n{load}']
+    view = f"{changes}_read"
+    views = ["changes", *([schema.table.name] if _PLAIN.fullmatch(schema.table.name) else [])]
+    read = f"(SELECT * FROM STREAM {_quoted(view)})"  # noqa: S608 - it is the user's own SQL that is written down
+    tables = ",\n".join(f"{one} AS {read}" for one in dict.fromkeys(views))
+    sql = f"WITH {tables}\nSELECT * FROM (\n{definition.transform.strip().rstrip(';')}\n)"
+    return [
+        f"@dp.temporary_view(name={_literal(view)})\ndef read() -> DataFrame:\n"
+        f'    """The changes as they are."""\n{load}',
+        f"TRANSFORMATION = {_lines(sql)}",
+        f"@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n"
+        '    """The changes, transformed."""\n    return spark.sql(TRANSFORMATION)',
+    ]
+
+
+def _cdc(mode: Mode, schema: TableSchema, name: str, changes: str) -> list[str]:
+    """Return what makes the table of its changes."""
+    match mode:
+        case Mode.APPEND:
+            return []
+        case Mode.CURRENT:
+            kind = 1
+        case Mode.HISTORY:
+            kind = 2
+        case _:
+            assert_never(mode)
+    left_out = [one for one in CHANGE_COLUMNS.names if one != "_offset"]
+    arguments = {
+        "target": _literal(name),
+        "source": _literal(changes),
+        "keys": json.dumps([_quoted(one) for one in key_names(schema)], ensure_ascii=False),
+        "sequence_by": json.dumps("_offset"),
+        "apply_as_deletes": json.dumps("_change_type IN ('delete', 'update_preimage')"),
+        "except_column_list": json.dumps(left_out),
+        "stored_as_scd_type": str(kind),
+    }
+    listed = "\n".join(f"    {one}={value}," for one, value in arguments.items())
+    return [f"dp.create_streaming_table({_literal(name)})\ndp.create_auto_cdc_flow(\n{listed}\n)"]
+
+
+def _name(definition: Definition, schema: TableSchema) -> str:
+    """Return the name of a table in its namespace: as the catalog sink has it, or as the source has it."""
+    *_, template = _catalog_name(definition) or ["{table}"]
+    return spelled(template, schema.table)
+
+
+def _catalog_name(definition: Definition) -> list[str] | None:
+    """Return the parts of the name of tables, where the sink is a catalog."""
+    url = parse(definition.sink)
+    return url.path.split(".") if url.scheme == "catalog" else None
+
+
+def _quoted(name: str) -> str:
+    """Return a name for SQL, bare where it can be."""
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _literal(name: str) -> str:
+    """Return a name for SQL as a text of Python."""
+    return _text(_quoted(name))
+
+
+def _text(value: str) -> str:
+    """Return a text as Python has it: as JSON does, in single quotes where it holds double ones alone."""
+    return repr(value) if '"' in value and "'" not in value else json.dumps(value, ensure_ascii=False)
+
+
+def _lines(value: str) -> str:
+    """Return a text of several lines as Python has it."""
+    escaped = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""\n{escaped}\n"""'
+
+
+def _plain(name: str) -> str:
+    """Return a name that may stand in a docstring."""
+    return re.sub(r'["\\\n\r]', "_", name)

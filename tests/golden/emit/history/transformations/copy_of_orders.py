@@ -1,0 +1,33 @@
+"""Table orders of source shop, from the log of Tailrace."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.active()
+
+
+@dp.table(name="copy_of_orders_changes")
+def changes() -> DataFrame:
+    """The changes of the table."""
+    return (
+        spark.readStream.format("tailrace")
+        .option("server", "http://127.0.0.1:8080")
+        .option("source", "shop")
+        .option("tables", "orders")
+        .option("layout", "typed")
+        .option("start", "earliest")
+        .option("preimages", "moved")
+        .load()
+    )
+
+
+dp.create_streaming_table("copy_of_orders")
+dp.create_auto_cdc_flow(
+    target="copy_of_orders",
+    source="copy_of_orders_changes",
+    keys=["id"],
+    sequence_by="_offset",
+    apply_as_deletes="_change_type IN ('delete', 'update_preimage')",
+    except_column_list=["_change_type", "_commit_version", "_commit_timestamp"],
+    stored_as_scd_type=2,
+)
