@@ -17,7 +17,9 @@ class Client:
     """Calls of `dspb.CdcService`."""
 
     def __init__(self, address, token=None):
-        self.channel = grpc.insecure_channel(address)
+        self.channel = grpc.insecure_channel(
+            address, options=[(f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")]
+        )
         self.metadata = [("authorization", f"Bearer {token}")] if token else []
 
     def call(self, method, request, answer):

@@ -1,0 +1,155 @@
+"""Pullers of seed D against `tailrace serve` while somebody writes, and the server is killed."""
+
+import os
+import random
+import sqlite3
+import threading
+
+import grpc
+import httpx
+import pytest
+
+from databases import free_port
+from pulling import LOG, Client, Puller
+from serving import DEADLINE_S, wait_until
+
+LONG = bool(os.environ.get("LONG_TESTS"))
+ROUNDS = 20 if LONG else 2
+ARGUMENTS = ("--jimdb-log-wait", "0.02s", "--jimdb-page-rows", "50", "--retention-events", "2000")
+
+
+class Writer:
+    """Writes at random to a table until it is stopped."""
+
+    def __init__(self, path, seed):
+        self.path = path
+        self.random = random.Random(seed)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        database = opened(self.path)
+        while not self.stopping.wait(0.01):
+            database.execute("BEGIN IMMEDIATE")
+            for _ in range(self.random.randrange(1, 12)):
+                self.write(database)
+            database.execute("COMMIT")
+        database.close()
+
+    def write(self, database):
+        key, other, n = (self.random.randrange(1500) for _ in range(3))
+        match self.random.randrange(5):
+            case 0:
+                database.execute("DELETE FROM t WHERE id = ?", (key,))
+            case 1:
+                database.execute("UPDATE OR REPLACE t SET id = ?, n = ? WHERE id = ?", (other, n, key))
+            case _:
+                database.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (key, n))
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join(DEADLINE_S)
+
+
+class Pulling:
+    """One puller on a thread of its own. Where the server is away, it tries again."""
+
+    def __init__(self, address, name):
+        self.name = name
+        self.client = Client(address)
+        self.puller = Puller(self.client, "t", name)
+        self.stopping = threading.Event()
+        self.problem = None
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.stopping.is_set():
+                for number in list(self.puller.progress):
+                    self.step(number)
+        except BaseException as error:
+            self.problem = error
+            raise
+
+    def step(self, number):
+        try:
+            self.puller.step(number)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join(DEADLINE_S)
+        self.client.close()
+        assert self.problem is None
+
+
+def opened(path):
+    database = sqlite3.connect(path, isolation_level=None, timeout=DEADLINE_S)
+    database.execute("PRAGMA journal_mode = WAL")
+    return database
+
+
+@pytest.mark.timeout(900 if LONG else 180)
+def test_pullers_have_the_table_in_the_end_whatever_happens_to_the_server(serve, tmp_path):
+    path = tmp_path / "app.db"
+    database = opened(path)
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+    database.executemany("INSERT INTO t VALUES (?, 0)", [(number,) for number in range(1000)])
+
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+
+    def start():
+        server = serve(*ARGUMENTS, "--source", f"sqlite:///{path}", "--grpc-port", port)
+        wait_until(lambda: httpx.get(f"{server.url}/ready").status_code == 200, "the source is captured")
+        return server
+
+    server = start()
+    writer = Writer(path, seed=7)
+    pullings = [Pulling(address, name) for name in ("one", "two")]
+    try:
+        for round_ in range(ROUNDS):
+            before = [pulling.puller.requests for pulling in pullings]
+            client = Client(address)
+            largest = client.ranges("t").ranges[-1]
+            assert not client.split(largest).HasField("error")
+            client.close()
+            wait_until(
+                lambda before=before: all(
+                    pulling.problem or pulling.puller.requests > number + 20
+                    for pulling, number in zip(pullings, before, strict=True)
+                ),
+                "both pull",
+            )
+            server.kill() if round_ % 2 else server.stop()
+            server = start()
+        late = Pulling(address, "late")
+        pullings.append(late)
+        writer.stop()
+        expected = database.execute("SELECT * FROM t ORDER BY id").fetchall()
+        for pulling in pullings:
+            wait_until(
+                lambda puller=pulling.puller: (
+                    all(one.stage == LOG for one in list(puller.progress.values())) and snapshot(puller) == expected
+                ),
+                f"{pulling.name} has the table",
+                60,
+            )
+    finally:
+        writer.stop()
+        for pulling in pullings:
+            pulling.stop()
+        database.close()
+    assert all(len(pulling.puller.progress) == ROUNDS + 1 for pulling in pullings)
+
+
+def snapshot(puller):
+    """The rows of a puller that goes on meanwhile; None where it moved just then."""
+    try:
+        return puller.table
+    except RuntimeError:
+        return None
