@@ -27,7 +27,9 @@ __all__ = ["Follower", "has_offsets"]
 
 logger = logging.getLogger(__name__)
 
-_TRIGGER = "200 milliseconds"
+_TRIGGER = "0 seconds"
+"""At once: the source waits where there is nothing new."""
+
 _LOOK_S = 0.5
 """How often to look how the query goes."""
 
