@@ -5,14 +5,16 @@ import threading
 
 from serving import Calls
 from tailrace.app import Application
-from tailrace.config import AuthConfig, Config, RetentionConfig, SourceConfig, TlsConfig
+from tailrace.config import AuthConfig, CaptureConfig, Config, RetentionConfig, SourceConfig, TlsConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 
 
 class Running(Calls):
     """A running `Application`; leave it by `stop`."""
 
-    def __init__(self, data_dir, auth=None, tls=None, *, retention=None, jimdb=None, metadata_url="", **sources):
+    def __init__(
+        self, data_dir, auth=None, tls=None, *, retention=None, capture=None, jimdb=None, metadata_url="", **sources
+    ):
         self.config = Config(
             data_dir=str(data_dir),
             http_port=0,
@@ -21,6 +23,7 @@ class Running(Calls):
             sources={name: SourceConfig(url) for name, url in sources.items()},
             auth=auth or AuthConfig(),
             tls=tls or TlsConfig(),
+            capture=capture or CaptureConfig(),
             jimdb=jimdb or JimdbConfig(),
             metadata_url=metadata_url,
         )

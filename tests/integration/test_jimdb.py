@@ -16,7 +16,7 @@ from pulling import LOG, Client, Puller, details, epoch, values_of
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
-from tailrace.config import RetentionConfig
+from tailrace.config import CaptureConfig, RetentionConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 
@@ -512,6 +512,21 @@ def test_retention_keeps_what_a_puller_needs(world):
     puller.client = world.client
     world.converge(puller)
     assert puller.progress[1].index >= index + 51
+
+
+def test_a_server_that_does_not_capture_says_so(world):
+    world.start()
+    (one,) = world.ranges()
+    world.stop()
+    world.start(capture=CaptureConfig(enabled=False))
+    calls = [
+        lambda: world.client.ranges("orders", "shop"),
+        lambda: world.client.register(one, "one"),
+        lambda: world.client.pull_log(one, "one", 0),
+        lambda: world.client.pull_snapshot(one, "one"),
+    ]
+    for call in calls:
+        assert refused(call).code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 # ---- who may

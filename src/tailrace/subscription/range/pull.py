@@ -107,7 +107,6 @@ class PullService:
 
     async def register(self, principal: Principal, range_id: int, epoch: Epoch, name: str) -> Registration:
         """Make a puller known, and keep the log for it from now on."""
-        self._require_capture()
         return await self._ranges.register(self._find(principal, range_id, epoch), principal.name, name)
 
     async def unregister(self, principal: Principal, range_id: int, epoch: Epoch, name: str) -> None:
@@ -175,6 +174,7 @@ class PullService:
 
     def _find(self, principal: Principal, range_id: int, epoch: Epoch) -> KeyRange:
         """Return a range that a principal may see, if the request is about what it is now."""
+        self._require_capture()
         principal.require(Capability.READ)
         within = self._ranges.get(range_id)
         if not principal.sees(self._ranges.table_of(within).table):

@@ -278,11 +278,15 @@ class Ranges:
             await self._keep_moved()
         retained = dict.fromkeys(self._shards, 0)
         counts = dict.fromkeys(self._shards, 0)
+        sizes: dict[tuple[str, Offset], int] = {}
         for puller in list(self._pullers.values()):
             place = self._shard_of(puller)
             if place is None:
                 continue
-            size = await place.log.commits.size_after(puller.log_index)
+            followed = place.name, puller.log_index
+            if followed not in sizes:
+                sizes[followed] = await place.log.commits.size_after(puller.log_index)
+            size = sizes[followed]
             counts[place.name] += 1
             if self._is_past(puller, place, size):
                 self._lapse(puller)
