@@ -185,6 +185,30 @@ def test_stubs_made_from_the_seed_alone_can_pull(world, tmp_path, monkeypatch):
     assert [(change.type, values_of(change.key)) for change in found] == [(seed.CdcChangeData.WRITE, [50])]
 
 
+def test_answers_are_bounded_however_large_rows_are(world):
+    for number in range(40):
+        world.execute("INSERT INTO orders VALUES (?, 0, ?)", (number, "x" * (300_000 if number % 2 else 10)))
+    world.start(JimdbConfig(log_wait="0.05s", answer_bytes="1MB"))
+    (one,) = world.ranges()
+    world.client.register(one, "one")
+    found, version, last, end = [], 0, b"", False
+    while not end:
+        answer = world.client.pull_snapshot(one, "one", version, last)
+        assert answer.ByteSize() < 1_001_000
+        version, end = answer.current_snapshot_version, answer.end
+        found += keys(answer.snapshot_data)
+        last = answer.snapshot_data[-1].key if answer.snapshot_data else last
+    assert found == list(range(40))
+    world.execute("UPDATE orders SET n = 1")
+    index, found = 0, []
+    while len(found) < 40:
+        answer = world.client.pull_log(one, "one", index)
+        assert answer.ByteSize() < 1_001_000
+        index = answer.current_log_index
+        found += keys(answer.log_data)
+    assert found == list(range(40))
+
+
 def test_an_empty_log_and_an_empty_table_are_pulled_too(world):
     world.start()
     puller = world.puller()

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from tailrace.model.errors import CaptureDisabledError, InvalidRequestError, UnknownTableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.key_range import Epoch, KeyRange, Registration
@@ -47,6 +49,8 @@ class PullService:
         self._pull = pull
         self._capture_enabled = capture_enabled
         self._stopping = False
+        self._rows_read: dict[int, int] = {}
+        """Rows that are read at once of ranges whose rows are so large that an answer takes fewer than it may."""
 
     def stop(self) -> None:
         """Let nobody wait any longer: answers that wait for changes come at once."""
@@ -163,13 +167,17 @@ class PullService:
     async def _page(self, principal: Principal, within: KeyRange, last: bytes) -> RangePage:
         table, shard = self._ranges.table_of(within), self.shard_of(within)
         restriction = self._scopes.restrictions.get(principal, shard.name)
+        rows_max = min(self._pull.rows_max, self._rows_read.pop(within.id, self._pull.rows_max))
+        options = structs.replace(self._pull, rows_max=rows_max)
         try:
-            page = await read_range(shard, table, within, last, restriction, self._pull)
+            page = await read_range(shard, table, within, last, restriction, options)
         except UnknownTableError as error:
             raise UnknownRangeError(within.id) from error
         if page.schema.key != table.key:
             await self._ranges.retire(table)
             raise UnknownRangeError(within.id)
+        if page.rows and (page.full or rows_max < self._pull.rows_max):
+            self._rows_read[within.id] = len(page.rows) * 2
         return page
 
     def _find(self, principal: Principal, range_id: int, epoch: Epoch) -> KeyRange:

@@ -20,12 +20,16 @@ __all__ = ["RangePage", "read_range"]
 
 
 class RangePage(Struct, frozen=True):
-    """Some rows; the first of their pages belongs at `offset`, and they have the columns of `schema`."""
+    """Some rows; the first of their pages belongs at `offset`, and they have the columns of `schema`.
+
+    `full` tells that more rows were read than an answer takes.
+    """
 
     offset: Offset
     schema: TableSchema
     rows: list[Pulled]
     end: bool
+    full: bool = False
 
 
 async def read_range(
@@ -56,15 +60,17 @@ async def read_range(
         schema, first = page.rows.schema, first or page
         if schema.version != first.rows.schema.version or schema.key != table.key:
             return RangePage(first.offset, schema, [], end=False)
-        rows, end = await asyncio.to_thread(_rows, page, table.id, restriction, options.bytes_max)
+        rows, end, full = await asyncio.to_thread(_rows, page, table.id, restriction, options.bytes_max)
         if rows or end:
-            return RangePage(first.offset, schema, rows, end)
+            return RangePage(first.offset, schema, rows, end, full)
         assert page.rows.last is not None
         last = ordered_of(table.id, page.rows.last.encode(), schema)
 
 
-def _rows(page: Page, table_id: int, restriction: Restriction | None, bytes_max: int) -> tuple[list[Pulled], bool]:
-    """Return the rows that may be seen, up to the bound, and whether there are no more."""
+def _rows(
+    page: Page, table_id: int, restriction: Restriction | None, bytes_max: int
+) -> tuple[list[Pulled], bool, bool]:
+    """Return the rows that may be seen, up to the bound, whether there are no more, and whether some were left out."""
     schema, found = page.rows.schema, page.rows.rows()
     if restriction is not None:
         seen = restriction.visible(found.images, schema)
@@ -77,9 +83,9 @@ def _rows(page: Page, table_id: int, restriction: Restriction | None, bytes_max:
         row = Pulled(ordered_of(table_id, key, schema), value_of(image, schema))
         size_bytes += row.size_bytes
         if rows and size_bytes > bytes_max:
-            return rows, False
+            return rows, False, True
         rows.append(row)
-    return rows, page.rows.end
+    return rows, page.rows.end, False
 
 
 def _pairs(found: SnapshotRows) -> list[tuple[bytes, bytes]]:
