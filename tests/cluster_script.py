@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from tailrace.clock import SystemClock
+from tailrace.pipeline import batch_writer
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.spark import find_java, open_session
@@ -23,6 +24,8 @@ CONFS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+batch_writer._SPREAD_MIN_DISTRIBUTED = 1  # tasks write the few changes that there are, too
 
 
 def main(how, address, server, directory, token):

@@ -146,7 +146,9 @@ def drive(environment, shop, how, address):
         driver.close()
     job = Job(store, shop.directory / "work", "lake-key", SparkChoice(), SystemClock())
     assert job.verify("p", repair=False, watcher=Watcher(), stopped=lambda: False).equal
-    rows = DeltaTable(f"{shop.directory}/lake").to_pyarrow_table().to_pylist()
+    table = DeltaTable(f"{shop.directory}/lake")
+    assert not [path for path in table.file_uris() if "-c000" in path], "written by the driver"
+    rows = table.to_pyarrow_table().to_pylist()
     source = shop.database.execute("SELECT id, qty FROM orders ORDER BY id").fetchall()
     assert sorted((row["id"], row["qty"]) for row in rows) == source
     store.close()

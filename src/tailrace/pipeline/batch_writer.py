@@ -67,7 +67,7 @@ class BatchWriter:
 
         self._proceed = proceed
         self._session = session
-        self._distributed = distributed
+        self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
@@ -187,8 +187,7 @@ class BatchWriter:
             return False
         progress = self.sink().progress()
         reached = 0 if progress is None else progress.offsets.get(self._definition.source, 0)
-        least = _SPREAD_MIN_DISTRIBUTED if self._distributed else _SPREAD_MIN
-        return self._learn() - reached >= least and self._has_stable_keys()
+        return self._learn() - reached >= self._spread_min and self._has_stable_keys()
 
     def _has_stable_keys(self) -> bool:
         """Tell whether keys are always of one type: those of two types would not come together by their hashes."""
