@@ -108,6 +108,23 @@ def test_nothing_is_lost_or_repeated_whatever_is_killed_at_random(place, request
     finish(place)
 
 
+@pytest.mark.skipif(not LONG, reason="takes minutes")
+@pytest.mark.long
+@chosen("sqlite-current")
+@pytest.mark.timeout(600)
+def test_a_server_that_stays_away_ends_a_run_with_a_message_and_the_next_run_goes_on(place):
+    with place.writer(SEED), place.worker("--once") as worker:
+        wait_until(lambda: any(line["event"] == "starting" for line in worker.lines()), "Spark starts", START_S)
+        place.server.kill()
+        wait_until(lambda: not worker.alive, "the worker ends", START_S)
+        assert worker.process.returncode == 1
+        last = worker.output.read_text().splitlines()[-1]
+        assert "cannot be reached" in last, last
+        assert place.server.url in last
+    place.serve()
+    finish(place)
+
+
 def kill_while_copying(place, chance):
     """Start a worker and kill it, or the server, some time after it has copied something; return what was done."""
     what, begin = chance.choice(("driver", "driver", "server", "both")), place.copied()
