@@ -8,11 +8,13 @@ import sqlite3
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 from serving import Server, run, wait_until
 from tailrace.clock import SystemClock
 from tailrace.demo import TABLES, Shop
+from tailrace.model.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 
 pytest.importorskip("pyspark")
@@ -67,6 +69,23 @@ class Place:
                     os.kill(process.pid, signal.SIGKILL)
                 process.wait()
 
+    @contextlib.contextmanager
+    def working(self, name, *options):
+        """A worker of all pipelines, killed when the block ends if it still runs."""
+        command = [sys.executable, "-m", "tailrace", "pipeline", "work", "--name", name, "--json", *options]
+        command += ["--master", "local[2]", "--data-dir", str(self.directory / "work")]
+        with (
+            (self.directory / f"{name}.out").open("wb") as output,
+            (self.directory / "worker.err").open("ab") as errors,
+        ):
+            process = subprocess.Popen(command, stdout=output, stderr=errors)
+            try:
+                yield process
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+
     def free(self):
         """Let the lease of the dead worker end, so that the test need not wait for it."""
         with self.store._engine.begin() as connection:
@@ -75,8 +94,11 @@ class Place:
     def copied(self):
         return sum(one.rows_copied for one in self.store.progress("copy"))
 
-    def offset(self):
-        return min((one.last_log_index for one in self.store.progress("copy")), default=0)
+    def offset(self, name="copy"):
+        """Return how far a pipeline follows; 0 until it has copied its tables."""
+        ranges = self.store.progress(name)
+        done = all(one.stage is Stage.INCREMENTAL_LOG for one in ranges)
+        return min((one.last_log_index for one in ranges), default=0) if done else 0
 
 
 @pytest.mark.timeout(400)
@@ -108,3 +130,40 @@ def test_a_worker_that_is_killed_while_it_copies_and_while_it_follows_loses_and_
         names = ", ".join(rows[0])
         assert sorted(copy.execute(f"SELECT {names} FROM {table}")) == sorted(tuple(row.values()) for row in rows)
     copy.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_runs_what_is_made_later_ends_when_asked_and_another_takes_over_from_a_dead_one(place):
+    for _ in range(20):
+        place.shop.trade()
+    with place.working("one", "--most", "5") as first:
+        wait_until(lambda: place.offset() > 0 or first.poll() is not None, "changes applied", 2 * START_S)
+        made = run(
+            *("pipeline", "create", "second", "--source", "shop", "--table", "orders", "--server", place.server.url),
+            *("--sink", f"delta://{place.directory / 'lake'}/{{table}}", "--data-dir", place.directory / "work"),
+        )
+        assert made.returncode == 0, made.stderr
+        wait_until(lambda: place.offset("second") > 0 or first.poll() is not None, "the second follows", 2 * START_S)
+        assert {one.owner for one in place.store.all()} == {"one"}
+        assert place.pipeline("verify").returncode == 0
+    place.free()  # the first is dead
+    for _ in range(20):
+        place.shop.trade()
+    with place.working("two") as second:
+        wait_until(lambda: {one.owner for one in place.store.all()} == {"two"}, "taken over", 2 * START_S)
+        head = httpx.get(f"{place.server.url}/api/v1/bulk/shop", timeout=20).json()["head"]
+        wait_until(lambda: place.offset() >= head and place.offset("second") >= head, "caught up", 2 * START_S)
+        removed = run("pipeline", "rm", "second", "--data-dir", place.directory / "work")
+        assert removed.returncode == 0, removed.stderr
+        wait_until(
+            lambda: [one.definition.name for one in place.store.all()] == ["copy"], "the second removed", 2 * START_S
+        )
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0
+    assert not place.store.get("copy").leased
+    told = [json.loads(line) for line in (place.directory / "two.out").read_text().splitlines()]
+    assert told[0] == {"event": "working", "worker": "two", "most": 16}
+    assert told[-1] == {"event": "ended", "worker": "two"}
+    assert "followed" in {one["event"] for one in told if one.get("pipeline") == "copy"}
+    verdict = place.pipeline("verify", "--json")
+    assert json.loads(verdict.stdout)["equal"]
