@@ -1,7 +1,8 @@
 """The log read by Spark: against Spark's own stream over Parquet files of the same changes, and a source of tuples.
 
-`python -m bench.spark_source [CHANGES]`. To start a query takes the same time however much it reads, longer where it
-starts Python; with fewer than 5000000 changes that time, measured by queries over next to nothing, is left out.
+`TAILRACE_BENCH_WHOLE=1` takes 5 million changes in place of 1 million. To start a query takes the same time however
+much it reads, longer where it starts Python; with fewer changes that time, measured by queries over next to nothing, is
+left out of the rates.
 """
 
 import asyncio
@@ -11,13 +12,15 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.sse_throughput import Peer
 from tailrace.clock import SystemClock
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.model.commit import Draft
@@ -29,8 +32,8 @@ from tailrace.pipeline.layout import coalesced, rows_of
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark import find_java, open_session
 
-CHANGES = 1_000_000
-CHANGES_WHOLE = 5_000_000
+WHOLE = bool(os.environ.get("TAILRACE_BENCH_WHOLE"))
+CHANGES = 5_000_000 if WHOLE else 1_000_000
 CHANGES_FEW = 1000
 COMMIT_CHANGES = 100
 GROUP_COMMITS = 10
@@ -143,11 +146,18 @@ def tuples_source():
     return TupleSource
 
 
-def drain(stream, directory: Path) -> float:
-    """Return the seconds that a stream needs to its end."""
+class Spent(NamedTuple):
+    """What reading a stream to its end takes, by the clock and of all processors."""
+
+    time_s: float
+    processor_s: float
+
+
+def drain(stream, directory: Path) -> Spent:
+    """Read a stream to its end."""
     checkpoint = directory / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
-    begin = time.perf_counter()
+    processor_s, begin = processor_time_s(), time.perf_counter()
     query = (
         stream.writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
@@ -155,7 +165,23 @@ def drain(stream, directory: Path) -> float:
         .start()
     )
     query.awaitTermination()
-    return time.perf_counter() - begin
+    return Spent(time.perf_counter() - begin, processor_time_s() - processor_s)
+
+
+def processor_time_s() -> float:
+    """Return the processor time of this process and all that it started, those that ended included."""
+    times, parents = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        number = int(path.parent.name)
+        parents[number], times[number] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {number for number, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(times[number] for number in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def report(name: str, measured: str, bar: str, *, good: bool) -> bool:
@@ -163,46 +189,65 @@ def report(name: str, measured: str, bar: str, *, good: bool) -> bool:
     return good
 
 
-def compare(title: str, rates: dict[str, float], ours: str, peer: str, bar: float) -> bool:
-    ratio = rates[ours] / rates[peer]
-    shown = f"{ratio:.2f}; {rates[ours] / 1e6:.2f} against {rates[peer] / 1e6:.2f} M changes/s"
-    return report(title, shown, f"{bar}", good=ratio >= bar)
+class Rate(NamedTuple):
+    """Changes a second, by the clock and by processor time."""
+
+    by_clock: float
+    by_processor: float
 
 
-def streams_of(spark, directory: Path, changes: int) -> dict[str, Any]:
+def rate_of(count: int, whole: list[Spent], starts: list[Spent]) -> Rate:
+    """Return the best rate of all rounds but the first, which warms the machine up."""
+    times, less = zip(*whole[1:], strict=True), zip(*starts[1:], strict=True)
+    best = [count / (min(each) - (0.0 if WHOLE else min(start))) for each, start in zip(times, less, strict=True)]
+    return Rate(*best)
+
+
+def compare(title: str, rates: dict[str, Rate], ours: str, peer: str, bar: float) -> bool:
+    one, other = rates[ours], rates[peer]
+    ratio, processor = one.by_clock / other.by_clock, one.by_processor / other.by_processor
+    shown = f"{ratio:.2f}; {one.by_clock / 1e6:.2f} against {other.by_clock / 1e6:.2f} M changes/s"
+    return report(title, f"{shown}; by processor time {processor:.2f}", f"{bar}", good=ratio >= bar)
+
+
+def streams_of(spark, directory: Path, changes: int, server: str) -> dict[str, Any]:
     """Return each stream to be measured, over a log of so many changes."""
     log = directory / "log"
-    asyncio.run(write(log, changes))
 
     def ours(**options):
-        reader = spark.readStream.format("tailrace").option("log_dir", str(log)).option("source", "app")
-        return reader.option("tables", "orders").options(**options).load()
+        return spark.readStream.format("tailrace").options(source="app", tables="orders", **options).load()
 
-    raw, typed = ours(layout="envelope"), ours()
+    files = {"log_dir": str(log)}
+    raw, typed = ours(layout="envelope", **files), ours(**files)
     write_parquet(log, directory / "parquet", _arrow(raw.schema))
     parquet = spark.readStream.schema(raw.schema).parquet(str(directory / "parquet"))
     row = ", ".join(f"{name} {kind}" for name, kind in typed.dtypes if not name.startswith("_"))
     parsed = parquet.selectExpr("_offset", "_commit_version", f"from_json(_after, '{row}') AS row").select("*", "row.*")
     tuples = spark.readStream.format("tuples").option("log", str(log)).option("through", str(changes // TUPLES_SHARE))
-    return {"raw": raw, "parquet": parquet, "typed": typed, "from_json": parsed.drop("row"), "tuples": tuples.load()}
+    return {
+        "raw": raw,
+        "parquet": parquet,
+        "server": ours(layout="envelope", server=server),
+        "typed": typed,
+        "from_json": parsed.drop("row"),
+        "tuples": tuples.load(),
+    }
 
 
-def measure(spark, directory: Path, changes: int) -> bool:
-    spark.dataSource.register(tuples_source())
-    few = streams_of(spark, directory / "few", CHANGES_FEW)
-    many = streams_of(spark, directory / "many", changes)
-    starts: dict[str, list[float]] = {}
-    whole: dict[str, list[float]] = {}
-    for _ in range(ROUNDS + 1):  # the first round warms the machine up
+def measure(spark, few: dict[str, Any], many: dict[str, Any], directory: Path) -> bool:
+    starts: dict[str, list[Spent]] = {}
+    whole: dict[str, list[Spent]] = {}
+    for _ in range(ROUNDS + 1):
         for name, stream in many.items():
             starts.setdefault(name, []).append(drain(few[name], directory))
             whole.setdefault(name, []).append(drain(stream, directory))
-    left_out = {name: min(times[1:]) if changes < CHANGES_WHOLE else 0.0 for name, times in starts.items()}
-    print(f"starting a query: {min(starts['raw']):.2f} s, Parquet {min(starts['parquet']):.2f} s", flush=True)
-    rates = {name: changes / (min(times[1:]) - left_out[name]) for name, times in whole.items()}
-    rates["tuples"] /= TUPLES_SHARE
+    shown = {name: min(spent.time_s for spent in times) for name, times in starts.items()}
+    print(f"starting a query: {shown['raw']:.2f} s, Parquet {shown['parquet']:.2f} s", flush=True)
+    counts = {name: CHANGES // TUPLES_SHARE if name == "tuples" else CHANGES for name in many}
+    rates = {name: rate_of(counts[name], whole[name], starts[name]) for name in many}
     title = "log → Spark, images as JSON text / Spark's own Parquet stream"
     good = compare(title, rates, "raw", "parquet", NATIVE_RATIO_MIN)
+    compare("… from a server in place of files", rates, "server", "parquet", NATIVE_RATIO_MIN)
     title = "log → Spark, typed rows / the Parquet stream with from_json"
     good &= compare(title, rates, "typed", "from_json", TYPED_RATIO_MIN)
     return good & compare("log → Spark / a source of tuples", rates, "raw", "tuples", TUPLES_RATIO_MIN)
@@ -215,17 +260,21 @@ def _arrow(schema) -> pa.Schema:
 
 
 def main() -> int:
-    changes = int(sys.argv[1]) if len(sys.argv) > 1 else CHANGES
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path("src").resolve()), os.environ.get("PYTHONPATH")]))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         java = find_java(directory / "java")
-        print(f"{changes} changes, {java}", flush=True)
+        print(f"{CHANGES} changes, {java}, load {os.getloadavg()[0]:.1f}", flush=True)
         spark = open_session(java, master="local[2]", confs={"spark.log.level": "ERROR"})
-        try:
-            good = measure(spark, directory, changes)
-        finally:
-            spark.stop()
+        stack.callback(spark.stop)
+        spark.dataSource.register(tuples_source())
+        streams = []
+        for part, changes in (("few", CHANGES_FEW), ("many", CHANGES)):
+            asyncio.run(write(directory / part / "log", changes))
+            server = Peer("--serve", str(directory / part))
+            stack.callback(server.end)
+            streams.append(streams_of(spark, directory / part, changes, f"http://127.0.0.1:{server.port}"))
+        good = measure(spark, *streams, directory)
     return 0 if good else 1
 
 
