@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import sqlalchemy
+from msgspec import structs
 
 from databases import DATABASE, MariaDb, Postgres
 from tailrace.model.key_interval import KeyInterval
@@ -141,6 +142,7 @@ def test_a_worker_that_was_taken_over_writes_nothing_more(store, clock):
         lambda: store.advance(first, 99, Figures()),
         lambda: store.fail(first, Figures()),
         lambda: store.reset(first, 9),
+        lambda: store.rebase(first, version=9, number_min=9, subscription=None),
         lambda: store.remove(first),
     ):
         with pytest.raises(LeaseError):
@@ -185,6 +187,28 @@ def test_a_reset_forgets_the_progress_and_not_the_numbers(store):
     store.reset(lease, 12)
     found = store.get("p")
     assert (store.progress("p"), found.generation, found.number_min, found.subscription) == ([], 1, 12, None)
+
+
+def test_a_pipeline_that_begins_anew_at_another_offset_keeps_its_ranges(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.rebase(lease, version=90, number_min=7, subscription="sub_9")
+    found = store.get("p")
+    assert (found.generation, found.number_min, found.subscription) == (1, 7, "sub_9")
+    assert {(one.init_version, one.last_log_index, one.stage) for one in store.progress("p")} == {
+        (90, 90, Stage.SNAPSHOT)
+    }
+
+
+def test_an_altered_pipeline_is_altered_in_the_tables_of_seed_d_too(store):
+    made = structs.replace(DEFINITION, server="http://elsewhere:1", sink="console:")
+    store.alter(made)
+    assert store.get("p").definition == made
+    assert {(row["master_addrs"], row["sink"]) for row in rows(store, "subscribe")} == {
+        ("http://elsewhere:1", "console:")
+    }
+    with pytest.raises(UnknownPipelineError):
+        store.alter(structs.replace(made, name="q"))
 
 
 def test_a_failed_pipeline_cannot_be_copied_on(store):
