@@ -20,11 +20,15 @@ demo: setup
 test: setup
 	@scripts/browser >/dev/null || true
 	@scripts/servers || true
+	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
+	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
 	@$(BIN)/python -m pytest $(TESTS)
 
 test-long: setup
 	@scripts/browser >/dev/null || true
 	@scripts/servers || true
+	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
+	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
 	@LONG_TESTS=1 $(BIN)/python -m pytest $(TESTS)
 
 check: setup
