@@ -66,7 +66,7 @@ class Segments:
         self._files = files
         self._schemas = schemas
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[Index, SparseIndex] = OrderedDict()
+        self._indexes: OrderedDict[Index, tuple[SparseIndex, int]] = OrderedDict()
         self._view = _View((), SparseIndex(), 0)
 
     @property
@@ -209,17 +209,17 @@ class Segments:
         )
 
     def _index(self, segment: Segment, view: _View) -> tuple[SparseIndex, int]:
-        """Return a segment's index: the active one's, or from memory, from its file, or by walking the segment."""
+        """Return a segment's index and length: the active one's, or from memory, from its files, or by walking it."""
         if segment is view.entries[-1]:
             return view.active, view.end
+        with self._lock:
+            known = self._indexes.get(segment.first_index)
+        if known is not None:
+            return known
         with closing(self._files.open(segment.name)) as file:
             size = file.size()
-            with self._lock:
-                sparse = self._indexes.get(segment.first_index)
-            if sparse is None:
-                sparse = self._read_index(segment, size) or index_segment(file, segment, SparseIndex(), size)
-                self._keep(segment.first_index, sparse)
-            return sparse, size
+            sparse = self._read_index(segment, size) or index_segment(file, segment, SparseIndex(), size)
+        return self._keep(segment.first_index, sparse, size)
 
     def _read_index(self, segment: Segment, size: int) -> SparseIndex | None:
         try:
@@ -234,15 +234,18 @@ class Segments:
         if segment is self.entries[-1]:
             return False
         with closing(self._files.open(segment.name)) as file:
-            self._keep(segment.first_index, index_segment(file, segment, SparseIndex(), file.size()))
+            size = file.size()
+            self._keep(segment.first_index, index_segment(file, segment, SparseIndex(), size), size)
         return True
 
-    def _keep(self, first_index: Index, sparse: SparseIndex) -> None:
+    def _keep(self, first_index: Index, sparse: SparseIndex, size: int) -> tuple[SparseIndex, int]:
+        """Keep what is known of a sealed segment, which never changes."""
         with self._lock:
-            self._indexes[first_index] = sparse
+            self._indexes[first_index] = sparse, size
             self._indexes.move_to_end(first_index)
             while len(self._indexes) > _INDEXES_KEPT_MAX:
                 self._indexes.popitem(last=False)
+        return sparse, size
 
 
 def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
