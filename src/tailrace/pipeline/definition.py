@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sink.url import parse
+from tailrace.sink_url import parse
 
 __all__ = ["Definition", "check_definition", "definition_of_file"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode, Sink
-from tailrace.pipeline.sink.url import SinkUrl, parse
+from tailrace.sink_url import SinkUrl, parse
 
 __all__ = ["SINKS", "sink_of"]
 

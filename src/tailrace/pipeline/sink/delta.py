@@ -20,7 +20,7 @@ from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
-from tailrace.pipeline.sink.url import spelled
+from tailrace.sink_url import spelled
 
 __all__ = ["FILES_MAX", "DeltaTables"]
 

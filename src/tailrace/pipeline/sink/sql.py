@@ -16,7 +16,7 @@ from tailrace.pipeline.sink.progress import after, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
-from tailrace.pipeline.sink.url import spelled
+from tailrace.sink_url import spelled
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
 

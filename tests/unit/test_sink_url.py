@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
-from tailrace.pipeline.sink.url import parse, spelled
+from tailrace.sink_url import parse, spelled
 
 
 def test_a_url_is_taken_apart():
