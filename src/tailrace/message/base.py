@@ -1,6 +1,7 @@
 """The seam to targets: where messages go, one batch after the other."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec import Struct
 from tailrace.model.chunk import Change
 from tailrace.model.table import TableSchema
 
-__all__ = ["Message", "Refusal", "Target"]
+__all__ = ["Intake", "Message", "Refusal", "Target", "has_tombstones", "intake_of"]
 
 
 class Message(Struct, frozen=True):
@@ -33,6 +34,24 @@ class Message(Struct, frozen=True):
     snapshot: bool = False
     """Whether it is a row of a snapshot and no change: its change is an INSERT with the snapshot's offset."""
 
+    parked: bool = False
+    """Whether it comes out of the dead letters. Then its offset lies behind those of other keys that were sent before
+    it; no later change of its own key was. A target that tells repeats by their offset alone must take it all the same.
+    """
+
+
+class Intake(StrEnum):
+    """What has arrived of a batch in which a target refuses a message."""
+
+    EACH = "each"
+    """All others, those of the same key behind it among them. Such a target is given each key once at a time."""
+
+    KEYED = "keyed"
+    """All but those of the same key behind it, which are refused as well; or their order does no harm."""
+
+    WHOLE = "whole"
+    """Nothing, and the mark is not kept either: it is given again without what was refused. Targets that keep marks."""
+
 
 class Refusal(Struct, frozen=True):
     """A message that a target will not take, however often it is given."""
@@ -52,6 +71,9 @@ class Target(Protocol):
     a target that can tell them by their id, or by their offset, leaves out those that it has. Its docstring says
     whether a reader can see a message twice, and how it is recognised. Durability: when `send` returns, each message is
     with the target, as safe as the target keeps anything, or among the refusals.
+
+    A target may have two attributes: `intake`, an `Intake`, which is `EACH` where it has none; and `tombstones`, true
+    where it compacts by key, so that a deletion is followed by a message without a value.
     """
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
@@ -66,10 +88,11 @@ class Target(Protocol):
         """Return the mark of the last batch that was sent; None where there is none, or the target keeps none."""
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
-        """Send messages in order, and return those that were refused, all others having arrived.
+        """Send messages in order, and return those that were refused, all others having arrived but as `Intake` says.
 
         A target that can keeps `mark`, in the same atomic step as the messages: then each message arrives once. Others
-        leave it. After an error the target may be used again: it connects anew by itself.
+        leave it. There may be no message at all, only a mark. After an error the target may be used again: it connects
+        anew by itself.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now, or is busy. It may have taken some of the messages.
@@ -78,3 +101,13 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
+
+
+def intake_of(target: Target) -> Intake:
+    """Return what has arrived of a batch in which a target refuses a message."""
+    return Intake(getattr(target, "intake", Intake.EACH))
+
+
+def has_tombstones(target: Target) -> bool:
+    """Tell whether a deletion is followed by a message without a value."""
+    return bool(getattr(target, "tombstones", False))
