@@ -8,7 +8,10 @@ from tailrace.sink_url import SinkUrl
 
 __all__ = ["TARGETS", "target_of"]
 
-TARGETS: dict[str, str] = {}
+TARGETS: dict[str, str] = {
+    "webhook+https": "webhook",
+    "webhook+http": "webhook",
+}
 """The module of `tailrace.message.target` for each scheme. It has `build(url, name)`, which returns the target."""
 
 _EXTRAS: dict[str, str] = {}
