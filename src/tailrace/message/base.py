@@ -72,8 +72,9 @@ class Target(Protocol):
     whether a reader can see a message twice, and how it is recognised. Durability: when `send` returns, each message is
     with the target, as safe as the target keeps anything, or among the refusals.
 
-    A target may have two attributes: `intake`, an `Intake`, which is `EACH` where it has none; and `tombstones`, true
-    where it compacts by key, so that a deletion is followed by a message without a value.
+    A target may have three attributes: `intake`, an `Intake`, which is `EACH` where it has none; `tombstones`, true
+    where it compacts by key, so that a deletion is followed by a message without a value; and `envelope`, the name of
+    the only envelope that it takes, where it does not take all.
     """
 
     def open(self, schemas: Sequence[TableSchema]) -> None:

@@ -9,12 +9,20 @@ from tailrace.sink_url import SinkUrl
 __all__ = ["TARGETS", "target_of"]
 
 TARGETS: dict[str, str] = {
+    "redis": "redis",
+    "rediss": "redis",
+    "opensearch+https": "opensearch",
+    "opensearch+http": "opensearch",
+    "typesense+https": "typesense",
+    "typesense+http": "typesense",
     "webhook+https": "webhook",
     "webhook+http": "webhook",
 }
 """The module of `tailrace.message.target` for each scheme. It has `build(url, name)`, which returns the target."""
 
-_EXTRAS: dict[str, str] = {}
+_EXTRAS: dict[str, str] = {
+    "redis": "redis",
+}
 """What has to be installed besides for the target in a module; the others come with a plain installation."""
 
 
