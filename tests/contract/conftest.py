@@ -2,6 +2,7 @@
 
 import pytest
 
+from brokers import Brokers
 from databases import Servers
 
 
@@ -11,3 +12,11 @@ def servers():
     servers = Servers()
     yield servers
     servers.stop()
+
+
+@pytest.fixture(scope="session")
+def brokers():
+    """Real brokers, started when the first test asks for one."""
+    brokers = Brokers()
+    yield brokers
+    brokers.stop()
