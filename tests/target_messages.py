@@ -39,7 +39,11 @@ class Teller:
         self.offset += 1
         before = self.rows.pop((table, key))
         message = self._message(Op.DELETE, before, None, table)
-        return [message, Message(message.change, f"{message.id}/tombstone", None, message.key, message.headers)]
+        gone = f"{message.id}/tombstone"
+        return [
+            message,
+            Message(message.change, gone, None, message.key, (("tailrace-id", gone), *message.headers[1:])),
+        ]
 
     def snapshot(self, count, table=0):
         """Return the messages of the rows of a snapshot, which all have the offset of the newest change."""
@@ -57,9 +61,10 @@ class Teller:
             id_ = f"{id_}/{schema.table.wire}/{key.decode()}"
         value = json.dumps({"op": op.word, "before": before, "after": after}, ensure_ascii=False).encode()
         headers = (
-            ("offset", str(self.offset)),
-            ("index", str(self.offset)),
-            ("schema_version", "1"),
-            ("op", "read" if snapshot else op.word),
+            ("tailrace-id", id_),
+            ("tailrace-op", op.word),
+            ("tailrace-offset", str(self.offset)),
+            ("tailrace-index", str(self.offset)),
+            ("tailrace-schema-version", "1"),
         )
         return Message(told, id_, value, key, headers, snapshot=snapshot)

@@ -91,8 +91,8 @@ class RedisPlace(Place):
 
 
 def _of_stream(fields):
-    headers = {name.decode(): text.decode() for name, text in fields.items() if name not in {b"id", b"key", b"value"}}
-    return Received(fields[b"id"].decode(), fields[b"key"], fields.get(b"value"), headers)
+    headers = {name.decode(): text.decode() for name, text in fields.items() if name not in {b"key", b"value"}}
+    return Received(fields[b"tailrace-id"].decode(), fields[b"key"], fields.get(b"value"), headers)
 
 
 def check(place, given, *, repeats=Repeats.ABSENT, table="orders", kept=()):

@@ -42,7 +42,7 @@ class Sender:
             through = min(self.confirmed + self._random.randint(1, largest), len(messages))
             batch = messages[self.confirmed : through]
             try:
-                assert self.target.send(batch, batch[-1].id.encode()) == []
+                assert not self.target.send(batch, batch[-1].id.encode())
             except SinkUnavailableError:
                 self.failures += 1
                 time.sleep(0.02)

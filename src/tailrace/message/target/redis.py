@@ -1,12 +1,13 @@
 """Messages into streams of Redis: `redis://[USER:PASSWORD@]HOST:PORT/DB?stream={table}`, over TLS `rediss://`.
 
-An entry has the fields `id`, `key`, `value` (a tombstone has none), `content_type`, and the message's headers.
+An entry has the message's headers as fields, `tailrace-id` first, then `key`, `content_type` and `value`.
 """
 
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from msgspec import Struct
@@ -14,9 +15,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 from redis.retry import Retry
 
-from tailrace.message.base import Message, Refusal, Target
+from tailrace.message.base import Intake, Message, Refusal, Target
+from tailrace.message.target.header import headers_of
 from tailrace.message.target.option import number_of, seconds_of
-from tailrace.message.target.redis_script import SCRIPT, SENT
+from tailrace.message.target.redis_script import OTHER, REFUSED, SCRIPT, SENT
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, spelled
@@ -99,19 +101,22 @@ class RedisTarget:
     Each batch is written in one atomic step with its mark, so that whoever goes on from the mark sends each message
     once. A change that is given again all the same is recognised by its stream id, which is its offset, and left out;
     rows of a snapshot and messages that come late are recognised after a lost answer, but not by another process that
-    does not go on from the mark: then a reader sees them twice, with the same `id`.
+    does not go on from the mark: then a reader sees them twice, with the same `tailrace-id`.
     """
+
+    intake = Intake.WHOLE
 
     def __init__(self, options: RedisOptions, name: str) -> None:
         self._options = options
         self._name = name
+        self._limit = "" if options.length_max is None else str(options.length_max)
         self._client: redis.Redis | None = None
         self._streams: dict[TableName, bytes] = {}
         self._argument_bytes_max = _ARGUMENT_BYTES_MAX
         self._record = b""
-        """Beginning of the record that Redis has of this sink, as far as we know: the last batch's name."""
+        """Beginning of the record that Redis has of this sink, as far as we know: the name of the last part."""
         self._doubts: dict[bytes, Sequence[str]] = {}
-        """Ids of the messages of parts whose answer never came, by batch: Redis may have one, or get it yet."""
+        """Ids of the messages of parts whose answer never came, by name: Redis may have one, or get it yet."""
         self._known: set[str] = set()
         """Ids of messages that Redis has although `send` failed: they are given again."""
 
@@ -130,37 +135,37 @@ class RedisTarget:
                     )
             record = client.hget(MARKS, self._name)
         self._doubts, self._known = {}, set()
-        self._record = _batch_of(_bytes(record))
+        self._record = _part_of(_bytes(record))
 
     def mark(self) -> bytes | None:
         """Return the mark in the sink's record."""
         with self._errors():
             record = _bytes(self._connected().hget(MARKS, self._name))
-        return record.split(b" ", 2)[2] if record else None
+        return record.partition(b" ")[2] if record else None
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Write a batch and its mark. Messages that Redis has from a part whose answer was lost are left out."""
-        refusals = [
-            Refusal(place, f"longer than the {self._argument_bytes_max} bytes that Redis takes")
+        longest = self._argument_bytes_max
+        if refusals := [
+            Refusal(place, f"longer than the {longest} bytes that Redis takes")
             for place, message in enumerate(messages)
-            if message.value is not None and len(message.value) > self._argument_bytes_max
-        ]
-        left_out = {refusal.place for refusal in refusals}
-        wanted = [place for place in range(len(messages)) if place not in left_out]
-        parts = list(_parts(messages, wanted)) or [[]]
-        done: list[str] = []
-        for number, part in enumerate(parts):
-            last = number == len(parts) - 1
-            kept = mark if last else self.mark() or b""
-            try:
-                refused = self._send_part([messages[place] for place in part], kept)
-            except SinkError:
-                self._known.update(done)
-                raise
-            refusals += [Refusal(part[place], "the key of its stream holds something else") for place in refused]
-            if not last:
-                done += [messages[place].id for place in part]
-        return sorted(refusals, key=lambda refusal: refusal.place)
+            if message.value is not None and len(message.value) > longest
+        ]:
+            return refusals
+        streams = [self._stream(message.change.schema.table) for message in messages]
+        keys = list(dict.fromkeys(streams))
+        done: set[str] = set()
+        try:
+            for begin, end in _parts(messages):
+                kept = mark if end == len(messages) else self.mark() or b""
+                if refused := self._send_part(messages[begin:end], streams[begin:end], keys, kept):
+                    reason = "the key of its stream holds something else"
+                    return [Refusal(place, reason) for place, stream in enumerate(streams) if stream in refused]
+                done.update(message.id for message in messages[begin:end])
+        except SinkError:
+            self._known |= done
+            raise
+        return ()
 
     def close(self) -> None:
         """Disconnect."""
@@ -168,39 +173,48 @@ class RedisTarget:
             self._client.close()
             self._client = None
 
-    def _send_part(self, messages: Sequence[Message], mark: bytes) -> list[int]:
-        """Write a part in one step; return the places of those that are refused."""
+    def _send_part(
+        self, messages: Sequence[Message], streams: Sequence[bytes], keys: Sequence[bytes], mark: bytes
+    ) -> set[bytes]:
+        """Write a part in one step; or nothing, and return the keys that are no streams."""
+        numbers = {key: number for number, key in enumerate(keys, 2)}
         while True:
-            places = [place for place, message in enumerate(messages) if message.id not in self._known]
-            ids = [messages[place].id for place in places]
-            batch = secrets.token_hex(8).encode() + b" "
-            answer, record = self._run([messages[place] for place in places], batch, ids, mark)
-            if answer == SENT:
-                self._record = batch
+            part = secrets.token_hex(8).encode() + b" "
+            ids: list[str] = []
+            arguments: list[bytes | str | int] = [self._name, self._record, part + mark, self._limit]
+            for message, stream in zip(messages, streams, strict=True):
+                if message.id not in self._known:
+                    ids.append(message.id)
+                    _put(arguments, message, numbers[stream])
+            answer = self._run(["EVAL", SCRIPT, len(keys) + 1, MARKS, *keys, *arguments], part, ids)
+            if answer[0] == OTHER:
+                self._settle(_bytes(answer[1]))
+            elif answer[0] == REFUSED:
+                return {keys[number - 2] for number in answer[1:]}
+            else:
+                self._record = part
                 self._known.difference_update(message.id for message in messages)
-                return [places[place] for place in _refused_of(record)]
-            self._settle(record)
+                return set()
 
-    def _run(self, messages: Sequence[Message], batch: bytes, ids: Sequence[str], mark: bytes) -> tuple[bytes, bytes]:
+    def _run(self, command: list[bytes | str | int], part: bytes, ids: Sequence[str]) -> list[Any]:
         """Run the script once. If the answer does not come it is in doubt what Redis has done."""
         if self._client is None:
             with self._errors():
                 self._connected().ping()
-        command = self._command(messages, batch, mark)
         while len(self._doubts) >= _DOUBTS_MAX:
             del self._doubts[next(iter(self._doubts))]
-        self._doubts[batch] = ids
+        self._doubts[part] = ids
         try:
             with self._errors():
-                answer, record = self._connected().execute_command(*command)  # type: ignore[no-untyped-call]
+                answer: list[Any] = self._connected().execute_command(*command)  # type: ignore[no-untyped-call]
         except SinkRefusedError:
-            del self._doubts[batch]
+            del self._doubts[part]
             raise
-        if answer == SENT:
+        if answer[0] == SENT:
             self._doubts.clear()
         else:
-            del self._doubts[batch]
-        return answer, record
+            del self._doubts[part]
+        return answer
 
     def _settle(self, record: bytes) -> None:
         """See whose record Redis has: that of a part which we had given up, or of somebody else.
@@ -208,32 +222,12 @@ class RedisTarget:
         Raises:
             SinkRefusedError: Another process has written for this sink since this one looked.
         """
-        batch = _batch_of(record)
-        if batch not in self._doubts:
+        part = _part_of(record)
+        if part not in self._doubts:
             raise SinkRefusedError(f"another process sends for the sink {self._name!r}: end one of them")
-        refused = set(_refused_of(record))
-        self._known.update(id_ for place, id_ in enumerate(self._doubts[batch]) if place not in refused)
-        self._record = batch
+        self._known.update(self._doubts[part])
+        self._record = part
         self._doubts.clear()
-
-    def _command(self, messages: Sequence[Message], batch: bytes, mark: bytes) -> list[bytes | str | int]:
-        """Return the call of the script for these messages."""
-        numbers: dict[bytes, int] = {}
-        arguments: list[bytes | str | int] = []
-        for message in messages:
-            change = message.change
-            number = numbers.setdefault(self._stream(change.schema.table), len(numbers) + 2)
-            value, headers = message.value, message.headers
-            order = 2 if message.snapshot else 0 if value is not None else 1
-            arguments += (number, change.offset, order, 2 * len(headers) + (8 if value is not None else 6))
-            arguments += ("id", message.id, "key", message.key, "content_type", message.content_type)
-            if value is not None:
-                arguments += ("value", value)
-            for header in headers:
-                arguments += header
-        limit = "" if self._options.length_max is None else str(self._options.length_max)
-        keys: list[bytes | str | int] = [MARKS, *numbers]
-        return ["EVAL", SCRIPT, len(keys), *keys, self._name, self._record, batch, mark, limit, *arguments]
 
     def _stream(self, table: TableName) -> bytes:
         name = self._streams.get(table)
@@ -280,19 +274,28 @@ class RedisTarget:
             raise SinkRefusedError(f"Redis refuses to write: {shown}; see what the sink's user may do") from None
 
 
-def _parts(messages: Sequence[Message], places: Sequence[int]) -> Iterator[list[int]]:
-    """Cut a batch so that no part is too much for one step."""
-    part: list[int] = []
-    size_bytes = 0
-    for place in places:
-        more = len(messages[place].value or b"")
-        if part and (len(part) == _PART_MESSAGES_MAX or size_bytes + more > _PART_BYTES_MAX):
-            yield part
-            part, size_bytes = [], 0
-        part.append(place)
+def _put(arguments: list[bytes | str | int], message: Message, number: int) -> None:
+    """Append what the script wants to know of a message: stream, offset, order, number of fields, and those."""
+    value, headers = message.value, headers_of(message)
+    order = 2 if message.snapshot else 0 if value is not None else 1
+    arguments += (number, message.change.offset, order, 2 * len(headers) + (6 if value is not None else 4))
+    for header in headers:
+        arguments += header
+    arguments += ("key", message.key, "content_type", message.content_type)
+    if value is not None:
+        arguments += ("value", value)
+
+
+def _parts(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Cut a batch so that no part is too much for one step; yield where each begins and ends."""
+    begin = size_bytes = 0
+    for place, message in enumerate(messages):
+        more = len(message.value or b"")
+        if place > begin and (place - begin == _PART_MESSAGES_MAX or size_bytes + more > _PART_BYTES_MAX):
+            yield begin, place
+            begin, size_bytes = place, 0
         size_bytes += more
-    if part:
-        yield part
+    yield begin, len(messages)
 
 
 def _longest(client: redis.Redis) -> int:
@@ -303,14 +306,10 @@ def _longest(client: redis.Redis) -> int:
         return _ARGUMENT_BYTES_MAX
 
 
-def _batch_of(record: bytes) -> bytes:
-    """Return the name of the batch that left a record, with the space behind it."""
+def _part_of(record: bytes) -> bytes:
+    """Return the name of the part that left a record, with the space behind it."""
     name, space, _ = record.partition(b" ")
     return name + space
-
-
-def _refused_of(record: bytes) -> list[int]:
-    return [int(place) for place in record.split(b" ", 2)[1].split(b",") if place]
 
 
 def _bytes(found: object) -> bytes:

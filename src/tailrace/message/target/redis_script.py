@@ -4,25 +4,34 @@ Entries of a stream have ids that only rise. That of a change is `OFFSET-0`, and
 change that comes again is refused by Redis and then found there. Rows of a snapshot all have its offset: they are
 numbered behind whatever is there, from `OFFSET-2`. So is a message that comes late, after younger ones.
 
-What a sink keeps is one record in a hash: `BATCH REFUSED MARK`, the batch's own name, the places in it of messages that
-were refused, with commas between them, and the mark. A part is written only if the record is still the one that whoever
-sends has seen last: so a part that is executed late, when it had been given up, is executed before the next or never.
+What a sink keeps is one record in a hash, `PART MARK`: the name of the part that was written last, and the mark. A part
+is written only if the record is still the one that whoever sends has seen last: so a part that is executed late, when
+it had been given up, is executed before the next or never.
 """
 
-__all__ = ["OTHER", "SCRIPT", "SENT"]
+__all__ = ["OTHER", "REFUSED", "SCRIPT", "SENT"]
 
 SENT = b"sent"
-"""The script wrote everything but what is refused; the record that it keeps follows, without the mark."""
+"""The script wrote everything."""
 
 OTHER = b"other"
 """The script wrote nothing, because the record in Redis is not the one that was expected; that one follows."""
 
+REFUSED = b"refused"
+"""The script wrote nothing, because these keys hold something else than streams; their numbers follow."""
+
 SCRIPT = """
-local kept, sink, was, record, mark, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local kept, sink, was, record, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local old = redis.call('HGET', kept, sink)
 if string.sub(old or '', 1, #was) ~= was or (was == '' and old) then
     return {'other', old or ''}
 end
+local answer = {'refused'}
+for number = 2, #KEYS do
+    local kind = redis.call('TYPE', KEYS[number]).ok
+    if kind ~= 'none' and kind ~= 'stream' then answer[#answer + 1] = number end
+end
+if #answer > 1 then return answer end
 redis.call('HSET', kept, sink, record)
 local tops = {}
 local function add(stream, id, from, through)
@@ -51,11 +60,11 @@ local function there(stream, id, named)
     local found = redis.call('XRANGE', stream, id, id)[1]
     if not found then return false end
     for at = 1, #found[2], 2 do
-        if found[2][at] == 'id' then return found[2][at + 1] == named end
+        if found[2][at] == 'tailrace-id' then return found[2][at + 1] == named end
     end
     return false
 end
-local refused, at, number = {}, 6, 0
+local at = 5
 while at <= #ARGV do
     local stream, offset, order, through = KEYS[tonumber(ARGV[at])], ARGV[at + 1], ARGV[at + 2], at + 3 + ARGV[at + 3]
     local id = order == '2' and behind(stream, offset) or offset .. '-' .. order
@@ -69,15 +78,11 @@ while at <= #ARGV do
     end
     if not added.err then
         tops[stream] = id
-    elseif string.find(added.err, 'WRONGTYPE', 1, true) then
-        refused[#refused + 1] = number
     elseif not known then
         if old then redis.call('HSET', kept, sink, old) else redis.call('HDEL', kept, sink) end
         return added
     end
-    number, at = number + 1, through + 1
+    at = through + 1
 end
-record = record .. table.concat(refused, ',') .. ' '
-redis.call('HSET', kept, sink, record .. mark)
-return {'sent', record}
+return {'sent'}
 """
