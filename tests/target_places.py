@@ -13,6 +13,7 @@ from tailrace.message.targets import target_of
 from tailrace.sink_url import parse
 
 NUMBERS = itertools.count(1)
+import kafka_reading
 
 
 class Repeats(Enum):
@@ -54,6 +55,7 @@ class Place:
         self.proxy = self.server.proxy
         self.part = f"part{next(NUMBERS)}"
         """Keeps what this test sends apart from what others send to the same server."""
+        self.servers = servers
 
     def url(self, *, port, password, timeout_s):
         """Return the URL of the sink. A batch fails when it has taken `timeout_s`."""
@@ -68,6 +70,10 @@ class Place:
         """Return the message as one that the server refuses for itself alone; None if it refuses no single message."""
 
     def read(self, table):
+    def wrong(self, password):
+        """Return the target of a sink whose password is not that of the server, not opened yet."""
+        return self.target(password=password, timeout_s=5)
+
         """Return what has arrived for a table, in the order in which it is kept."""
         raise NotImplementedError
 
@@ -76,6 +82,26 @@ class RedisPlace(Place):
     server_kind = brokers.Redis
     repeats = Repeats.ABSENT
     marks = True
+class KafkaPlace(Place):
+    server_kind = brokers.Kafka
+    server_keeps = False
+    options = ""
+
+    def url(self, *, port, password, timeout_s):
+        return f"kafka://127.0.0.1:{port}/{self.part}.{{table}}?timeout={timeout_s}{self.options}"
+
+    def wrong(self, password):
+        server = self.servers.get(brokers.GuardedKafka)
+        url = f"kafka://nobody:{password}@127.0.0.1:{server.proxy.port}/{{table}}"
+        return target_of(parse(f"{url}?security=sasl_plaintext&mechanism=SCRAM-SHA-512&timeout=10"), self.part)
+
+    def refused(self, message):
+        return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 3_000_000))
+
+    def read(self, table):
+        return kafka_reading.read(self.server.proxy.port, f"{self.part}.{table}")
+
+
 
     def url(self, *, port, password, timeout_s):
         return f"redis://:{password}@127.0.0.1:{port}/0?stream={self.part}:{{table}}&timeout={timeout_s}"
@@ -119,3 +145,4 @@ def check(place, given, *, repeats=Repeats.ABSENT, table="orders", kept=()):
 PLACES = {
     "redis": RedisPlace,
 }
+    "kafka": KafkaPlace,

@@ -18,6 +18,8 @@ class SinkUrl(Struct, frozen=True):
     scheme: str
     path: str = ""
     host: str = ""
+    """Where there are several, with commas between them and each with its port, if it has one; then `port` is None."""
+
     port: int | None = None
     user: str = ""
     password: str = ""
@@ -53,7 +55,8 @@ def parse(text: str) -> SinkUrl:
     """
     try:
         parts = urlsplit(text)
-        port = parts.port
+        hosts = parts.netloc.rpartition("@")[2]
+        port = None if "," in hosts else parts.port
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise ConfigError(
@@ -61,11 +64,12 @@ def parse(text: str) -> SinkUrl:
         ) from None
     if not parts.scheme or parts.fragment:
         raise ConfigError("the sink is not a URL: write e.g. delta:///lake/orders, percent-encoding passwords")
+    host = hosts if "," in hosts else parts.hostname or ""
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     options = dict(pairs)
     if len(options) != len(pairs):
         raise ConfigError(f"the {parts.scheme} sink names an option twice")
-    return SinkUrl(parts.scheme, unquote(parts.path), parts.hostname or "", port, user, password, options)
+    return SinkUrl(parts.scheme, unquote(parts.path), host, port, user, password, options)
 
 
 _PLACES = {"source", "table"}

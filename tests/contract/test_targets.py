@@ -177,7 +177,7 @@ def test_a_batch_of_refused_messages_alone_is_refused_wholly(place, target, tell
 def test_wrong_credentials_are_refused_without_naming_them(place, teller):
     if not place.credentials:
         pytest.skip("the server asks for no credentials")
-    target = place.target(password="0therSecret", timeout_s=5)
+    target = place.wrong("0therSecret")
     with pytest.raises(SinkRefusedError) as refused:
         target.open(teller.schemas)
     assert "0therSecret" not in str(refused.value)

@@ -9,6 +9,7 @@ from tailrace.sink_url import SinkUrl
 __all__ = ["TARGETS", "target_of"]
 
 TARGETS: dict[str, str] = {
+    "kafka": "kafka",
     "redis": "redis",
     "rediss": "redis",
     "opensearch+https": "opensearch",
@@ -25,6 +26,7 @@ _EXTRAS: dict[str, str] = {
 }
 """What has to be installed besides for the target in a module; the others come with a plain installation."""
 
+    "kafka": "kafka",
 
 def target_of(url: SinkUrl, name: str) -> Target:
     """Return the target at a URL for the sink of that name, not opened yet.
