@@ -5,7 +5,9 @@ target relies on: external versions, deletions that are not found, documents tha
 """
 
 import base64
+import contextlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -25,6 +27,31 @@ def _is_number(text):
     return True
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, *arguments):
+        self._open = set()
+        super().__init__(*arguments)
+
+    def process_request(self, request, client_address):
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, *_):
+        """A connection that was cut is no news."""
+
+    def hang_up(self):
+        for one in list(self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
 class FakeOpenSearch:
     """Listens on a free port of the loopback interface."""
 
@@ -37,6 +64,9 @@ class FakeOpenSearch:
         self.swallowed = 0
         """How many more bulk requests are carried out, their answers lost."""
         self.bulks = 0
+        self.answering = threading.Event()
+        """Cleared while nothing is answered."""
+        self.answering.set()
         self._lock = threading.Lock()
         authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         fake = self
@@ -55,6 +85,7 @@ class FakeOpenSearch:
                 if self.headers.get("authorization") != authorization:
                     self._answer(401, {"error": {"type": "security_exception"}, "status": 401})
                     return
+                fake.answering.wait()
                 with fake._lock:
                     status, answer = fake.handle(method, unquote(self.path), body)
                     if self.path == "/_bulk" and fake.swallowed:
@@ -74,16 +105,23 @@ class FakeOpenSearch:
             def log_message(self, *_):
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
+        self._handler = Handler
+        self.port = port
+
+    def listen(self):
+        """Begin to answer, the first time or again."""
+        self._server = _Server(("127.0.0.1", self.port), self._handler)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
+        return self
 
     def close(self):
+        """Hang up and answer no more. What has been stored stays."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._server.hang_up()
 
     def sources(self, index):
         """Return the documents of an index by id."""

@@ -3,17 +3,21 @@
 A place is one class, with an entry in PLACES: its server, its URL, how to look, and what its target promises.
 """
 
+import asyncio
+import contextlib
 import itertools
+import json
 from enum import Enum
 
+import httpx
 import msgspec
 
 import brokers
+import kafka_reading
 from tailrace.message.targets import target_of
 from tailrace.sink_url import parse
 
 NUMBERS = itertools.count(1)
-import kafka_reading
 
 
 class Repeats(Enum):
@@ -51,11 +55,11 @@ class Place:
 
     def __init__(self, directory, servers):
         self.directory = directory
+        self.servers = servers
         self.server = servers.get(self.server_kind)
         self.proxy = self.server.proxy
         self.part = f"part{next(NUMBERS)}"
         """Keeps what this test sends apart from what others send to the same server."""
-        self.servers = servers
 
     def url(self, *, port, password, timeout_s):
         """Return the URL of the sink. A batch fails when it has taken `timeout_s`."""
@@ -66,22 +70,18 @@ class Place:
         url = self.url(port=self.proxy.port, password=password, timeout_s=timeout_s)
         return target_of(parse(url), name or self.part)
 
-    def refused(self, message):
-        """Return the message as one that the server refuses for itself alone; None if it refuses no single message."""
-
-    def read(self, table):
     def wrong(self, password):
         """Return the target of a sink whose password is not that of the server, not opened yet."""
         return self.target(password=password, timeout_s=5)
 
+    def refused(self, message):
+        """Return the message as one that the server refuses for itself alone; None if it refuses no single message."""
+
+    def read(self, table):
         """Return what has arrived for a table, in the order in which it is kept."""
         raise NotImplementedError
 
 
-class RedisPlace(Place):
-    server_kind = brokers.Redis
-    repeats = Repeats.ABSENT
-    marks = True
 class KafkaPlace(Place):
     server_kind = brokers.Kafka
     server_keeps = False
@@ -102,6 +102,10 @@ class KafkaPlace(Place):
         return kafka_reading.read(self.server.proxy.port, f"{self.part}.{table}")
 
 
+class RedisPlace(Place):
+    server_kind = brokers.Redis
+    repeats = Repeats.ABSENT
+    marks = True
 
     def url(self, *, port, password, timeout_s):
         return f"redis://:{password}@127.0.0.1:{port}/0?stream={self.part}:{{table}}&timeout={timeout_s}"
@@ -142,7 +146,107 @@ def check(place, given, *, repeats=Repeats.ABSENT, table="orders", kept=()):
         assert len(found) == len(first)
 
 
+class NatsPlace(Place):
+    server_kind = brokers.Nats
+    large_bytes = 1_000_000
+
+    def url(self, *, port, password, timeout_s):
+        return f"nats://sink:{password}@127.0.0.1:{port}/{self.part}.{{table}}?timeout={timeout_s}"
+
+    def refused(self, message):
+        return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 3_000_000))
+
+    def read(self, table):
+        return asyncio.run(self._read(f"{self.part}.{table}"))
+
+    async def _read(self, subject):
+        import nats
+        from nats.js.errors import NotFoundError
+
+        connection = await nats.connect(f"nats://127.0.0.1:{self.server.port}", user="sink", password=brokers.PASSWORD)
+        stream, found, number = connection.jetstream(), [], 1
+        try:
+            name = await stream.find_stream_name_by_subject(subject)
+            with contextlib.suppress(NotFoundError):
+                while True:
+                    one = await stream.get_msg(name, number, subject=subject, next=True)
+                    headers = dict(one.headers)
+                    key = headers["tailrace-key"].encode()
+                    found.append(Received(headers["Nats-Msg-Id"], key, one.data or None, headers))
+                    number = one.seq + 1
+        finally:
+            await connection.close()
+        return found
+
+
+class RabbitMqPlace(Place):
+    server_kind = brokers.RabbitMq
+
+    def url(self, *, port, password, timeout_s):
+        more = f"queue={self.part}.{{table}}&max_bytes=2000000&timeout={timeout_s}"
+        return f"amqp://sink:{password}@127.0.0.1:{port}/?{more}"
+
+    def refused(self, message):
+        return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 2_000_000))
+
+    def read(self, table):
+        import pika
+
+        credentials = pika.PlainCredentials("sink", brokers.PASSWORD)
+        parameters = pika.ConnectionParameters("127.0.0.1", self.server.port, credentials=credentials)
+        found = []
+        with pika.BlockingConnection(parameters) as connection:
+            channel = connection.channel()
+            while True:
+                method, properties, body = channel.basic_get(f"{self.part}.{table}")
+                if method is None:
+                    return found
+                key = properties.headers["tailrace-key"].encode()
+                found.append(Received(properties.message_id, key, body or None, properties.headers))
+
+
+class SearchPlace(Place):
+    repeats = Repeats.ABSENT
+    documents = True
+
+    def of_documents(self, documents):
+        """Return documents as the messages that made them."""
+        found = []
+        for id_, one in documents.items():
+            value = {name: one.get(name) for name in ("op", "before", "after")}
+            found.append(Received(None, b"[%s]" % id_.encode(), json.dumps(value, ensure_ascii=False).encode()))
+        return found
+
+
+class TypesensePlace(SearchPlace):
+    server_kind = brokers.Typesense
+
+    def url(self, *, port, password, timeout_s):
+        return f"typesense+http://127.0.0.1:{port}/{self.part}-{{table}}?api_key={password}&timeout={timeout_s}"
+
+    def read(self, table):
+        path = f"http://127.0.0.1:{self.server.port}/collections/{self.part}-{table}/documents/export"
+        answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD})
+        answer.raise_for_status()
+        documents = [json.loads(line) for line in answer.text.splitlines()]
+        return self.of_documents({one["id"]: one for one in documents})
+
+
+class OpenSearchPlace(SearchPlace):
+    server_kind = brokers.OpenSearch
+
+    def url(self, *, port, password, timeout_s):
+        return f"opensearch+http://sink:{password}@127.0.0.1:{port}/{self.part}-{{table}}?timeout={timeout_s}"
+
+    def read(self, table):
+        return self.of_documents(self.server.fake.sources(f"{self.part}-{table}"))
+
+
 PLACES = {
-    "redis": RedisPlace,
-}
     "kafka": KafkaPlace,
+    "nats": NatsPlace,
+    "opensearch": OpenSearchPlace,
+    "rabbitmq": RabbitMqPlace,
+    "redis": RedisPlace,
+    "typesense": TypesensePlace,
+}

@@ -22,7 +22,7 @@ from tailrace.sink_url import parse
 
 @pytest.fixture
 def server():
-    fake = FakeOpenSearch()
+    fake = FakeOpenSearch().listen()
     yield fake
     fake.close()
 

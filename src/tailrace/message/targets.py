@@ -12,6 +12,10 @@ TARGETS: dict[str, str] = {
     "kafka": "kafka",
     "redis": "redis",
     "rediss": "redis",
+    "nats": "nats",
+    "nats+tls": "nats",
+    "amqp": "rabbitmq",
+    "amqps": "rabbitmq",
     "opensearch+https": "opensearch",
     "opensearch+http": "opensearch",
     "typesense+https": "typesense",
@@ -22,11 +26,13 @@ TARGETS: dict[str, str] = {
 """The module of `tailrace.message.target` for each scheme. It has `build(url, name)`, which returns the target."""
 
 _EXTRAS: dict[str, str] = {
+    "kafka": "kafka",
+    "nats": "nats",
+    "rabbitmq": "rabbitmq",
     "redis": "redis",
 }
 """What has to be installed besides for the target in a module; the others come with a plain installation."""
 
-    "kafka": "kafka",
 
 def target_of(url: SinkUrl, name: str) -> Target:
     """Return the target at a URL for the sink of that name, not opened yet.

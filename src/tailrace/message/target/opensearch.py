@@ -179,6 +179,6 @@ def build(url: SinkUrl, name: str) -> OpenSearchTarget:
     Raises:
         ConfigError: Something in it is wrong.
     """
-    options = url.only("ca", "api_key")
+    options = url.only("ca", "api_key", "timeout")
     headers = {"authorization": f"ApiKey {options['api_key']}"} if "api_key" in options else {}
-    return OpenSearchTarget(SearchClient(url, _PORT, headers, options.get("ca", "")), tables_template(url))
+    return OpenSearchTarget(SearchClient(url, _PORT, headers, options), tables_template(url))

@@ -7,17 +7,19 @@ from tailrace.model.errors import ConfigError
 __all__ = ["choice_of", "number_of", "seconds_of", "switch_of"]
 
 
-def number_of(options: Mapping[str, str], name: str, default: int | None = None, *, least: int = 0) -> int:
+def number_of(
+    options: Mapping[str, str], name: str, default: int | None = None, *, least: int = 0, most: int = 2**63 - 1
+) -> int:
     """Return an option that is a whole number.
 
     Raises:
-        ConfigError: It is none, or too small. This shows no value: others may be secrets.
+        ConfigError: It is none, too small or too large. This shows no value: others may be secrets.
     """
     text = options.get(name)
     if text is None and default is not None:
         return default
-    if text is None or not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise ConfigError(f"the sink's option {name} is a whole number from {least}")
+    if text is None or not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+        raise ConfigError(f"the sink's option {name} is a whole number from {least} to {most}")
     return int(text)
 
 

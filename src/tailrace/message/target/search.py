@@ -2,11 +2,13 @@
 
 import hashlib
 import ssl
+from collections.abc import Mapping
 
 import httpx
 import msgspec
 
 from tailrace.message.base import Message
+from tailrace.message.target.option import seconds_of
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.op import Op
@@ -57,13 +59,14 @@ def tables_template(url: SinkUrl) -> str:
 class SearchClient:
     """Requests to one server, whose failures are those of sinks. For one thread."""
 
-    def __init__(self, url: SinkUrl, port: int, headers: dict[str, str], ca: str = "") -> None:
+    def __init__(self, url: SinkUrl, port: int, headers: Mapping[str, str], options: Mapping[str, str]) -> None:
         scheme = url.scheme.rpartition("+")[2]
         host = f"[{url.host}]" if ":" in url.host else url.host
         self._base = f"{scheme}://{host}:{url.port or port}"
         self._headers = headers
         self._auth = httpx.BasicAuth(url.user, url.password) if url.user else None
-        self._ca = ca
+        self._ca = options.get("ca", "")
+        self._timeout_s = seconds_of(options, "timeout", _TIMEOUT_S)
         self._client: httpx.Client | None = None
 
     def request(
@@ -102,4 +105,4 @@ class SearchClient:
             verify = ssl.create_default_context(cafile=self._ca) if self._ca else True
         except OSError:
             raise SinkRefusedError("the file that the option `ca` of the sink names holds no certificates") from None
-        return httpx.Client(auth=self._auth, timeout=_TIMEOUT_S, verify=verify, trust_env=False)
+        return httpx.Client(auth=self._auth, timeout=self._timeout_s, verify=verify, trust_env=False)

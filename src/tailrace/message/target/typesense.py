@@ -179,11 +179,11 @@ def build(url: SinkUrl, name: str) -> TypesenseTarget:
     Raises:
         ConfigError: Something in it is wrong.
     """
-    options = url.only("ca", "api_key")
+    options = url.only("ca", "api_key", "timeout")
     key = options.get("api_key") or url.password
     if not key:
         raise ConfigError(f"write a Typesense sink as {url.scheme}://HOST:PORT/{{table}}?api_key=${{KEY}}")
     client = SearchClient(
-        SinkUrl(url.scheme, url.path, url.host, url.port), _PORT, {"x-typesense-api-key": key}, options.get("ca", "")
+        SinkUrl(url.scheme, url.path, url.host, url.port), _PORT, {"x-typesense-api-key": key}, options
     )
     return TypesenseTarget(client, tables_template(url))

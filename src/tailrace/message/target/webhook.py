@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import msgspec
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
 from tailrace.message.target.signature import secrets_of, signed
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
-from tailrace.model.quantity import parse_duration_s
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl
 
@@ -24,6 +23,7 @@ __all__ = ["WebhookOptions", "WebhookTarget", "build"]
 _OPTIONS = ("secret", "bearer", "batch", "concurrency", "timeout", "ca", "allow_private")
 _BATCH_MAX = 10_000
 _CONCURRENCY_MAX = 64
+_TIMEOUT_S = 15.0
 
 _BUSY = frozenset({408, 421, 425, 429})
 """Answers that mean: not now. So does everything from 500 on."""
@@ -57,7 +57,7 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     concurrency: int = 8
     """Most requests at the same time. Messages of one key are never in two of them."""
 
-    timeout_s: float = 15.0
+    timeout_s: float = _TIMEOUT_S
     ca: str = ""
     """File with the certificates to trust, in place of the system's."""
 
@@ -267,24 +267,10 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
         password=url.password,
         bearer=given.get("bearer", ""),
         secrets=tuple(secrets_of(given["secret"])) if "secret" in given else (),
-        batch=_count(given, "batch", 1, _BATCH_MAX),
-        concurrency=_count(given, "concurrency", 8, _CONCURRENCY_MAX),
-        timeout_s=parse_duration_s(given.get("timeout", "15s")) or 15.0,
+        batch=number_of(given, "batch", 1, least=1, most=_BATCH_MAX),
+        concurrency=number_of(given, "concurrency", 8, least=1, most=_CONCURRENCY_MAX),
+        timeout_s=seconds_of(given, "timeout", _TIMEOUT_S),
         ca=given.get("ca", ""),
-        allow_private=_flag(given, "allow_private"),
+        allow_private=switch_of(given, "allow_private"),
     )
     return WebhookTarget(options, SystemClock())
-
-
-def _count(given: dict[str, str], name: str, usual: int, most: int) -> int:
-    text = given.get(name, str(usual))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
-        raise ConfigError(f"the option {name} of a web hook is a number from 1 to {most}")
-    return int(text)
-
-
-def _flag(given: dict[str, str], name: str) -> bool:
-    try:
-        return msgspec.convert(given.get(name, "false"), bool, strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(f"the option {name} of a web hook is true or false") from None
