@@ -28,6 +28,7 @@ def read(port, topic):
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": 10_000_000,
+            "fetch.wait.max.ms": 10,
             "log_level": 0,
         }
     )

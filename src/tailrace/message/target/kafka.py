@@ -25,8 +25,7 @@ logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "content-type"
 _POLL_S = 0.05
-_FLUSH_S = 0.5
-_FLUSH_MORE_S = 2.0
+_WAIT_MORE_S = 2.0
 """How much longer to wait for messages than they may take: the library reports those that took too long."""
 
 
@@ -139,65 +138,78 @@ class KafkaTarget:
             KafkaException: They did not arrive for another reason.
         """
         self._failures.clear()
-        places = self._produce(producer, messages, places, refusals)
-        self._flush(producer)
-        if not self._failures:
-            return {}
+        sent, unsent = self._produce(producer, messages, places, refusals)
+        self._wait(producer)
         codes = [failure.code for failure in self._failures]
-        if REFUSED.keys().isdisjoint(codes):
+        if not REFUSED.keys().isdisjoint(codes):
+            failed = failed_places(self._failures, sent, self._names(messages))
+            return failed | dict.fromkeys(unsent, KafkaError._FATAL)
+        if codes or unsent:
             self._codes += codes
-            raise KafkaException(KafkaError(codes[0]))
-        return failed_places(self._failures, places, self._names(messages))
+            raise KafkaException(KafkaError(codes[0] if codes else KafkaError._FATAL))
+        return {}
 
     def _produce(
         self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refusals: dict[int, str]
-    ) -> Sequence[int]:
-        """Give messages to the library, and wait where its queue is full; return the places of those it has."""
-        deadline = time.monotonic() + self._options.timeout_s
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Give messages to the library until it has all, or has failed; return the places of those it has, and not."""
         produce, topics = producer.produce, self._topics
-        too_large: dict[int, int] = {}
+        unfit: dict[int, int] = {}
         keys: set[tuple[str, bytes]] = set()
-        for place in places:
+        sent, unsent = places, places[:0]
+        for number, place in enumerate(places):
             message = messages[place]
             topic, key = topics[message.change.schema.table], message.key
             if keys and (topic, key) in keys:
-                too_large[place] = KafkaError.MSG_SIZE_TOO_LARGE
+                unfit[place] = KafkaError.MSG_SIZE_TOO_LARGE
                 continue
-            headers: list[tuple[str, str | bytes | None]] = [
-                *headers_of(message),
-                (_CONTENT_TYPE, message.content_type),
-            ]
-            while True:
-                try:
-                    produce(topic, message.value, key, headers=headers)
-                except BufferError:
-                    if time.monotonic() > deadline:
-                        raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
-                    producer.poll(_POLL_S)
-                    continue
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                        raise
-                    too_large[place] = KafkaError.MSG_SIZE_TOO_LARGE
-                    keys.add((topic, key))
-                break
-        if too_large:
-            refuse(too_large, self._names(messages), refusals)
-            places = [place for place in places if place not in too_large]
-        return places
+            headers: list[tuple[str, str | bytes | None]] = [*headers_of(message)]
+            headers.append((_CONTENT_TYPE, message.content_type))
+            try:
+                while True:
+                    try:
+                        produce(topic, message.value, key, headers=headers)
+                        break
+                    except BufferError:
+                        self._wait(producer, some=True)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._FATAL:
+                    sent, unsent = places[:number], places[number:]
+                    break
+                if code != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise
+                unfit[place] = code
+                keys.add((topic, key))
+        if unfit:
+            refuse(unfit, self._names(messages), refusals)
+            sent = [place for place in sent if place not in unfit]
+        return sent, unsent
 
-    def _flush(self, producer: Producer) -> None:
-        """Wait until it is known of each message whether it has arrived.
+    def _wait(self, producer: Producer, *, some: bool = False) -> None:
+        """Wait until it is known of each message whether it has arrived, or of `some`, where the queue is full.
 
         Raises:
-            KafkaException: Some are still on their way, although their time is over.
+            KafkaException: They are still on their way, although their time is over.
         """
-        deadline = time.monotonic() + self._options.timeout_s + _FLUSH_MORE_S
-        while producer.flush(_FLUSH_S):
+        deadline = time.monotonic() + self._options.timeout_s + _WAIT_MORE_S
+        enough = len(producer) * 3 // 4 if some else 0
+        if some and not len(producer):
+            raise KafkaException(KafkaError(KafkaError._QUEUE_FULL))
+        while len(producer) > enough:
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
-            if KafkaError._GAPLESS_GUARANTEE in self._codes:
-                producer.purge(in_flight=False)
+            self._poll(producer)
+
+    def _poll(self, producer: Producer) -> None:
+        """Take reports. A producer that has failed for good sends nothing more: what waits in it is given back."""
+        try:
+            producer.poll(_POLL_S)
+        except Exception as error:  # the library raises its error itself, which has no common ground with others
+            if not isinstance(error, KafkaError):
+                raise
+            self._notice(error)
+            producer.purge(in_flight=False)
 
     def _names(self, messages: Sequence[Message]) -> list[tuple[str, bytes]]:
         """Return the topic and key of each message."""

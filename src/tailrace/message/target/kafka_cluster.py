@@ -19,6 +19,8 @@ MESSAGE_BYTES_MAX = 1_048_588
 
 _SIZE = "max.message.bytes"
 _METADATA_S = 0.5
+_RESULT_MORE_S = 5.0
+"""How much longer to wait for an answer than it may take: the library reports those that took too long."""
 
 
 class Cluster:
@@ -55,7 +57,7 @@ class Cluster:
             return
         for made in self._admin.create_topics(wanted, request_timeout=options.timeout_s).values():
             try:
-                made.result(options.timeout_s)
+                made.result(options.timeout_s + _RESULT_MORE_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -67,7 +69,7 @@ class Cluster:
         sizes = []
         for told in found.values():
             try:
-                entry = told.result(self._options.timeout_s).get(_SIZE)
+                entry = told.result(self._options.timeout_s + _RESULT_MORE_S).get(_SIZE)
             except KafkaException:
                 continue
             if entry is not None and entry.value is not None:

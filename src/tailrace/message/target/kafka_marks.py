@@ -16,6 +16,7 @@ _LOOK_BACK = 1_000
 _LOOK_FURTHER = 10
 _MESSAGES_AT_ONCE = 10_000
 _POLL_S = 0.1
+_FETCH_WAIT_MS = 10
 
 
 def read_mark(options: KafkaOptions, name: str) -> bytes | None:
@@ -33,6 +34,7 @@ def read_mark(options: KafkaOptions, name: str) -> bytes | None:
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
     }
     deadline = time.monotonic() + options.timeout_s
     consumer = Consumer(settings)

@@ -17,7 +17,7 @@ MARKS = "_tailrace_marks"
 _PORT = 9092
 _TIMEOUT_S = 30.0
 _TIMEOUT_S_LEAST = 1.0
-_LINGER_MS_MAX = 10_000
+_LINGER_MS, _LINGER_MS_MAX = 1, 10_000
 _QUEUE_MESSAGES_MAX = 100_000
 _QUEUE_KBYTES_MAX = 128 << 10
 _BATCH_BYTES_MAX = 1 << 20
@@ -118,7 +118,7 @@ def kafka_options(url: SinkUrl) -> KafkaOptions:
     if security.startswith("sasl") != bool(url.user):
         raise ConfigError("a kafka sink has a user and password exactly if its option security begins with sasl")
     timeout_s = seconds_of(options, "timeout", _TIMEOUT_S)
-    linger_ms = number_of(options, "linger", 5)
+    linger_ms = number_of(options, "linger", _LINGER_MS)
     if timeout_s < _TIMEOUT_S_LEAST or linger_ms > min(_LINGER_MS_MAX, timeout_s * 1000 / 2):
         raise ConfigError("the sink's option timeout is at least 1 second and twice linger, which is milliseconds")
     return KafkaOptions(
