@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tailrace.message.base import Intake, Message, Refusal, Target
 from tailrace.message.target.header import headers_of
 from tailrace.message.target.kafka_cluster import MESSAGE_BYTES_MAX, Cluster
-from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Failure, error_of, failed_places, refuse
+from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Failure, error_of, failed_places, keyed_refusals
 from tailrace.message.target.kafka_marks import MARKS_SETTINGS, read_mark
 from tailrace.message.target.kafka_options import MARKS, KafkaOptions, kafka_options, topic_of
 from tailrace.model.table import TableName, TableSchema
@@ -77,16 +77,16 @@ class KafkaTarget:
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send messages and wait until all replicas in sync have them."""
         del mark
-        refusals: dict[int, str] = {}
+        refused: dict[int, int] = {}
         with self._errors():
             self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
-            failed = self._attempt(self._connected(), messages, range(len(messages)), refusals)
-            while failed:
-                left = [place for place in failed if place not in refusals]
-                failed = self._attempt(self._connected(alone=True), messages, left, refusals)
-                refuse(failed, self._names(messages), refusals)
+            left = self._attempt(self._connected(), messages, range(len(messages)), refused)
+            while left:
+                failed = self._attempt(self._connected(alone=True), messages, list(left), refused)
+                refused |= {place: code for place, code in failed.items() if code in REFUSED}
+                left = {place: code for place, code in failed.items() if place not in refused}
                 self._disconnect()
-        return [Refusal(place, refusals[place]) for place in sorted(refusals)]
+        return keyed_refusals(refused, self._names(messages)) if refused else ()
 
     def close(self) -> None:
         """Disconnect. Nothing is on its way but what has been given up."""
@@ -128,17 +128,18 @@ class KafkaTarget:
             producer.flush(0)
 
     def _attempt(
-        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refusals: dict[int, str]
+        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refused: dict[int, int]
     ) -> dict[int, int]:
         """Send messages; return those that did not arrive, with their errors, if the broker refuses one of them.
 
-        Those that are too large are not sent; they and what stands behind them in their key are added to the refusals.
+        Those that are too large are not sent but added to the refused. What is behind a refused message in its key is
+        not sent either.
 
         Raises:
             KafkaException: They did not arrive for another reason.
         """
         self._failures.clear()
-        sent, unsent = self._produce(producer, messages, places, refusals)
+        sent, unsent = self._produce(producer, messages, places, refused)
         self._wait(producer)
         codes = [failure.code for failure in self._failures]
         if not REFUSED.keys().isdisjoint(codes):
@@ -150,18 +151,19 @@ class KafkaTarget:
         return {}
 
     def _produce(
-        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refusals: dict[int, str]
+        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refused: dict[int, int]
     ) -> tuple[Sequence[int], Sequence[int]]:
         """Give messages to the library until it has all, or has failed; return the places of those it has, and not."""
         produce, topics = producer.produce, self._topics
-        unfit: dict[int, int] = {}
-        keys: set[tuple[str, bytes]] = set()
+        names = self._names(messages) if refused else ()
+        keys = {names[place] for place in refused}
+        behind: set[int] = set()
         sent, unsent = places, places[:0]
         for number, place in enumerate(places):
             message = messages[place]
             topic, key = topics[message.change.schema.table], message.key
             if keys and (topic, key) in keys:
-                unfit[place] = KafkaError.MSG_SIZE_TOO_LARGE
+                behind.add(place)
                 continue
             headers: list[tuple[str, str | bytes | None]] = [*headers_of(message)]
             headers.append((_CONTENT_TYPE, message.content_type))
@@ -179,11 +181,10 @@ class KafkaTarget:
                     break
                 if code != KafkaError.MSG_SIZE_TOO_LARGE:
                     raise
-                unfit[place] = code
+                refused[place] = code
                 keys.add((topic, key))
-        if unfit:
-            refuse(unfit, self._names(messages), refusals)
-            sent = [place for place in sent if place not in unfit]
+        if keys:
+            sent = [place for place in sent if place not in refused and place not in behind]
         return sent, unsent
 
     def _wait(self, producer: Producer, *, some: bool = False) -> None:
@@ -264,35 +265,39 @@ class TransactionalKafkaTarget(KafkaTarget):
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send messages and their mark in one transaction; none of them if one is refused."""
-        refusals: dict[int, str] = {}
         with self._errors():
             self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
             producer = self._connected()
+            if large := self._too_large(messages):
+                return large
             places = [place for place, message in enumerate(messages) if message.id not in self._known]
-            failed = self._send_within(producer, messages, places, mark, refusals)
+            failed = self._send_within(producer, messages, places, mark)
             if failed:
-                producer = self._connected(alone=True)
-                failed = self._send_within(producer, messages, list(failed), mark, refusals)
-                refuse(failed, self._names(messages), refusals)
+                failed = self._send_within(self._connected(alone=True), messages, list(failed), mark)
                 self._disconnect()
-        if not refusals:
-            self._known.difference_update(message.id for message in messages)
-        return [Refusal(place, refusals[place]) for place in sorted(refusals)]
+                return [Refusal(place, REFUSED[code]) for place, code in sorted(failed.items()) if code in REFUSED]
+        self._known.difference_update(message.id for message in messages)
+        return ()
+
+    def _too_large(self, messages: Sequence[Message]) -> Sequence[Refusal]:
+        """Return those that are too large, so that no transaction has to be aborted for them."""
+        largest, reason = self._message_bytes_max, REFUSED[KafkaError.MSG_SIZE_TOO_LARGE]
+        sizes = (
+            len(message.key) + len(message.value or b"") + sum(len(name) + len(text) for name, text in message.headers)
+            for message in messages
+        )
+        return [Refusal(place, reason) for place, size_bytes in enumerate(sizes) if size_bytes > largest]
 
     def _send_within(
-        self,
-        producer: Producer,
-        messages: Sequence[Message],
-        places: Sequence[int],
-        mark: bytes,
-        refusals: dict[int, str],
+        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], mark: bytes
     ) -> dict[int, int]:
-        """Send messages in a transaction and commit it if none is refused."""
+        """Send messages in a transaction and commit it; or abort it, and return those that failed and why."""
         producer.begin_transaction()
-        failed = self._attempt(producer, messages, places, refusals)
-        if failed or refusals:
+        refused: dict[int, int] = {}
+        failed = self._attempt(producer, messages, places, refused)
+        if failed or refused:
             producer.abort_transaction(self._options.timeout_s)
-            return failed
+            return refused | failed
         producer.produce(MARKS, mark, self._name, partition=0)
         self._doubt = mark, frozenset(messages[place].id for place in places)
         producer.commit_transaction(self._options.timeout_s)

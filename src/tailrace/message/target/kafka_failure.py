@@ -3,14 +3,15 @@
 # ruff: noqa: SLF001 (the codes of errors of the library itself begin with an underscore)
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError
 from msgspec import Struct
 
+from tailrace.message.base import Refusal
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["CREDENTIALS", "REFUSED", "Failure", "error_of", "failed_places", "refuse"]
+__all__ = ["CREDENTIALS", "REFUSED", "Failure", "error_of", "failed_places", "keyed_refusals"]
 
 REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than the broker takes",
@@ -94,15 +95,17 @@ def failed_places(
     return failed
 
 
-def refuse(failed: dict[int, int], names: Sequence[tuple[str, bytes]], refusals: dict[int, str]) -> None:
-    """Add those of the failed to refusals that were refused for themselves, and what is behind them in their key."""
-    keys = {names[place] for place in refusals}
-    for place, code in failed.items():
-        if names[place] in keys:
-            refusals[place] = _BEHIND
-        elif code in REFUSED:
-            refusals[place] = REFUSED[code]
-            keys.add(names[place])
+def keyed_refusals(refused: Mapping[int, int], names: Sequence[tuple[str, bytes]]) -> list[Refusal]:
+    """Return the refusals of messages by their errors, and of what is behind them in their key, in order."""
+    keys: set[tuple[str, bytes]] = set()
+    refusals = []
+    for place, name in enumerate(names):
+        if name in keys:
+            refusals.append(Refusal(place, _BEHIND))
+        elif place in refused:
+            refusals.append(Refusal(place, REFUSED[refused[place]]))
+            keys.add(name)
+    return refusals
 
 
 def _shown(code: int) -> str:
