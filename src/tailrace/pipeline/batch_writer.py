@@ -7,14 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.client.bulk import BulkClient
+from tailrace.message.outbox import OutboxOptions
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.sink.base import Batch
+from tailrace.pipeline.image_rows import image_changes
+from tailrace.pipeline.sink.base import Batch, Sink
 from tailrace.pipeline.sink_thread import SinkThread
-from tailrace.pipeline.sinks import sink_of
+from tailrace.pipeline.sinks import MessageOptions, sink_of
 from tailrace.pipeline.transform import transformed
+from tailrace.sink_url import Secrets
 
 __all__ = ["BatchWriter"]
 
@@ -33,6 +36,9 @@ class BatchWriter:
         number_min: int,
         outage_s_max: float,
         proceed: Callable[[], None] | None = None,
+        *,
+        secrets: Secrets | None = None,
+        metadata_url: str = "sqlite://",
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
@@ -47,6 +53,8 @@ class BatchWriter:
         self._token = token
         self._outage_s_max = outage_s_max
         self._proceed = proceed
+        self._secrets = secrets
+        self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
@@ -78,7 +86,10 @@ class BatchWriter:
         progress = sink.progress()
         if progress is not None and progress.offsets.get(definition.source, 0) >= through:
             return
-        tables = changes_of_json(rows, self._known(rows))
+        if definition.takes_images:
+            tables = image_changes(rows, self._known(rows))
+        else:
+            tables = changes_of_json(rows, self._known(rows))
         if definition.transform:
             tables = [transformed(one, definition.transform, session) for one in tables]
         number = next_number(progress, self.number_min)
@@ -89,14 +100,17 @@ class BatchWriter:
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
         if self._sink is None:
-            definition = self._definition
-            build = lambda: sink_of(definition.sink, definition.mode, pipeline=definition.name)  # noqa: E731
             proceed = self._proceed or (lambda: None)
-            sink = SinkThread(build, outage_s_max=self._outage_s_max, proceed=proceed)
+            sink = SinkThread(self._build, outage_s_max=self._outage_s_max, proceed=proceed)
             self._learn()
             sink.open(self.schemas())
             self._sink = sink
         return self._sink
+
+    def tend(self) -> None:
+        """Have letters sent that somebody wants to be sent again, where the sink is of messages and open here."""
+        if self._sink is not None and self._definition.is_message_sink:
+            self._sink.tend()
 
     def schemas(self) -> list[TableSchema]:
         """Return the newest known schema of each table."""
@@ -108,6 +122,14 @@ class BatchWriter:
         if self._sink is not None:
             self._sink.close()
             self._sink = None
+
+    def _build(self) -> Sink:
+        definition = self._definition
+        outbox = OutboxOptions(on_refused=definition.on_refused)
+        messages = MessageOptions(self._metadata_url, definition.shape, outbox)
+        return sink_of(
+            definition.sink, definition.mode, pipeline=definition.name, secrets=self._secrets, messages=messages
+        )
 
     def _known(self, rows: pa.Table) -> dict[tuple[str, int], TableSchema]:
         """Return the schemas that rows refer to."""

@@ -138,7 +138,8 @@ class Copier:
         """Put the rows of a batch into the sink."""
         counts = _counts(rows)
         version = pc.max(rows["_offset"]).as_py() or self._version
-        one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh)
+        images = self._definition.takes_images
+        one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh, images=images)
         if self._definition.transform and one.changes.num_rows:
             one = transformed(one, self._definition.transform, self._session())
         if one.changes.num_rows:
@@ -151,7 +152,14 @@ class Copier:
         """Read the rows of a batch: by tasks of Spark where that is on several machines, else by threads here."""
         for _ in range(_TRIES_MAX):
             schema = self._schema(copying.table)
-            task = RowsTask(self._definition.server, self._token, self._definition.source, schema, copying.intervals)
+            task = RowsTask(
+                self._definition.server,
+                self._token,
+                self._definition.source,
+                schema,
+                copying.intervals,
+                images=self._definition.takes_images,
+            )
             try:
                 return schema, self._rows(task)
             except SchemaMovedError:

@@ -8,6 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tailrace.envelope.envelopes import OWN, envelope_of
+from tailrace.message.outbox import OnRefused
+from tailrace.message.shape import ShapeOptions
+from tailrace.message.targets import TARGETS
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode
 from tailrace.sink_url import parse
@@ -37,6 +41,33 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     server: str = "http://127.0.0.1:8080"
 
+    envelope: str = ""
+    """How a message tells a change; our own envelope by default. This and the next three are for sinks of messages."""
+
+    filter: str = ""
+    """SQL predicate, or a CEL one behind `cel:`; empty for all changes."""
+
+    project: tuple[str, ...] = ()
+    """Columns, and `NAME = EXPRESSION`, that messages have; all columns by default."""
+
+    on_refused: OnRefused = OnRefused.PARK
+    """What becomes of a change that the target refuses."""
+
+    @property
+    def is_message_sink(self) -> bool:
+        """Tell whether the sink takes changes as messages."""
+        return parse(self.sink).scheme in TARGETS
+
+    @property
+    def takes_images(self) -> bool:
+        """Tell whether the sink is given rows as the log has them, without types."""
+        return self.is_message_sink and not self.transform
+
+    @property
+    def shape(self) -> ShapeOptions:
+        """Return what the sink makes of changes where it takes messages."""
+        return ShapeOptions(filter=self.filter, project=self.project, envelope=self.envelope or OWN)
+
     @property
     def shown_sink(self) -> str:
         """Return the sink's URL without its password."""
@@ -55,7 +86,11 @@ def check_definition(definition: Definition) -> Definition:
         raise ConfigError(f"name the tables of the pipeline: --table, 1 to {_TABLES_MAX} of them")
     if len(set(definition.tables)) != len(definition.tables):
         raise ConfigError("a table is named twice")
-    parse(definition.sink)
+    envelope_of(definition.shape.envelope)
+    told = definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
+    scheme = parse(definition.sink).scheme
+    if told and scheme not in TARGETS:
+        raise ConfigError(f"envelope, filter, project and on_refused are for messages: a {scheme} sink takes transform")
     return definition
 
 

@@ -17,14 +17,17 @@ from tailrace.clock import Clock
 from tailrace.model.errors import TailraceError
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
+from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LEASE_S, LeaseKeeper
 from tailrace.pipeline.record import Figures, Lease, Pipeline, RangeProgress
+from tailrace.pipeline.sinks import keeps_rows
 from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.stage import Stage
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.stream import Follower, has_offsets
 from tailrace.pipeline.verify import Verdict, Verifier
+from tailrace.sink_url import Secrets
 
 __all__ = ["Job", "SparkChoice", "Watcher", "taken", "worker_name"]
 
@@ -91,6 +94,7 @@ class Job:
         spark: SparkChoice,
         clock: Clock,
         options: CopyOptions | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self._store = store
         self._directory = directory
@@ -98,6 +102,7 @@ class Job:
         self._spark = spark
         self._clock = clock
         self._options = structs.replace(options or CopyOptions(), distributed=spark.distributed)
+        self._secrets = secrets
         self._session: Any = None
 
     def run(self, name: str, *, once: bool, wait: bool, watcher: Watcher, stopped: Callable[[], bool]) -> None:
@@ -137,7 +142,7 @@ class Job:
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
             found = self._store.get(name)
-            writer = BatchWriter(found.definition, self._token, 0, _OUTAGE_ONCE_S_MAX, keeper.check)
+            writer = self._writer(found.definition, 0, _OUTAGE_ONCE_S_MAX, keeper)
             try:
                 progress = writer.sink().progress()
             finally:
@@ -156,11 +161,13 @@ class Job:
         """
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
+            if not keeps_rows(self._store.get(name).definition.sink):
+                raise PipelineError(f"the sink of pipeline {name!r} keeps nothing that could be verified")
             if not _is_copied(self._store.progress(name)):
                 raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
             found = self._store.get(name)
             client = BulkRowsClient(found.definition.server, self._token)
-            writer = BatchWriter(found.definition, self._token, found.number_min, _OUTAGE_ONCE_S_MAX, keeper.check)
+            writer = self._writer(found.definition, found.number_min, _OUTAGE_ONCE_S_MAX, keeper)
             try:
                 return self._verifier(found, client, writer, watcher).run(repair=repair)
             finally:
@@ -204,7 +211,7 @@ class Job:
             raise PipelineError(f"pipeline {name!r} is paused: run `tailrace pipeline resume {name}`")
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
-        writer = BatchWriter(definition, self._token, found.number_min, outage_s_max, keeper.check)
+        writer = self._writer(definition, found.number_min, outage_s_max, keeper)
         try:
             self._register(keeper.lease, client, writer)
             copier = Copier(
@@ -226,7 +233,16 @@ class Job:
                     return
             checkpoint = self.checkpoint(name, found.generation)
             self._sweep(self._store.get(name), checkpoint, client, writer, watcher)
-            follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
+            follower = Follower(
+                definition,
+                self._store,
+                keeper,
+                writer,
+                client,
+                self._clock,
+                self._token,
+                tending=self._spark.remote is None,
+            )
             checkpoint.parent.mkdir(parents=True, exist_ok=True)
             session = lambda: self.session(watcher)  # noqa: E731
             follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
@@ -268,6 +284,8 @@ class Job:
     ) -> None:
         """Remove what an earlier run of the pipeline left in the sink that the source no longer has."""
         began_empty = found.generation == 0 and found.number_min <= _NUMBER_MIN_FOREIGN
+        if not keeps_rows(found.definition.sink):
+            return
         if not began_empty and writer.sink().progress() is not None and not has_offsets(checkpoint):
             self._verifier(found, client, writer, watcher).run(repair=True)
 
@@ -280,6 +298,17 @@ class Job:
             self._clock,
             self._token,
             found.number_min,
+        )
+
+    def _writer(self, definition: Definition, number_min: int, outage_s_max: float, keeper: LeaseKeeper) -> BatchWriter:
+        return BatchWriter(
+            definition,
+            self._token,
+            number_min,
+            outage_s_max,
+            keeper.check,
+            secrets=self._secrets,
+            metadata_url=self._store.url,
         )
 
     def _stop_session(self) -> None:

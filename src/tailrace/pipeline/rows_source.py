@@ -9,7 +9,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 
 __all__ = ["RowsSource", "rows_of_spark"]
@@ -25,7 +24,7 @@ class RowsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns: those of changes, and the number of the range."""
-        schema = change_schema(_task(self.options).schema)
+        schema = _task(self.options).row_schema
         return from_arrow_schema(schema.append(pa.field(RANGE, pa.int64())), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> "RowsReader":
@@ -56,8 +55,7 @@ def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
     shown = msgspec.structs.replace(task, token=None)
     reader = session.read.format(RowsSource.name()).option("task", msgspec.json.encode(shown).decode())
     rows = (reader if task.token is None else reader.option("token", task.token)).load().toArrow()
-    schema = change_schema(task.schema)
-    return rows.cast(schema.append(pa.field(RANGE, pa.int64())))
+    return rows.cast(task.row_schema.append(pa.field(RANGE, pa.int64())))
 
 
 def _task(options: Any) -> RowsTask:

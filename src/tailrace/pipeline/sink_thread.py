@@ -1,5 +1,6 @@
 """A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import pyarrow as pa
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.sink.message import MessageSink
 from tailrace.retry import Backoff
 
 __all__ = ["SinkThread"]
@@ -63,6 +65,16 @@ class SinkThread:
             return self._call(lambda: all(not batch.num_rows for batch in self._sink.rows(schema)))
         except SinkRefusedError:
             return True
+
+    def tend(self) -> None:
+        """Have a sink of messages send letters again that somebody wants to be sent.
+
+        A target that cannot be reached now is left for the next time.
+        """
+        sink = self._sink
+        assert isinstance(sink, MessageSink)
+        with contextlib.suppress(SinkUnavailableError):
+            self._call(sink.tend)
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

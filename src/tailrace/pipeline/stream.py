@@ -51,6 +51,8 @@ class Follower:
         client: BulkRowsClient,
         clock: Clock,
         token: str | None,
+        *,
+        tending: bool = True,
     ) -> None:
         self._definition = definition
         self._store = store
@@ -59,6 +61,7 @@ class Follower:
         self._client = client
         self._clock = clock
         self._token = token
+        self._tending = tending
         self._begin_s = time.monotonic()
         self._batch = -1
         self._changes = 0
@@ -84,6 +87,8 @@ class Follower:
             self._client.committed(self._definition.source, self._definition.tables[0])
         place = self._check(checkpoint)
         if once and place.reached >= place.head:
+            if self._tending:
+                self._writer.tend()
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
             return
         query = self._start(session(), checkpoint, place.init, once=once)
@@ -92,6 +97,8 @@ class Follower:
                 query.awaitTermination(_LOOK_S)
                 self._keeper.check()
                 self._note(query, tell)
+                if self._tending and query.lastProgress is not None:
+                    self._writer.tend()
                 if not self._keeper.wanted:
                     return
         finally:

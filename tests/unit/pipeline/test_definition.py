@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from tailrace.message.outbox import OnRefused
+from tailrace.message.shape import ShapeOptions
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
 from tailrace.pipeline.sink.base import Mode
@@ -53,3 +55,29 @@ def test_the_password_of_a_sink_is_not_shown():
     made = msgspec.structs.replace(GOOD, sink="postgresql://me:secret@host/db")
     assert "secret" not in made.shown_sink
     assert "me" in made.shown_sink
+
+
+def test_messages_have_an_envelope_a_filter_a_projection_and_a_way_with_refusals(tmp_path):
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'source = "shop"\ntables = ["orders"]\nsink = "redis://h/{table}"\nenvelope = "debezium"\n'
+        'filter = "cel: row.qty > 1"\nproject = ["*", "total = row.qty * 2"]\non_refused = "wait"\n'
+    )
+    made = definition_of_file(file)
+    assert made.shape == ShapeOptions((), "cel: row.qty > 1", ("*", "total = row.qty * 2"), "debezium")
+    assert (made.on_refused, made.is_message_sink, made.takes_images) == (OnRefused.WAIT, True, True)
+    assert not msgspec.structs.replace(made, transform="SELECT * FROM changes").takes_images
+    assert not GOOD.takes_images
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"sink": "redis://h/{table}", "envelope": "nothing"}, "no envelope"),
+        ({"filter": "id > 1"}, "a delta sink takes transform"),
+        ({"on_refused": OnRefused.STOP}, "a delta sink takes transform"),
+    ],
+)
+def test_what_is_said_about_messages_must_make_sense(members, says):
+    with pytest.raises(ConfigError, match=says):
+        check_definition(msgspec.structs.replace(GOOD, **members))
