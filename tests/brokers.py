@@ -73,7 +73,13 @@ class Broker:
         with (self.directory / "log").open("ab") as log:
             environment = os.environ | self.environment()
             self.process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory, env=environment
+                self.command(),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.directory,
+                env=environment,
+                process_group=0,
             )
         deadline = time.monotonic() + READY_S
         while not self.ready():
@@ -89,10 +95,13 @@ class Broker:
 
     def pause(self):
         """Let the server answer nothing until `go_on`, while its connections stay."""
-        self.process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, what):
+        os.killpg(self.process.pid, what)
 
     def stop(self):
         if self.running:
@@ -102,7 +111,7 @@ class Broker:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _end(self, how):
-        self.process.send_signal(how)
+        self._signal(how)
         try:
             self.process.wait(15)
         except subprocess.TimeoutExpired:

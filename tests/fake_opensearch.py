@@ -163,7 +163,7 @@ class FakeOpenSearch:
 
     def _apply(self, op, where, source):
         index, id_, version = where["_index"], where["_id"], where["version"]
-        assert where["version_type"] == "external"
+        assert where["version_type"] == "external_gte"
         assert len(id_.encode()) <= 512
         said = {"_index": index, "_id": id_}
         if self.busy:
@@ -171,7 +171,7 @@ class FakeOpenSearch:
             return {**said, **_error("rejected_execution_exception", 429)}
         documents = self.documents.setdefault(index, {})
         known, was = documents.get(id_, (-1, None))
-        if version <= known:
+        if version < known:
             return {**said, **_error("version_conflict_engine_exception", 409)}
         for name, value in (source or {}).items():
             fits = _FITS.get(self.mappings[index].get(name, {}).get("type"), lambda value: True)

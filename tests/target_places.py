@@ -102,6 +102,11 @@ class KafkaPlace(Place):
         return kafka_reading.read(self.server.proxy.port, f"{self.part}.{table}")
 
 
+class KafkaTransactionsPlace(KafkaPlace):
+    options = "&transactions=true"
+    marks = True
+
+
 class RedisPlace(Place):
     server_kind = brokers.Redis
     repeats = Repeats.ABSENT
@@ -171,8 +176,7 @@ class NatsPlace(Place):
                 while True:
                     one = await stream.get_msg(name, number, subject=subject, next=True)
                     headers = dict(one.headers)
-                    key = headers["tailrace-key"].encode()
-                    found.append(Received(headers["Nats-Msg-Id"], key, one.data or None, headers))
+                    found.append(_with_headers(headers["Nats-Msg-Id"], headers, one.data or b""))
                     number = one.seq + 1
         finally:
             await connection.close()
@@ -201,8 +205,11 @@ class RabbitMqPlace(Place):
                 method, properties, body = channel.basic_get(f"{self.part}.{table}")
                 if method is None:
                     return found
-                key = properties.headers["tailrace-key"].encode()
-                found.append(Received(properties.message_id, key, body or None, properties.headers))
+                found.append(_with_headers(properties.message_id, properties.headers, body))
+
+
+def _with_headers(id_, headers, value):
+    return Received(id_, headers["tailrace-key"].encode(), None if "tailrace-tombstone" in headers else value, headers)
 
 
 class SearchPlace(Place):
@@ -228,7 +235,7 @@ class TypesensePlace(SearchPlace):
         path = f"http://127.0.0.1:{self.server.port}/collections/{self.part}-{table}/documents/export"
         answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD})
         answer.raise_for_status()
-        documents = [json.loads(line) for line in answer.text.splitlines()]
+        documents = [json.loads(line) for line in answer.content.split(b"\n") if line]
         return self.of_documents({one["id"]: one for one in documents})
 
 
@@ -244,6 +251,7 @@ class OpenSearchPlace(SearchPlace):
 
 PLACES = {
     "kafka": KafkaPlace,
+    "kafka-transactions": KafkaTransactionsPlace,
     "nats": NatsPlace,
     "opensearch": OpenSearchPlace,
     "rabbitmq": RabbitMqPlace,

@@ -1,13 +1,17 @@
 """Headers of messages. Pure."""
 
 import json
+from collections.abc import Mapping
 
 from tailrace.message.base import Message
 
-__all__ = ["ID", "ascii_json", "headers_of"]
+__all__ = ["ID", "TOMBSTONE_HEADER", "ascii_json", "headers_of"]
 
 ID = "tailrace-id"
 """Name of the header with the message's id, by which a reader tells repeats."""
+
+TOMBSTONE_HEADER: Mapping[bool, Mapping[str, str]] = {True: {"tailrace-tombstone": "true"}, False: {}}
+"""What tells a message without a value from one whose value is empty, where the target cannot."""
 
 
 def headers_of(message: Message) -> tuple[tuple[str, str], ...]:

@@ -1,10 +1,11 @@
 """Messages into streams of NATS JetStream: `nats://[USER:PASSWORD@]HOST:PORT/SUBJECT.{table}`, over TLS `nats+tls://`.
 
 A message has its id in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers, and its value as
-the payload, which is empty for a tombstone.
+the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
 """
 
 import asyncio
+import contextlib
 import re
 import ssl
 import threading
@@ -19,7 +20,7 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
 from tailrace.message.base import Message, Refusal
-from tailrace.message.target.header import ascii_json
+from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
 from tailrace.message.target.option import seconds_of
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
@@ -149,7 +150,7 @@ class NatsTarget:
                 connect_timeout=max(1, round(min(options.timeout_s, _TIMEOUT_S))),
                 max_reconnect_attempts=1,
             )
-        except nats.errors.NoServersError as error:
+        except (nats.errors.Error, OSError, TimeoutError) as error:
             await _closed(client)
             raise (problems[-1] if problems else error) from None
         self._client = client
@@ -185,6 +186,7 @@ class NatsTarget:
                 "Nats-Msg-Id": message.id,
                 "content-type": message.content_type,
                 "tailrace-key": ascii_json(message.key),
+                **TOMBSTONE_HEADER[message.value is None],
                 **dict(message.headers),
             }
             pending[place] = await self._stream.publish_async(
@@ -225,18 +227,26 @@ class NatsTarget:
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped, and end what the client left running in it."""
     loop.run_forever()
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.run_until_complete(_end_tasks())
     loop.close()
 
 
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
 async def _closed(client: Client) -> None:
-    try:
+    """Disconnect. The client itself forgets its socket where connecting failed half-way."""
+    socket = client._transport  # noqa: SLF001
+    with contextlib.suppress(nats.errors.Error, OSError):
         await client.close()
-    except (nats.errors.Error, OSError):
-        return
+    if socket is not None:
+        with contextlib.suppress(OSError):
+            socket.close()  # type: ignore[no-untyped-call]
+            await socket.wait_closed()  # type: ignore[no-untyped-call]
 
 
 def _failure(error: Exception) -> SinkError:

@@ -1,5 +1,6 @@
 """OpenSearch and Elasticsearch: each row a document, whose version is the offset of the change that made it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,9 @@ _REQUEST_BYTES_MAX = 8 << 20
 
 _NEWER = 409
 _NOT_FOUND = 404
+_ODD = re.compile(r'[\\/*?"<>|\s,#:]')
+"""What the name of an index cannot hold."""
+
 _BUSY = frozenset({429, 502, 503, 504})
 
 _DATE_FORMATS = "strict_date_optional_time||yyyy-MM-dd HH:mm:ss.SSSSSS||yyyy-MM-dd HH:mm:ss.SSS||yyyy-MM-dd HH:mm:ss"
@@ -44,8 +48,8 @@ _MAPPINGS: dict[Kind, dict[str, Any]] = {
 class OpenSearchTarget:
     """An index for each table.
 
-    Order and duplicates: a document's version is the offset of its change (`version_type` external), so the server
-    itself refuses what is not newer than what it has: giving messages again, or late, changes nothing. Durability: as
+    Order and duplicates: a document's version is the offset of its change (`version_type` external_gte), so the server
+    itself refuses what is older than what it has: giving messages again, or late, changes nothing. Durability: as
     the server's `index.translog.durability` says, by default on disk. A refused document is named by the kind of error
     that the server tells; all others of its request are kept. Keeps no mark and needs none.
     """
@@ -95,7 +99,7 @@ class OpenSearchTarget:
                 "_index": self._index(message.change.schema),
                 "_id": document_id(message.change),
                 "version": message.change.offset,
-                "version_type": "external",
+                "version_type": "external_gte",
             }
             if is_gone(message):
                 lines.append(msgspec.json.encode({"delete": where}))
@@ -111,7 +115,7 @@ class OpenSearchTarget:
             yield places, b"\n".join(lines) + b"\n"
 
     def _index(self, schema: TableSchema) -> str:
-        return spelled(self._template, schema.table).lower()
+        return spelled(self._template, schema.table, lambda text: _ODD.sub("_", text)).lower()
 
     def _prepare(self, schema: TableSchema) -> None:
         """Make the index of a table, or the columns that it lacks, once."""

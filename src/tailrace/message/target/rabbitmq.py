@@ -2,7 +2,8 @@
 
 Without an exchange they go to a quorum queue of that name, which is made if it is missing; with one they go there, with
 the name as routing key, and what is bound to it is up to you. A message has its id as `message_id`, its key in the
-header `tailrace-key`, its headers as headers, its value as the body, which is empty for a tombstone.
+header `tailrace-key`, its headers as headers, its value as the body, which is empty for a tombstone: that is told by
+the header `tailrace-tombstone`.
 """
 
 import ssl
@@ -15,7 +16,7 @@ from pika.exceptions import AuthenticationError as WrongCredentialsError
 from pika.exceptions import ChannelClosed, ConnectionClosed, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from tailrace.message.base import Message, Refusal
-from tailrace.message.target.header import ascii_json
+from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
 from tailrace.message.target.option import choice_of, number_of, seconds_of
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
@@ -271,7 +272,7 @@ class _Link:
 def _properties(message: Message) -> pika.BasicProperties:
     """Return what goes beside the body. Attributes of CloudEvents have the names that they have in AMQP."""
     headers = {f"cloudEvents:{name[3:]}" if name.startswith("ce-") else name: text for name, text in message.headers}
-    headers["tailrace-key"] = ascii_json(message.key)
+    headers |= {"tailrace-key": ascii_json(message.key), **TOMBSTONE_HEADER[message.value is None]}
     return pika.BasicProperties(
         content_type=message.content_type,
         headers=headers,
