@@ -12,7 +12,6 @@ is kept; whoever calls moves on when `deliver` has returned.
 import logging
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -20,13 +19,13 @@ from msgspec import Struct
 from tailrace.clock import Clock
 from tailrace.message.base import Intake, Message, Refusal, Target, has_tombstones, intake_of
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
-from tailrace.meta.dead_letter_store import key_hash
+from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.letter import Letter, LetterDraft, LetterState
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Letters", "OnRefused", "Outbox", "OutboxOptions"]
+__all__ = ["OnRefused", "Outbox", "OutboxOptions"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,25 +61,6 @@ class OutboxOptions(Struct, frozen=True):
     """Most messages, and about the most bytes, that a target is given at once."""
 
 
-class Letters(Protocol):
-    """What an outbox needs of the dead letters; see `tailrace.meta.dead_letter_store.DeadLetterStore`."""
-
-    def park(self, sink: str, drafts: Sequence[LetterDraft], letters_max: int) -> int:
-        """Keep letters; those that are there stay as they are."""
-
-    def keys(self, sink: str) -> dict[str, int]:
-        """Return the keys that have letters by their hashes, each with its first offset."""
-
-    def due(self, sink: str, limit: int) -> Sequence[Letter]:
-        """Return letters that are to be sent again, in order."""
-
-    def sent(self, letters: Sequence[int]) -> None:
-        """Forget letters that have arrived."""
-
-    def refused(self, letter: Letter, reason: str) -> None:
-        """Note that a letter was refused once more."""
-
-
 class _Mark(Struct, frozen=True):
     """What a target keeps, so that nothing is sent twice.
 
@@ -112,7 +92,7 @@ class Outbox:
         name: str,
         target: Target,
         shape: ShapeOptions,
-        letters: Letters,
+        letters: DeadLetterStore,
         clock: Clock,
         options: OutboxOptions | None = None,
     ) -> None:
@@ -337,9 +317,8 @@ class Outbox:
         while left:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
-            refusals = (
-                self._send([message for _, message in sending], _Mark(self._mark, tuple(gone))) if sending else []
-            )
+            mark = _Mark(self._mark, tuple(gone), self._batch.mark, self._batch.done)
+            refusals = self._send([message for _, message in sending], mark) if sending else []
             reasons = {letter.id: shaped.reason for letter, shaped in left if shaped and shaped.reason}
             reasons |= {sending[one.place][0].id: one.reason for one in refusals}
             for letter, _ in left:

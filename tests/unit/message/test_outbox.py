@@ -248,6 +248,22 @@ def test_a_letter_that_the_target_has_by_its_mark_is_not_sent_twice():
     assert sink.outbox.mark == b"2"
 
 
+def test_a_letter_that_was_sent_while_the_sink_waits_is_not_sent_again_with_its_batch():
+    sink = Sink(Intake.WHOLE, on_refused=OnRefused.WAIT)
+    sink.refused = {1, 2}
+    with pytest.raises(SinkUnavailableError, match="waits"):
+        sink.deliver((1, 1), (2, 2), (1, 3))
+    sink.refused = {1}
+    sink.retry()
+    assert sink.outbox.tend() == 1
+    sink.restart()
+    sink.refused = set()
+    sink.retry()
+    assert sink.outbox.tend() == 1
+    sink.deliver((1, 1), (2, 2), (1, 3))
+    assert sink.offsets() == [2, 1, 3]
+
+
 def test_a_mark_that_is_none_of_ours_is_refused():
     sink = Sink(Intake.WHOLE)
     sink.target.send([], b"something else")
