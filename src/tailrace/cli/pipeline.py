@@ -14,23 +14,29 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.cli.access import table_lines
+from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.pipeline_watch import JsonWatcher, TextWatcher
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
+from tailrace.envelope.envelopes import ENVELOPES, OWN
+from tailrace.message.outbox import OnRefused
+from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
 from tailrace.pipeline.job import Job, SparkChoice
 from tailrace.pipeline.record import Pipeline
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sinks import sink_of
+from tailrace.pipeline.sinks import check_sink
 from tailrace.pipeline.status import Status, status_of
 from tailrace.pipeline.store import PipelineStore
+from tailrace.sink_url import Secrets
 
 __all__ = ["pipeline"]
 
 _NAME = click.argument("name")
+_POLICIES = [str(policy) for policy in OnRefused]
 
 
 class Place(Struct, frozen=True):
@@ -40,15 +46,26 @@ class Place(Struct, frozen=True):
     metadata_url: str
     token: str | None
     as_json: bool
+    secrets: Secrets = Secrets()
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the metadata database."""
+        return self.metadata_url or f"sqlite:///{self.directory / 'pipelines.db'}"
 
     def store(self) -> PipelineStore:
         """Return the pipelines of the metadata database."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        return PipelineStore.open(self.metadata_url or f"sqlite:///{self.directory / 'pipelines.db'}", SystemClock())
+        return PipelineStore.open(self.url, SystemClock())
+
+    def letters(self) -> DeadLetterStore:
+        """Return the dead letters of the metadata database."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return DeadLetterStore.open(self.url, SystemClock())
 
     def job(self, store: PipelineStore, spark: SparkChoice | None = None, copy: CopyOptions | None = None) -> Job:
         """Return what works on a pipeline."""
-        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy)
+        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy, self.secrets)
 
     def watcher(self) -> TextWatcher | JsonWatcher:
         """Return what is told of a run."""
@@ -69,14 +86,21 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--data-dir", metavar="DIR", help="Pipelines and checkpoints are in its directory `pipeline`.")
     @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
     @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
+    @click.option("--secrets", metavar="FILE", default="", help="File with what ${NAME} in URLs of sinks stands for.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def run(
-        *, data_dir: str | None, metadata_url: str | None, token: str | None, as_json: bool, **options: Any
+        *,
+        data_dir: str | None,
+        metadata_url: str | None,
+        token: str | None,
+        secrets: str,
+        as_json: bool,
+        **options: Any,
     ) -> None:
         config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
         directory = data_directory(config) / "pipeline"
-        command(place=Place(directory, config.metadata_url, token, as_json), **options)
+        command(place=Place(directory, config.metadata_url, token, as_json, Secrets(secrets)), **options)
 
     return run
 
@@ -94,6 +118,15 @@ def pipeline() -> None:
 @click.option("--sink", metavar="URL", help="Where to, e.g. delta:///lake/{table} or sqlite:///copy.db.")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="What the sink makes of the changes.")
 @click.option("--transform", metavar="SQL", default="", help="Spark SQL over the view `changes`.")
+@click.option("--envelope", type=click.Choice(list(ENVELOPES)), default=OWN, help="How a message tells a change.")
+@click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
+@click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
+@click.option(
+    "--on-refused",
+    type=click.Choice([str(one) for one in OnRefused]),
+    default="park",
+    help="What if a message is refused.",
+)
 @click.option(
     "--server",
     metavar="URL",
@@ -103,7 +136,16 @@ def pipeline() -> None:
     help="The server, or set TAILRACE_SERVER.",
 )
 @_placed
-def create(place: Place, name: str | None, file: Path | None, sink: str | None, mode: str | None, **rest: Any) -> None:
+def create(
+    place: Place,
+    name: str | None,
+    file: Path | None,
+    sink: str | None,
+    mode: str | None,
+    envelope: str,
+    on_refused: str,
+    **rest: Any,
+) -> None:
     """Make a pipeline. It does nothing until it is run."""
     if file is not None:
         definition = definition_of_file(file)
@@ -111,8 +153,12 @@ def create(place: Place, name: str | None, file: Path | None, sink: str | None, 
         raise click.UsageError("name the pipeline, its tables and its sink: NAME --table TABLE --sink URL")
     else:
         chosen = None if mode is None else Mode(mode)
-        definition = check_definition(Definition(name=name, sink=sink, mode=chosen, **rest))
-    sink_of(definition.sink, definition.mode, pipeline=definition.name)
+        told = "" if envelope == OWN else envelope
+        policy = OnRefused(on_refused)
+        definition = check_definition(
+            Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)
+        )
+    check_sink(definition.sink, definition.mode)
     store = place.store()
     store.create(definition)
     tables = ", ".join(definition.tables)
@@ -233,6 +279,9 @@ def verify(place: Place, name: str, *, repair: bool) -> None:
         sys.exit(1)
 
 
+pipeline.add_command(dead_letter_group(_placed))
+
+
 def _status(found: Pipeline, store: PipelineStore, place: Place) -> Status:
     """Return how a pipeline is, with the head of its log where the server is there."""
     client = BulkClient(found.definition.server, place.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
@@ -242,7 +291,12 @@ def _status(found: Pipeline, store: PipelineStore, place: Place) -> Status:
         head = None
     finally:
         client.close()
-    return status_of(found, store.progress(found.definition.name), head)
+    letters = place.letters()
+    try:
+        parked = letters.figures().get(found.definition.name)
+    finally:
+        letters.close()
+    return status_of(found, store.progress(found.definition.name), head, 0 if parked is None else parked.letters)
 
 
 def _summary(found: Status) -> str:

@@ -41,12 +41,15 @@ class Status(Struct, frozen=True):
     lag: int
     changes: int
     changes_per_s: float
+    letters: int
+    """Changes that the sink refused and that are parked."""
+
     problem: str
     subscription: str | None
     ranges: list[RangeStatus]
 
 
-def status_of(found: Pipeline, ranges: Sequence[RangeProgress], head: int | None) -> Status:
+def status_of(found: Pipeline, ranges: Sequence[RangeProgress], head: int | None, letters: int = 0) -> Status:
     """Return how a pipeline is; `head` is that of its log where somebody knows it."""
     definition, figures = found.definition, found.figures
     offset = min((one.last_log_index for one in ranges), default=0)
@@ -68,6 +71,7 @@ def status_of(found: Pipeline, ranges: Sequence[RangeProgress], head: int | None
         lag=known - offset if ranges else 0,
         changes=figures.changes,
         changes_per_s=figures.changes_per_s if found.leased else 0.0,
+        letters=letters,
         problem=figures.problem,
         subscription=found.subscription,
         ranges=[RangeStatus(one.table, one.range_id, one.stage.word, one.rows_copied, one.last_key) for one in ranges],
