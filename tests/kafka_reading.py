@@ -17,8 +17,8 @@ class Found(msgspec.Struct):
     headers: dict[str, str] | None = None
 
 
-def read(port, topic):
-    """Return all messages of a topic of one partition, in order; none where there is no such topic."""
+def read(port, topic, partition=0):
+    """Return all messages of a partition of a topic, in order; none where there is no such topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": f"127.0.0.1:{port}",
@@ -35,7 +35,7 @@ def read(port, topic):
     try:
         if topic not in consumer.list_topics(timeout=READ_S).topics:
             return []
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, partition, 0)])
         return list(_until_end(consumer))
     finally:
         consumer.close()

@@ -32,7 +32,7 @@ class Proxy:
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self._start(self._accept)
+        self._accepting = self._start(self._accept)
 
     def lose_answers(self, times=1):
         """Let the next requests reach the server, swallow its answers, and cut the connection when it is silent."""
@@ -74,6 +74,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join(10)
         self.cut()
         for thread in self._threads:
             thread.join(10)
@@ -83,6 +84,7 @@ class Proxy:
         with self._lock:
             self._threads = [one for one in self._threads if one.is_alive()] + [thread]
             thread.start()
+        return thread
 
     def _accept(self):
         while not self._closed:

@@ -194,18 +194,19 @@ class RabbitMqPlace(Place):
         return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 2_000_000))
 
     def read(self, table):
-        import pika
+        return asyncio.run(self._read(f"{self.part}.{table}"))
 
-        credentials = pika.PlainCredentials("sink", brokers.PASSWORD)
-        parameters = pika.ConnectionParameters("127.0.0.1", self.server.port, credentials=credentials)
+    async def _read(self, name):
+        import aio_pika
+
         found = []
-        with pika.BlockingConnection(parameters) as connection:
-            channel = connection.channel()
-            while True:
-                method, properties, body = channel.basic_get(f"{self.part}.{table}")
-                if method is None:
-                    return found
-                found.append(_with_headers(properties.message_id, properties.headers, body))
+        async with await aio_pika.connect(
+            host="127.0.0.1", port=self.server.port, login="sink", password=brokers.PASSWORD
+        ) as connection:
+            queue = await (await connection.channel()).get_queue(name)
+            while (one := await queue.get(no_ack=False, fail=False)) is not None:
+                found.append(_with_headers(one.message_id, one.headers, one.body))
+        return found
 
 
 def _with_headers(id_, headers, value):

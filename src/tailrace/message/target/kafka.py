@@ -12,8 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace.message.base import Intake, Message, Refusal, Target
 from tailrace.message.target.header import headers_of
+from tailrace.message.target.kafka_batch import Batch
 from tailrace.message.target.kafka_cluster import MESSAGE_BYTES_MAX, Cluster
-from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Failure, error_of, failed_places, keyed_refusals
+from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Failure, error_of
 from tailrace.message.target.kafka_marks import MARKS_SETTINGS, read_mark
 from tailrace.message.target.kafka_options import MARKS, KafkaOptions, kafka_options, topic_of
 from tailrace.model.table import TableName, TableSchema
@@ -77,22 +78,25 @@ class KafkaTarget:
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send messages and wait until all replicas in sync have them."""
         del mark
-        refused: dict[int, int] = {}
         with self._errors():
-            self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
-            left = self._attempt(self._connected(), messages, range(len(messages)), refused)
-            while left:
-                failed = self._attempt(self._connected(alone=True), messages, list(left), refused)
-                refused |= {place: code for place, code in failed.items() if code in REFUSED}
-                left = {place: code for place, code in failed.items() if place not in refused}
-                self._disconnect()
-        return keyed_refusals(refused, self._names(messages)) if refused else ()
+            batch = self._batch(messages)
+            failed = self._attempt(self._connected(), batch, range(len(messages)))
+            while failed:
+                self._send_alone(batch, [place for place, code in failed.items() if code in REFUSED])
+                rest = [place for place, code in failed.items() if code not in REFUSED]
+                failed = self._attempt(self._connected(), batch, rest)
+        return batch.keyed_refusals()
 
     def close(self) -> None:
         """Disconnect. Nothing is on its way but what has been given up."""
         self._disconnect()
         self._cluster = None
         self._topics.clear()
+
+    def _batch(self, messages: Sequence[Message]) -> Batch:
+        """Return messages as a batch, for whose tables there are topics."""
+        self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
+        return Batch(messages, self._topics)
 
     def _prepare(self, tables: set[TableName]) -> None:
         """Make the topics of tables that have none, and see how large their messages may be."""
@@ -127,36 +131,36 @@ class KafkaTarget:
             producer.purge()
             producer.flush(0)
 
-    def _attempt(
-        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refused: dict[int, int]
-    ) -> dict[int, int]:
+    def _send_alone(self, batch: Batch, places: Sequence[int]) -> None:
+        """Send messages that were refused together one by one, to see which of them was meant."""
+        producer = self._connected(alone=True)
+        for place in places:
+            for refused, code in self._attempt(producer, batch, [place]).items():
+                batch.refuse(refused, code)
+        self._disconnect()
+
+    def _attempt(self, producer: Producer, batch: Batch, places: Sequence[int]) -> dict[int, int]:
         """Send messages; return those that did not arrive, with their errors, if the broker refuses one of them.
 
-        Those that are too large are not sent but added to the refused. What is behind a refused message in its key is
-        not sent either.
+        Those that are too large are not sent but refused. Nothing is sent that is behind a refused message in its key.
 
         Raises:
             KafkaException: They did not arrive for another reason.
         """
         self._failures.clear()
-        sent, unsent = self._produce(producer, messages, places, refused)
+        sent, unsent = self._produce(producer, batch, places)
         self._wait(producer)
         codes = [failure.code for failure in self._failures]
         if not REFUSED.keys().isdisjoint(codes):
-            failed = failed_places(self._failures, sent, self._names(messages))
-            return failed | dict.fromkeys(unsent, KafkaError._FATAL)
+            return batch.failed(self._failures, sent) | dict.fromkeys(unsent, KafkaError._FATAL)
         if codes or unsent:
             self._codes += codes
             raise KafkaException(KafkaError(codes[0] if codes else KafkaError._FATAL))
         return {}
 
-    def _produce(
-        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], refused: dict[int, int]
-    ) -> tuple[Sequence[int], Sequence[int]]:
+    def _produce(self, producer: Producer, batch: Batch, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Give messages to the library until it has all, or has failed; return the places of those it has, and not."""
-        produce, topics = producer.produce, self._topics
-        names = self._names(messages) if refused else ()
-        keys = {names[place] for place in refused}
+        produce, messages, topics, keys = producer.produce, batch.messages, batch.topics, batch.keys
         behind: set[int] = set()
         sent, unsent = places, places[:0]
         for number, place in enumerate(places):
@@ -176,22 +180,23 @@ class KafkaTarget:
                         self._wait(producer, some=True)
             except KafkaException as error:
                 code = error.args[0].code()
-                if code == KafkaError._FATAL:
-                    sent, unsent = places[:number], places[number:]
-                    break
-                if code != KafkaError.MSG_SIZE_TOO_LARGE:
+                if code not in (KafkaError._FATAL, KafkaError.MSG_SIZE_TOO_LARGE):
                     raise
-                refused[place] = code
-                keys.add((topic, key))
+                if code == KafkaError.MSG_SIZE_TOO_LARGE:
+                    batch.refuse(place, code)
+                    continue
+                sent, unsent = places[:number], places[number:]
+                break
         if keys:
-            sent = [place for place in sent if place not in refused and place not in behind]
+            sent = [place for place in sent if place not in batch.refused and place not in behind]
         return sent, unsent
 
     def _wait(self, producer: Producer, *, some: bool = False) -> None:
         """Wait until it is known of each message whether it has arrived, or of `some`, where the queue is full.
 
         Raises:
-            KafkaException: They are still on their way, although their time is over.
+            KafkaException: They are still on their way, although their time is over; or some have failed, and it makes
+                no sense to send more.
         """
         deadline = time.monotonic() + self._options.timeout_s + _WAIT_MORE_S
         enough = len(producer) * 3 // 4 if some else 0
@@ -201,20 +206,18 @@ class KafkaTarget:
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
             self._poll(producer)
+            if some and self._failures:
+                raise KafkaException(KafkaError(KafkaError._FATAL))
 
     def _poll(self, producer: Producer) -> None:
         """Take reports. A producer that has failed for good sends nothing more: what waits in it is given back."""
         try:
             producer.poll(_POLL_S)
-        except Exception as error:  # the library raises its error itself, which has no common ground with others
-            if not isinstance(error, KafkaError):
+        except KafkaException as error:
+            if not error.args[0].fatal():
                 raise
-            self._notice(error)
+            self._notice(error.args[0])
             producer.purge(in_flight=False)
-
-    def _names(self, messages: Sequence[Message]) -> list[tuple[str, bytes]]:
-        """Return the topic and key of each message."""
-        return [(self._topics[message.change.schema.table], message.key) for message in messages]
 
     def _on_delivery(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         """Note a message that did not arrive; the library does not tell of others."""
@@ -266,40 +269,36 @@ class TransactionalKafkaTarget(KafkaTarget):
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send messages and their mark in one transaction; none of them if one is refused."""
         with self._errors():
-            self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
+            batch = self._batch(messages)
             producer = self._connected()
-            if large := self._too_large(messages):
-                return large
+            self._refuse_large(batch)
             places = [place for place, message in enumerate(messages) if message.id not in self._known]
-            failed = self._send_within(producer, messages, places, mark)
-            if failed:
-                failed = self._send_within(self._connected(alone=True), messages, list(failed), mark)
+            if not batch.refused and self._send_within(producer, batch, places, mark):
+                failed = self._send_within(self._connected(alone=True), batch, places, mark)
+                for place, code in failed.items():
+                    if code in REFUSED:
+                        batch.refuse(place, code)
                 self._disconnect()
-                return [Refusal(place, REFUSED[code]) for place, code in sorted(failed.items()) if code in REFUSED]
-        self._known.difference_update(message.id for message in messages)
-        return ()
+        if not batch.refused:
+            self._known.difference_update(message.id for message in messages)
+        return batch.refusals()
 
-    def _too_large(self, messages: Sequence[Message]) -> Sequence[Refusal]:
-        """Return those that are too large, so that no transaction has to be aborted for them."""
-        largest, reason = self._message_bytes_max, REFUSED[KafkaError.MSG_SIZE_TOO_LARGE]
-        sizes = (
-            len(message.key) + len(message.value or b"") + sum(len(name) + len(text) for name, text in message.headers)
-            for message in messages
-        )
-        return [Refusal(place, reason) for place, size_bytes in enumerate(sizes) if size_bytes > largest]
+    def _refuse_large(self, batch: Batch) -> None:
+        """Refuse what is too large, so that no transaction has to be aborted for it."""
+        for place, message in enumerate(batch.messages):
+            beside = sum(len(name) + len(text) for name, text in message.headers)
+            if len(message.key) + len(message.value or b"") + beside > self._message_bytes_max:
+                batch.refuse(place, KafkaError.MSG_SIZE_TOO_LARGE)
 
-    def _send_within(
-        self, producer: Producer, messages: Sequence[Message], places: Sequence[int], mark: bytes
-    ) -> dict[int, int]:
+    def _send_within(self, producer: Producer, batch: Batch, places: Sequence[int], mark: bytes) -> dict[int, int]:
         """Send messages in a transaction and commit it; or abort it, and return those that failed and why."""
         producer.begin_transaction()
-        refused: dict[int, int] = {}
-        failed = self._attempt(producer, messages, places, refused)
-        if failed or refused:
+        failed = self._attempt(producer, batch, places)
+        if failed or batch.refused:
             producer.abort_transaction(self._options.timeout_s)
-            return refused | failed
+            return failed
         producer.produce(MARKS, mark, self._name, partition=0)
-        self._doubt = mark, frozenset(messages[place].id for place in places)
+        self._doubt = mark, frozenset(batch.messages[place].id for place in places)
         producer.commit_transaction(self._options.timeout_s)
         self._mark, self._doubt = mark, None
         return {}

@@ -19,6 +19,9 @@ MESSAGE_BYTES_MAX = 1_048_588
 
 _SIZE = "max.message.bytes"
 _METADATA_S = 0.5
+_SIZE_S = 2.0
+"""How long to wait for an answer that not all brokers have."""
+
 _RESULT_MORE_S = 5.0
 """How much longer to wait for an answer than it may take: the library reports those that took too long."""
 
@@ -65,11 +68,11 @@ class Cluster:
     def message_bytes_max(self, topics: Iterable[str]) -> int:
         """Return how large a message may be in each of these topics, if the sink's user may know it."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found = self._admin.describe_configs(resources, request_timeout=self._options.timeout_s) if resources else {}
+        found = self._admin.describe_configs(resources, request_timeout=_SIZE_S) if resources else {}
         sizes = []
         for told in found.values():
             try:
-                entry = told.result(self._options.timeout_s + _RESULT_MORE_S).get(_SIZE)
+                entry = told.result(_SIZE_S + _RESULT_MORE_S).get(_SIZE)
             except KafkaException:
                 continue
             if entry is not None and entry.value is not None:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import KafkaError
 from msgspec import Struct
 
-from tailrace.message.base import Refusal
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["CREDENTIALS", "REFUSED", "Failure", "error_of", "failed_places", "keyed_refusals"]
+__all__ = ["CREDENTIALS", "REFUSED", "Failure", "error_of", "failed_places"]
 
 REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than the broker takes",
@@ -22,8 +21,6 @@ REFUSED = {
     KafkaError.INVALID_TIMESTAMP: "the broker refuses its time",
 }
 """What a broker can have against one message, or against what was sent in one request with it."""
-
-_BEHIND = "a message of the same key before it was refused"
 
 CREDENTIALS = {
     KafkaError._AUTHENTICATION,
@@ -75,11 +72,11 @@ def error_of(codes: Sequence[int], name: str, *, transactions: bool) -> SinkErro
 
 
 def failed_places(
-    failures: Sequence[Failure], places: Sequence[int], names: Sequence[tuple[str, bytes]]
+    failures: Sequence[Failure], places: Sequence[int], names: Mapping[int, tuple[str, bytes]]
 ) -> dict[int, int]:
     """Return which of the messages at some places did not arrive, in order, with their errors.
 
-    `names` has the topic and key of each message of the batch. Of those of one key the last ones failed, since the
+    `names` has the topic and key of each. Of those of one key the last ones failed, since the
     library sends nothing to a partition after something that failed.
     """
     codes: dict[tuple[str, bytes], list[int]] = {}
@@ -93,19 +90,6 @@ def failed_places(
             failed[place] = mine[-left[names[place]]]
         left[names[place]] -= 1
     return failed
-
-
-def keyed_refusals(refused: Mapping[int, int], names: Sequence[tuple[str, bytes]]) -> list[Refusal]:
-    """Return the refusals of messages by their errors, and of what is behind them in their key, in order."""
-    keys: set[tuple[str, bytes]] = set()
-    refusals = []
-    for place, name in enumerate(names):
-        if name in keys:
-            refusals.append(Refusal(place, _BEHIND))
-        elif place in refused:
-            refusals.append(Refusal(place, REFUSED[refused[place]]))
-            keys.add(name)
-    return refusals
 
 
 def _shown(code: int) -> str:

@@ -21,6 +21,9 @@ _LINGER_MS, _LINGER_MS_MAX = 1, 10_000
 _QUEUE_MESSAGES_MAX = 100_000
 _QUEUE_KBYTES_MAX = 128 << 10
 _BATCH_BYTES_MAX = 1 << 20
+_LOG_LEVEL = 2
+"""The library tells of critical things alone: connections that fail are told as errors of the sink."""
+
 _RECONNECT_MS, _RECONNECT_MS_MAX = 50, 1_000
 _TOPIC_CHARACTERS_MAX = 249
 _NOT_IN_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
@@ -60,6 +63,7 @@ class KafkaOptions(Struct, frozen=True):
             "reconnect.backoff.ms": _RECONNECT_MS,
             "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
             "enable.metrics.push": False,
+            "log_level": _LOG_LEVEL,
         }
         if self.security.startswith("sasl"):
             settings |= {
@@ -72,10 +76,13 @@ class KafkaOptions(Struct, frozen=True):
         return settings
 
     def producer(self, name: str, message_bytes_max: int, *, alone: bool) -> dict[str, str | int | float | bool]:
-        """Return what a producer is told besides. Where messages are sent `alone`, each is a request of its own."""
+        """Return what a producer is told besides. Where messages are sent `alone`, each is a request of its own.
+
+        Numbered messages of a partition arrive without a gap, or nothing after the gap does. A producer that sends each
+        alone, and waits, does not number them: it shall go on after one that is refused.
+        """
         settings: dict[str, str | int | float | bool] = {
             "acks": "all",
-            "enable.idempotence": True,
             "delivery.report.only.error": True,
             "message.timeout.ms": self.timeout_ms,
             "message.max.bytes": message_bytes_max,
@@ -90,8 +97,10 @@ class KafkaOptions(Struct, frozen=True):
             settings |= {"batch.num.messages": 1, "linger.ms": 0}
         if self.transactions:
             settings |= {"transactional.id": name, "transaction.timeout.ms": self.timeout_ms}
+        elif alone:
+            settings["max.in.flight"] = 1
         else:
-            settings["enable.gapless.guarantee"] = True
+            settings |= {"enable.idempotence": True, "enable.gapless.guarantee": True}
         return settings
 
     @property
