@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import re
 import ssl
-import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from nats.js.api import StreamConfig
 
 from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
+from tailrace.message.target.loop_thread import LoopThread
 from tailrace.message.target.option import seconds_of
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
@@ -77,8 +77,7 @@ class NatsTarget:
 
     def __init__(self, options: NatsOptions) -> None:
         self._options = options
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("tailrace-nats")
         self._client: Client | None = None
         self._stream: JetStreamContext | None = None
 
@@ -97,24 +96,13 @@ class NatsTarget:
 
     def close(self) -> None:
         """Disconnect, and end the thread that answers the server's questions."""
-        loop, client = self._loop, self._client
-        self._loop = self._client = self._stream = None
-        if loop is not None:
-            if client is not None:
-                asyncio.run_coroutine_threadsafe(_closed(client), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        client, self._client, self._stream = self._client, None, None
+        self._loop.close(None if client is None else _closed(client))
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Do something in the thread of the connection, whose failures are those of sinks."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="tailrace-nats", daemon=True)
-            self._thread.start()
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return self._loop.run(work)
         except SinkError:
             self.close()
             raise
@@ -222,20 +210,6 @@ class NatsTarget:
 
     def _subject(self, table: TableName) -> str:
         return spelled(self._options.subject, table, lambda text: _ODD.sub("_", text))
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, and end what the client left running in it."""
-    loop.run_forever()
-    loop.run_until_complete(_end_tasks())
-    loop.close()
-
-
-async def _end_tasks() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _closed(client: Client) -> None:

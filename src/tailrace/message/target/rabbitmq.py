@@ -6,17 +6,30 @@ header `tailrace-key`, its headers as headers, its value as the body, which is e
 the header `tailrace-tombstone`.
 """
 
+import asyncio
+import contextlib
+import re
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
-import pika
+import aio_pika
+from aio_pika.abc import AbstractConnection, AbstractExchange
+from aio_pika.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    DeliveryError,
+    ProbableAuthenticationError,
+    PublishError,
+)
+from aiormq.exceptions import ChannelAccessRefused, ConnectionNotAllowed
 from msgspec import Struct
-from pika.exceptions import AuthenticationError as WrongCredentialsError
-from pika.exceptions import ChannelClosed, ConnectionClosed, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
+from tailrace.message.target.loop_thread import LoopThread
 from tailrace.message.target.option import choice_of, number_of, seconds_of
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
@@ -24,17 +37,20 @@ from tailrace.sink_url import SinkUrl, spelled
 
 __all__ = ["RabbitOptions", "RabbitTarget", "build"]
 
+_T = TypeVar("_T")
+
 _TIMEOUT_S = 30.0
 _BODY_BYTES_MAX = 134_217_728
 """Largest body that a server takes unless it is configured otherwise."""
 
-_PENDING_MAX = 2000
+_PENDING_MAX = 1000
 """Most messages that are on their way at the same time."""
 
-_WRONG_CREDENTIALS = (WrongCredentialsError, ProbableAuthenticationError, ProbableAccessDeniedError)
-_PERSISTENT = 2
-_NOT_FOUND = 404
+_CLOSING_S = 2.0
 _TABLE = "{table}"
+_ODD = re.compile(r"[^A-Za-z0-9_.:-]")
+"""What the client does not let the name of a queue hold."""
+
 _NO_ROUTE = "no queue takes it: bind one to the exchange"
 _TOO_LARGE = "it is larger than the server allows"
 
@@ -70,15 +86,14 @@ class RabbitTarget:
 
     def __init__(self, options: RabbitOptions) -> None:
         self._options = options
-        self._link: _Link | None = None
+        self._loop = LoopThread("tailrace-rabbitmq")
+        self._connection: AbstractConnection | None = None
+        self._exchange: AbstractExchange | None = None
         self._declared: set[str] = set()
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and make the queues that are missing."""
-        for schema in schemas:
-            self._declare(spelled(self._options.queue, schema.table))
-        if not schemas:
-            self._linked()
+        self._run(self._prepared([self._name(schema.table) for schema in schemas]))
 
     def mark(self) -> bytes | None:
         """A server keeps none."""
@@ -86,11 +101,67 @@ class RabbitTarget:
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Publish messages and wait for all confirmations."""
-        keys = [spelled(self._options.queue, message.change.schema.table) for message in messages]
-        for key in dict.fromkeys(keys):
-            self._declare(key)
-        refusals: list[Refusal] = []
-        fitting = []
+        return self._run(self._publish(messages)) if messages else []
+
+    def close(self) -> None:
+        """Disconnect."""
+        connection, self._connection, self._exchange = self._connection, None, None
+        self._declared.clear()
+        self._loop.close(None if connection is None else _closed(connection))
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do something in the thread of the connection, whose failures are those of sinks."""
+        try:
+            return self._loop.run(work)
+        except SinkError:
+            self.close()
+            raise
+        except (AMQPError, OSError, RuntimeError, TimeoutError) as error:
+            self.close()
+            raise _failure(error) from None
+
+    async def _prepared(self, queues: Sequence[str]) -> None:
+        await asyncio.wait_for(self._prepare(queues), self._options.timeout_s)
+
+    async def _prepare(self, queues: Sequence[str]) -> None:
+        """Connect, and make queues that are missing, once; one that is there stays as it is."""
+        options = self._options
+        if self._connection is None or self._connection.is_closed:
+            self._declared.clear()
+            self._connection = await aio_pika.connect(
+                host=options.host,
+                port=options.port,
+                login=options.user,
+                password=options.password,
+                virtualhost=options.virtual_host,
+                ssl=options.tls,
+                ssl_context=_trusting(options.authority) if options.tls else None,
+                timeout=options.timeout_s,
+            )
+            channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            named = await channel.get_exchange(options.exchange) if options.exchange else channel.default_exchange
+            self._exchange = named
+        for queue in queues:
+            if not options.exchange and queue not in self._declared:
+                await self._declare(queue)
+                self._declared.add(queue)
+
+    async def _declare(self, queue: str) -> None:
+        """Make a queue if it is missing; the server closes the channel of whoever asks for one that is not there."""
+        assert self._connection is not None
+        asking = await self._connection.channel(publisher_confirms=False)
+        try:
+            await asking.declare_queue(queue, passive=True)
+            await asking.close()
+        except ChannelNotFoundEntity:
+            async with self._connection.channel(publisher_confirms=False) as making:
+                await making.declare_queue(queue, durable=True, arguments={"x-queue-type": self._options.queue_type})
+
+    async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
+        names = [self._name(message.change.schema.table) for message in messages]
+        await self._prepared(list(dict.fromkeys(names)))
+        assert self._exchange is not None
+        refusals, fitting = [], []
         for place, message in enumerate(messages):
             if len(message.value or b"") > self._options.body_bytes_max:
                 refusals.append(Refusal(place, _TOO_LARGE))
@@ -98,201 +169,56 @@ class RabbitTarget:
                 fitting.append(place)
         for begin in range(0, len(fitting), _PENDING_MAX):
             some = fitting[begin : begin + _PENDING_MAX]
-            link = self._linked()
-            try:
-                returned = link.publish(self._options.exchange, [(keys[place], messages[place]) for place in some])
-            except SinkError:
-                self.close()
-                raise
-            refusals += [Refusal(some[one], _NO_ROUTE) for one in returned]
+            sent = [
+                self._exchange.publish(_message(messages[place]), names[place], mandatory=True, timeout=None)
+                for place in some
+            ]
+            answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), self._options.timeout_s)
+            for place, answer in zip(some, answers, strict=True):
+                if isinstance(answer, PublishError):
+                    refusals.append(Refusal(place, _NO_ROUTE))
+                elif isinstance(answer, DeliveryError):
+                    raise SinkUnavailableError("RabbitMQ did not keep a message: a queue is full, or replicas are away")
+                elif isinstance(answer, BaseException):
+                    raise answer
         return sorted(refusals, key=lambda refusal: refusal.place)
 
-    def close(self) -> None:
-        """Disconnect."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-            self._declared.clear()
-
-    def _linked(self) -> "_Link":
-        if self._link is None:
-            self._link = _Link(self._options)
-        return self._link
-
-    def _declare(self, queue: str) -> None:
-        """Make a queue if it is missing, once; one that is there stays as it is."""
-        if self._options.exchange or queue in self._declared:
-            return
-        try:
-            self._linked().declare(queue, self._options.queue_type)
-        except SinkError:
-            self.close()
-            raise
-        self._declared.add(queue)
+    def _name(self, table: TableName) -> str:
+        return spelled(self._options.queue, table, lambda text: _ODD.sub("_", text))
 
 
-class _Link:
-    """A connection with one channel in confirm mode, whose loop runs while something is waited for.
-
-    Heartbeats are off, as nobody would answer them in between; that a server has gone shows when it is used next.
-    """
-
-    def __init__(self, options: RabbitOptions) -> None:
-        self._options = options
-        self._problem: Exception | None = None
-        self._channel: Any = None
-        self._waiting: set[int] = set()
-        self._nacked = False
-        self._returned: list[str] = []
-        self._tags = 0
-        parameters = pika.ConnectionParameters(
-            host=options.host,
-            port=options.port,
-            virtual_host=options.virtual_host,
-            credentials=pika.PlainCredentials(options.user, options.password),
-            heartbeat=0,
-            connection_attempts=1,
-            socket_timeout=options.timeout_s,
-            stack_timeout=options.timeout_s,
-            blocked_connection_timeout=options.timeout_s,
-            ssl_options=pika.SSLOptions(_trusting(options.authority), options.host) if options.tls else None,
-        )
-        self._connection = pika.SelectConnection(
-            parameters,
-            on_open_callback=lambda _: self._open_channel(),
-            on_open_error_callback=lambda _, error: self._fail(error),
-            on_close_callback=lambda _, error: self._fail(error),
-        )
-        self._wait(lambda: self._channel is not None)
-
-    def declare(self, queue: str, queue_type: str) -> None:
-        """Make a queue if it is missing."""
-        answers: list[Any] = []
-        if isinstance(self._looked_up(queue), ChannelClosed):
-            arguments = {"x-queue-type": queue_type}
-            self._channel.queue_declare(queue, durable=True, arguments=arguments, callback=self._noting(answers))
-            self._wait(lambda: bool(answers))
-
-    def publish(self, exchange: str, messages: Sequence[tuple[str, Message]]) -> list[int]:
-        """Publish messages with their routing keys, wait until all are confirmed, and return those without a queue.
-
-        Raises:
-            SinkUnavailableError: Not all were confirmed.
-        """
-        self._returned, self._nacked = [], False
-        if self._problem is not None:
-            raise _failure(self._problem)
-        for key, message in messages:
-            self._tags += 1
-            self._waiting.add(self._tags)
-            self._channel.basic_publish(exchange, key, message.value or b"", _properties(message), mandatory=True)
-        self._wait(lambda: not self._waiting)
-        if self._nacked:
-            raise SinkUnavailableError("RabbitMQ did not keep a message: a queue is full, or its replicas are away")
-        places = {message.id: place for place, (_, message) in enumerate(messages)}
-        return [places[id_] for id_ in self._returned]
-
-    def close(self) -> None:
-        """Disconnect, without waiting long."""
-        if not self._connection.is_closed and not self._connection.is_closing:
-            self._connection.close()
-        try:
-            self._wait(lambda: False)
-        except SinkError:
-            return
-
-    def _looked_up(self, queue: str) -> Any:
-        """Ask for a queue on a channel of its own, which the server closes where there is none; return its answer."""
-        answers: list[Any] = []
-        note = self._noting(answers)
-
-        def ask(channel: Any) -> None:
-            channel.add_on_close_callback(lambda _, error: note(error))
-            channel.queue_declare(queue, passive=True, callback=lambda answer: (note(answer), channel.close()))
-
-        self._connection.channel(on_open_callback=ask)
-        self._wait(lambda: bool(answers))
-        if isinstance(answers[0], ChannelClosed) and answers[0].reply_code != _NOT_FOUND:
-            raise _failure(answers[0])
-        return answers[0]
-
-    def _noting(self, answers: list[Any]) -> Callable[[Any], None]:
-        """Return what notes an answer and lets the waiting end."""
-
-        def note(answer: Any) -> None:
-            answers.append(answer)
-            self._connection.ioloop.stop()
-
-        return note
-
-    def _open_channel(self) -> None:
-        self._connection.channel(on_open_callback=self._confirm)
-
-    def _confirm(self, channel: Any) -> None:
-        channel.add_on_close_callback(lambda _, error: self._fail(error))
-        channel.add_on_return_callback(lambda _, how, properties, body: self._returned.append(properties.message_id))
-        channel.confirm_delivery(self._confirmed, callback=lambda _: self._ready(channel))
-
-    def _ready(self, channel: Any) -> None:
-        self._channel, self._tags = channel, 0
-        self._connection.ioloop.stop()
-
-    def _confirmed(self, frame: Any) -> None:
-        method = frame.method
-        tag = method.delivery_tag
-        if method.NAME.endswith("Nack"):
-            self._nacked = True
-        if method.multiple:
-            self._waiting = {one for one in self._waiting if one > tag}
-        else:
-            self._waiting.discard(tag)
-        if not self._waiting:
-            self._connection.ioloop.stop()
-
-    def _fail(self, error: Exception) -> None:
-        self._problem = self._problem or error
-        self._connection.ioloop.stop()
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        """Run the connection until something has happened."""
-        loop = self._connection.ioloop
-        late: list[Any] = []
-        timer = loop.call_later(self._options.timeout_s, lambda: self._noting(late)(True))
-        try:
-            while not done():
-                if self._problem is not None:
-                    raise _failure(self._problem)
-                if late:
-                    raise SinkUnavailableError("RabbitMQ does not answer in time")
-                loop.start()
-        finally:
-            loop.remove_timeout(timer)
-
-
-def _properties(message: Message) -> pika.BasicProperties:
-    """Return what goes beside the body. Attributes of CloudEvents have the names that they have in AMQP."""
-    headers = {f"cloudEvents:{name[3:]}" if name.startswith("ce-") else name: text for name, text in message.headers}
+def _message(message: Message) -> aio_pika.Message:
+    """Return a message as AMQP has it. Attributes of CloudEvents have the names that they have there."""
+    headers: dict[str, Any] = {
+        f"cloudEvents:{name[3:]}" if name.startswith("ce-") else name: text for name, text in message.headers
+    }
     headers |= {"tailrace-key": ascii_json(message.key), **TOMBSTONE_HEADER[message.value is None]}
-    return pika.BasicProperties(
-        content_type=message.content_type,
+    return aio_pika.Message(
+        message.value or b"",
         headers=headers,
-        delivery_mode=_PERSISTENT,
+        content_type=message.content_type,
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         message_id=message.id,
-        timestamp=message.change.commit_time_us // 1_000_000,
+        timestamp=message.change.commit_time_us / 1_000_000,
     )
+
+
+async def _closed(connection: AbstractConnection) -> None:
+    with contextlib.suppress(AMQPError, OSError, RuntimeError, TimeoutError):
+        await asyncio.wait_for(connection.close(), _CLOSING_S)
 
 
 def _failure(error: Exception) -> SinkError:
     """Return what an error of the connection means."""
-    cause = error.__cause__ or (error.args[0] if error.args and isinstance(error.args[0], Exception) else error)
-    for one in (error, cause):
-        if isinstance(one, _WRONG_CREDENTIALS):
-            return SinkRefusedError("RabbitMQ does not accept the credentials, or has no such virtual host")
-        if isinstance(one, ConnectionClosed | ChannelClosed) and one.reply_code in {403, 404, 405, 406, 530}:
-            return SinkRefusedError(f"RabbitMQ refuses: {one.reply_code}; see what the sink's user may do there")
-    if isinstance(cause, ssl.SSLCertVerificationError):
+    if isinstance(error, ProbableAuthenticationError | AuthenticationError):
+        return SinkRefusedError("RabbitMQ does not accept the credentials")
+    if isinstance(error, ConnectionNotAllowed):
+        return SinkRefusedError("RabbitMQ has no such virtual host, or does not let the sink's user in")
+    if isinstance(error, ChannelAccessRefused | ChannelNotFoundEntity | ChannelPreconditionFailed):
+        return SinkRefusedError(f"RabbitMQ refuses: {type(error).__name__}; see what the sink's user may do there")
+    if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError):
         return SinkRefusedError("RabbitMQ's certificate is not trusted: name its authority by the option `ca`")
-    return SinkUnavailableError(f"RabbitMQ cannot be reached: {type(cause).__name__}")
+    return SinkUnavailableError(f"RabbitMQ cannot be reached: {type(error).__name__}")
 
 
 def _trusting(authority: str | None) -> ssl.SSLContext:
