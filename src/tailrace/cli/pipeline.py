@@ -121,12 +121,7 @@ def pipeline() -> None:
 @click.option("--envelope", type=click.Choice(list(ENVELOPES)), default=OWN, help="How a message tells a change.")
 @click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
 @click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
-@click.option(
-    "--on-refused",
-    type=click.Choice([str(one) for one in OnRefused]),
-    default="park",
-    help="What if a message is refused.",
-)
+@click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
 @click.option(
     "--server",
     metavar="URL",

@@ -62,6 +62,9 @@ _CHANGES = 250_000
 _QUIET_CHANGES_MAX = 200_000
 """Most changes that are looked through before an empty batch tells the client that something happens."""
 
+_WAIT_S_MAX = 30
+"""Longest time that a request at the head of the log waits for more."""
+
 _NUMBER_MAX = 2**63 - 1
 _PATH = "/api/v1/bulk/{source}"
 
@@ -175,7 +178,10 @@ class BulkChangesEndpoint:
             stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
             source, log = log_of(self._scopes, request)
             schemas = schemas_of(log, source, request.query_params.getlist("tables"))
-            after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
+            after, wait_s = Offset(number_of(request, "after")), number_of(request, "wait", 0)
+            if wait_s and after == log.head and "through" not in request.query_params:
+                await log.wait(after, min(wait_s, _WAIT_S_MAX))
+            through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
         except TailraceError as error:
