@@ -81,3 +81,9 @@ def test_a_file_that_has_no_secrets_is_refused_without_showing_it(tmp_path, text
     with pytest.raises(ConfigError) as refused:
         Secrets(str(tmp_path / "secrets")).values()
     assert "s3cret" not in str(refused.value)
+
+
+def test_several_hosts_stay_together_with_their_ports():
+    url = parse("kafka://ann:p%40,ss@a:1,b:2/{table}")
+    assert (url.host, url.port, url.user, url.password, url.path) == ("a:1,b:2", None, "ann", "p@,ss", "/{table}")
+    assert str(url) == "kafka://ann:***@a:1,b:2/{table}"

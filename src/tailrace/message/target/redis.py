@@ -44,6 +44,7 @@ _TRANSIENT = re.compile(
     r"\b(OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|MISCONF|NOREPLICAS)\b"
     r"|used memory > 'maxmemory'|max number of clients|loading the dataset|read only replica"
 )
+_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _CODE = re.compile(r"[A-Z]{2,}\b")
 
 
@@ -263,6 +264,8 @@ class RedisTarget:
             raise SinkRefusedError("Redis does not accept the user and password of the sink") from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             self.close()
+            if _CERTIFICATE in str(error):
+                raise SinkRefusedError("the certificate of Redis is not trusted: see the option ca") from None
             raise SinkUnavailableError(f"Redis cannot be reached: {type(error).__name__}") from None
         except RedisError as error:
             self.close()
