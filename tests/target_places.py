@@ -184,10 +184,12 @@ class NatsPlace(Place):
 
 
 class RabbitMqPlace(Place):
+    """With classic queues: a quorum queue whose server is killed within seconds of its making does not come back."""
+
     server_kind = brokers.RabbitMq
 
     def url(self, *, port, password, timeout_s):
-        more = f"queue={self.part}.{{table}}&max_bytes=2000000&timeout={timeout_s}"
+        more = f"queue={self.part}.{{table}}&queue_type=classic&max_bytes=2000000&timeout={timeout_s}"
         return f"amqp://sink:{password}@127.0.0.1:{port}/?{more}"
 
     def refused(self, message):

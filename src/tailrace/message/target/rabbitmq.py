@@ -8,6 +8,7 @@ the header `tailrace-tombstone`.
 
 import asyncio
 import contextlib
+import logging
 import re
 import ssl
 from collections.abc import Coroutine, Sequence
@@ -21,6 +22,7 @@ from aio_pika.exceptions import (
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
     DeliveryError,
+    InvalidFrameError,
     ProbableAuthenticationError,
     PublishError,
 )
@@ -212,7 +214,7 @@ def _failure(error: Exception) -> SinkError:
     """Return what an error of the connection means."""
     if isinstance(error, ProbableAuthenticationError | AuthenticationError):
         return SinkRefusedError("RabbitMQ does not accept the credentials")
-    if isinstance(error, ConnectionNotAllowed):
+    if isinstance(error, ConnectionNotAllowed | InvalidFrameError):  # the latter is what the client makes of it
         return SinkRefusedError("RabbitMQ has no such virtual host, or does not let the sink's user in")
     if isinstance(error, ChannelAccessRefused | ChannelNotFoundEntity | ChannelPreconditionFailed):
         return SinkRefusedError(f"RabbitMQ refuses: {type(error).__name__}; see what the sink's user may do there")
@@ -235,6 +237,8 @@ def build(url: SinkUrl, name: str) -> RabbitTarget:
         ConfigError: Something in it is wrong.
     """
     options = url.only("exchange", "queue", "queue_type", "max_bytes", "ca", "timeout")
+    for library in ("aiormq", "aio_pika"):  # they tell each broken connection at length; we tell it in our own words
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     queue, tls = options.get("queue", _TABLE), url.scheme == "amqps"
     spelled(queue, TableName("source", "table"))
     if not url.host or not queue:
