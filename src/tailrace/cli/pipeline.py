@@ -20,7 +20,7 @@ from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
-from tailrace.envelope.envelopes import ENVELOPES, OWN
+from tailrace.envelope.envelopes import ENVELOPES
 from tailrace.message.outbox import OnRefused
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.pipeline.copy import CopyOptions
@@ -118,7 +118,12 @@ def pipeline() -> None:
 @click.option("--sink", metavar="URL", help="Where to, e.g. delta:///lake/{table} or sqlite:///copy.db.")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="What the sink makes of the changes.")
 @click.option("--transform", metavar="SQL", default="", help="Spark SQL over the view `changes`.")
-@click.option("--envelope", type=click.Choice(list(ENVELOPES)), default=OWN, help="How a message tells a change.")
+@click.option(
+    "--envelope",
+    type=click.Choice(list(ENVELOPES)),
+    default=None,
+    help="How a message tells a change; our own way by default.",
+)
 @click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
 @click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
 @click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
@@ -137,7 +142,7 @@ def create(
     file: Path | None,
     sink: str | None,
     mode: str | None,
-    envelope: str,
+    envelope: str | None,
     on_refused: str,
     **rest: Any,
 ) -> None:
@@ -148,7 +153,7 @@ def create(
         raise click.UsageError("name the pipeline, its tables and its sink: NAME --table TABLE --sink URL")
     else:
         chosen = None if mode is None else Mode(mode)
-        told = "" if envelope == OWN else envelope
+        told = envelope or ""
         policy = OnRefused(on_refused)
         definition = check_definition(
             Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)

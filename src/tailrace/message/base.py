@@ -7,9 +7,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from tailrace.model.chunk import Change
+from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableSchema
 
-__all__ = ["Intake", "Message", "Refusal", "Target", "has_tombstones", "intake_of"]
+__all__ = ["Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
 
 
 class Message(Struct, frozen=True):
@@ -102,6 +103,18 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
+
+
+def envelope_for(target: Target, wanted: str) -> str:
+    """Return the name of the envelope that a target is given: the wanted one, or the one that it takes.
+
+    Raises:
+        ConfigError: It takes another one only.
+    """
+    only: str = getattr(target, "envelope", "")
+    if only and wanted not in {"", only}:
+        raise ConfigError(f"this sink takes the envelope {only} alone")
+    return only or wanted
 
 
 def intake_of(target: Target) -> Intake:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.clock import Clock
-from tailrace.message.base import Intake, Message, Refusal, Target, has_tombstones, intake_of
+from tailrace.message.base import Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
@@ -105,7 +105,8 @@ class Outbox:
         self._name = name
         self._target = target
         self._intake = intake_of(target)
-        self._shape = Shape(shape, tombstones=has_tombstones(target))
+        chosen = structs.replace(shape, envelope=envelope_for(target, shape.envelope))
+        self._shape = Shape(chosen, tombstones=has_tombstones(target))
         self._letters = letters
         self._clock = clock
         self._options = options or OutboxOptions()

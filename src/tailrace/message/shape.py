@@ -38,7 +38,8 @@ class ShapeOptions(Struct, frozen=True):
     project: tuple[str, ...] = ()
     """Parts of a projection, see `tailrace.message.projection`; none for whole rows."""
 
-    envelope: str = OWN
+    envelope: str = ""
+    """Name of the envelope; that of the target where it takes only one, else ours."""
 
 
 class Shaped(Struct, frozen=True):
@@ -69,7 +70,7 @@ class Shape:
 
     def __init__(self, options: ShapeOptions, *, tombstones: bool = False, dialect: str = "sqlite") -> None:
         self._options = options
-        self._envelope: Envelope = envelope_of(options.envelope)
+        self._envelope: Envelope = envelope_of(options.envelope or OWN)
         self._tables = frozenset(options.tables)
         self._tombstones = tombstones and self._envelope.tombstones
         self._dialect = dialect

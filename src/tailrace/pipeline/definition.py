@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tailrace.envelope.envelopes import OWN, envelope_of
+from tailrace.envelope.envelopes import envelope_of
 from tailrace.message.outbox import OnRefused
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS
@@ -66,7 +66,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def shape(self) -> ShapeOptions:
         """Return what the sink makes of changes where it takes messages."""
-        return ShapeOptions(filter=self.filter, project=self.project, envelope=self.envelope or OWN)
+        return ShapeOptions(filter=self.filter, project=self.project, envelope=self.envelope)
 
     @property
     def shown_sink(self) -> str:
@@ -86,7 +86,8 @@ def check_definition(definition: Definition) -> Definition:
         raise ConfigError(f"name the tables of the pipeline: --table, 1 to {_TABLES_MAX} of them")
     if len(set(definition.tables)) != len(definition.tables):
         raise ConfigError("a table is named twice")
-    envelope_of(definition.shape.envelope)
+    if definition.envelope:
+        envelope_of(definition.envelope)
     told = definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
     scheme = parse(definition.sink).scheme
     if told and scheme not in TARGETS:

@@ -5,11 +5,15 @@ import json
 import msgspec
 import pytest
 
+from tailrace.message.base import envelope_for
 from tailrace.message.shape import Shape, ShapeOptions, message_id
+from tailrace.message.targets import target_of
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.sink_url import parse
+from tailrace.testing.target import ScriptedTarget
 
 ORDERS = TableSchema(TableName("shop", "orders"), 3, (Column("id", Kind.I64), Column("qty", Kind.I64)), key=("id",))
 LINES = TableSchema(TableName("shop", "lines", "sales"), 1, (Column("no", Kind.STR),), key=("no",))
@@ -130,3 +134,11 @@ def test_a_table_that_has_changed_under_the_filter_stops_the_sink():
 def test_there_is_no_envelope_of_another_name():
     with pytest.raises(ConfigError, match="envelope"):
         Shape(ShapeOptions(envelope="nothing"))
+
+
+def test_a_target_that_takes_one_envelope_is_given_that_and_no_other():
+    target = target_of(parse("opensearch+http://h/{table}"), "search")
+    assert [envelope_for(target, wanted) for wanted in ("", "row")] == ["row", "row"]
+    assert [envelope_for(ScriptedTarget(), wanted) for wanted in ("", "debezium")] == ["", "debezium"]
+    with pytest.raises(ConfigError, match="takes the envelope row alone"):
+        envelope_for(target, "debezium")
