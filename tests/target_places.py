@@ -48,6 +48,8 @@ class Place:
     """Whether a reader finds the newest state of each row (search) instead of all messages."""
     server_keeps = True
     """Whether what the server has answered for is there after it was killed."""
+    server_hides = True
+    """Whether a reader does not see what was written in a transaction that was never committed."""
     credentials = True
     """Whether the server asks for credentials."""
     large_bytes = 1_000_000
@@ -105,6 +107,7 @@ class KafkaPlace(Place):
 class KafkaTransactionsPlace(KafkaPlace):
     options = "&transactions=true"
     marks = True
+    server_hides = False
 
 
 class RedisPlace(Place):
