@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from tailrace.access.options import AuthConfig
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.tls import TlsConfig
+from tailrace.message.sink import SinkConfig, check_sink_config
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
@@ -31,6 +32,7 @@ __all__ = [
     "QueryConfig",
     "RetentionConfig",
     "Setting",
+    "SinkConfig",
     "SourceConfig",
     "TlsConfig",
     "data_directory",
@@ -118,6 +120,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     coordinode: ChangeStreamConfig = ChangeStreamConfig()
     gateway: GatewayConfig = GatewayConfig()
     logging: LoggingConfig = LoggingConfig()
+    sinks: dict[str, SinkConfig] = field(default_factory=dict)
+    secrets_file: str = ""
 
 
 class Setting(Struct, frozen=True):
@@ -183,6 +187,7 @@ SETTINGS = (
     Setting("coordinode.strict_bytes", "Log that is kept for a consumer with strict retention, or 'none'."),
     Setting("coordinode.consumers_max", "Consumers of change streams that may live at one time."),
     Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
+    Setting("secrets_file", "File with what ${NAME} in the URLs of sinks stands for, beside the environment."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
 )
@@ -235,9 +240,10 @@ def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not a TOML file: {error}") from error
+    sinks = {"sinks": tree.pop("sinks")} if "sinks" in tree else {}  # their secrets are filled in when they are opened
     filled = _interpolate(tree, environment, str(file))
     assert isinstance(filled, dict)
-    return filled
+    return {**filled, **sinks}
 
 
 def _interpolate(node: Any, environment: Mapping[str, str], where: str) -> Any:
@@ -300,6 +306,8 @@ def _check(config: Config) -> None:
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
     _check_auth(config.auth)
+    for name, sink in config.sinks.items():
+        check_sink_config(name, sink)
     if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
         raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")
 
