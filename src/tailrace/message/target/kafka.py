@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "content-type"
 _POLL_S = 0.05
+_REPORTS_TRIES = 2
+"""The first may end with the error for which the producer is given up."""
+
 _WAIT_MORE_S = 2.0
 """How much longer to wait for messages than they may take: the library reports those that took too long."""
 
@@ -126,10 +129,12 @@ class KafkaTarget:
         return self._producer
 
     def _disconnect(self) -> None:
+        """Give up what is on its way, and take the reports of it, which the library keeps until then."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
-            producer.flush(0)
+            for _ in range(_REPORTS_TRIES):
+                self._poll(producer, timeout_s=0)
 
     def _send_alone(self, batch: Batch, places: Sequence[int]) -> None:
         """Send messages that were refused together one by one, to see which of them was meant."""
@@ -209,10 +214,10 @@ class KafkaTarget:
             if some and self._failures:
                 raise KafkaException(KafkaError(KafkaError._FATAL))
 
-    def _poll(self, producer: Producer) -> None:
+    def _poll(self, producer: Producer, timeout_s: float = _POLL_S) -> None:
         """Take reports. A producer that has failed for good sends nothing more: what waits in it is given back."""
         try:
-            producer.poll(_POLL_S)
+            producer.poll(timeout_s)
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
