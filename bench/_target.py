@@ -70,5 +70,5 @@ def compare(title, count, sides, rounds):
     return 0 if good else 1
 
 
-Kafka, Redis = brokers.Kafka, brokers.Redis
+Kafka, Nats, RabbitMq, Redis = brokers.Kafka, brokers.Nats, brokers.RabbitMq, brokers.Redis
 PASSWORD, PASSWORD_IN_URL = brokers.PASSWORD, brokers.PASSWORD_IN_URL
