@@ -8,7 +8,7 @@ from tailrace.envelope.own import OwnEnvelope
 from tailrace.envelope.row import RowEnvelope
 from tailrace.model.errors import ConfigError
 
-__all__ = ["ENVELOPES", "OWN", "envelope_of"]
+__all__ = ["ENVELOPES", "OWN", "WHOLE", "envelope_of"]
 
 OWN = "tailrace"
 """Name of our own envelope, which is in force where none is named."""
@@ -22,6 +22,10 @@ ENVELOPES: dict[str, Envelope] = {
     "maxwell": MaxwellEnvelope(),
     "row": RowEnvelope(),
 }
+
+
+WHOLE = tuple(name for name in ENVELOPES if name not in {"cloudevents-binary", "row"})
+"""Envelopes whose value says everything: nothing is beside it in headers, and a row that is gone is told, too."""
 
 
 def envelope_of(name: str) -> Envelope:
