@@ -56,7 +56,7 @@ class OutboxOptions(Struct, frozen=True):
     letters_max: int = 10_000
     """Most dead letters; with more the sink stops."""
 
-    messages_max: int = 50_000
+    messages_max: int = 10_000
     bytes_max: int = 32 << 20
     """Most messages, and about the most bytes, that a target is given at once."""
 
