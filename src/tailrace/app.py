@@ -39,6 +39,7 @@ from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.message.relays import Relays
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.range_store import KeptRanges, RangeStore
@@ -50,6 +51,7 @@ from tailrace.model.errors import ConfigError, InvalidPredicateError
 from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.sink_url import Secrets
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
 from tailrace.source.statement import StatementRunner
@@ -257,7 +259,13 @@ class Application:
             stop_timeout_s=http_options.stop_timeout_s,
             tls=tls_context(self._config.tls, ["http/1.1"]),
         )
-        return (await self._stack.enter_async_context(server)).url, grpc
+        url = (await self._stack.enter_async_context(server)).url
+        relays = Relays(
+            service, store.url, self._config.sinks, Secrets(self._config.secrets_file), self._clock, metrics
+        )
+        self._stack.push_async_callback(relays.stop)
+        relays.start()
+        return url, grpc
 
     def _open_access(self, store: MetaStore) -> Access:
         """Open what tells who calls, and have it end what is open on credentials that are no longer good."""

@@ -17,6 +17,7 @@ from tailrace.access.options import AuthConfig
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.tls import TlsConfig
+from tailrace.message.sink import SinkConfig, check_sink_config
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
@@ -32,6 +33,7 @@ __all__ = [
     "QueryConfig",
     "RetentionConfig",
     "Setting",
+    "SinkConfig",
     "SourceConfig",
     "TlsConfig",
     "data_directory",
@@ -120,6 +122,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     jimdb: JimdbConfig = JimdbConfig()
     gateway: GatewayConfig = GatewayConfig()
     logging: LoggingConfig = LoggingConfig()
+    sinks: dict[str, SinkConfig] = field(default_factory=dict)
+    secrets_file: str = ""
 
 
 class Setting(Struct, frozen=True):
@@ -194,6 +198,7 @@ SETTINGS = (
     Setting("jimdb.registrations_max", "Pullers that may be registered at one time, each with a range."),
     Setting("jimdb.server_url", "Where workers of subscribed pipelines find the server; its own address by default."),
     Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
+    Setting("secrets_file", "File with what ${NAME} in the URLs of sinks stands for, beside the environment."),
     Setting("logging.level", "debug, info, warning or error."),
     Setting("logging.format", "text, json or auto."),
 )
@@ -246,9 +251,10 @@ def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not a TOML file: {error}") from error
+    sinks = {"sinks": tree.pop("sinks")} if "sinks" in tree else {}  # their secrets are filled in when they are opened
     filled = _interpolate(tree, environment, str(file))
     assert isinstance(filled, dict)
-    return filled
+    return {**filled, **sinks}
 
 
 def _interpolate(node: Any, environment: Mapping[str, str], where: str) -> Any:
@@ -312,6 +318,8 @@ def _check(config: Config) -> None:
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
     _check_auth(config.auth)
+    for name, sink in config.sinks.items():
+        check_sink_config(name, sink)
     if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
         raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")
 

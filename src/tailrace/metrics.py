@@ -132,6 +132,33 @@ class Metrics:
             ["verdict"],
             registry=self.registry,
         )
+        self.sink_messages = Counter(
+            "tailrace_sink_messages_total",
+            "Messages that have arrived at a sink's target.",
+            ["sink"],
+            registry=self.registry,
+        )
+        self.sink_offset = Gauge(
+            "tailrace_sink_offset",
+            "Offset up to which a sink's target has all changes.",
+            ["sink"],
+            registry=self.registry,
+        )
+        self.sink_letters = Gauge(
+            "tailrace_sink_letters",
+            "Changes that a sink's target refused and that are parked.",
+            ["sink"],
+            registry=self.registry,
+        )
+        self.sink_letter_age = Gauge(
+            "tailrace_sink_oldest_letter_seconds",
+            "Age of the oldest dead letter of a sink.",
+            ["sink"],
+            registry=self.registry,
+        )
+        self.sink_failed = Gauge(
+            "tailrace_sink_failed", "Whether a sink has stopped with an error.", ["sink"], registry=self.registry
+        )
         self.query_invalidations = Counter(
             "tailrace_query_invalidations_total",
             "Changes told to subscribers of queries as invalidations.",

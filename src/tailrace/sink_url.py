@@ -1,15 +1,25 @@
-"""Sinks are URLs. What such a URL says, without ever showing its password. Pure."""
+"""Sinks are URLs. What such a URL says, without ever showing its password.
 
+`${NAME}` in a user, a password, a path or an option stands for a secret, which is looked up when the sink is opened.
+"""
+
+import os
+import re
 import string
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
 
-__all__ = ["SinkUrl", "parse", "spelled"]
+__all__ = ["Secrets", "SinkUrl", "parse", "revealed", "spelled"]
+
+_SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 
 
 class SinkUrl(Struct, frozen=True):
@@ -18,15 +28,21 @@ class SinkUrl(Struct, frozen=True):
     scheme: str
     path: str = ""
     host: str = ""
+    """Where there are several, with commas between them and each with its port, if it has one; then `port` is None."""
+
     port: int | None = None
     user: str = ""
     password: str = ""
     options: dict[str, str] = {}
+    shown: str = ""
+    """How it is shown once secrets are filled in: as it was before."""
 
     def __repr__(self) -> str:
         return str(self)
 
     def __str__(self) -> str:
+        if self.shown:
+            return self.shown
         user = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
         port = "" if self.port is None else f":{self.port}"
         slashes = "//" if self.host or self.path.startswith("/") else ""
@@ -53,7 +69,8 @@ def parse(text: str) -> SinkUrl:
     """
     try:
         parts = urlsplit(text)
-        port = parts.port
+        hosts = parts.netloc.rpartition("@")[2]
+        port = None if "," in hosts else parts.port
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise ConfigError(
@@ -61,11 +78,12 @@ def parse(text: str) -> SinkUrl:
         ) from None
     if not parts.scheme or parts.fragment:
         raise ConfigError("the sink is not a URL: write e.g. delta:///lake/orders, percent-encoding passwords")
+    host = hosts if "," in hosts else parts.hostname or ""
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     options = dict(pairs)
     if len(options) != len(pairs):
         raise ConfigError(f"the {parts.scheme} sink names an option twice")
-    return SinkUrl(parts.scheme, unquote(parts.path), parts.hostname or "", port, user, password, options)
+    return SinkUrl(parts.scheme, unquote(parts.path), host, port, user, password, options)
 
 
 _PLACES = {"source", "table"}
@@ -84,3 +102,57 @@ def spelled(template: str, table: TableName, encoded: Callable[[str], str] = str
     if names - _PLACES:
         raise ConfigError(f"in the sink's {template!r} only {{table}} and {{source}} are replaced")
     return template.format(source=encoded(table.source), table=encoded(table.wire.replace(".", "_")))
+
+
+class Secrets(Struct, frozen=True):
+    """Where secrets come from: a file, and for what that does not have, the environment. Read when they are needed.
+
+    The file has lines `NAME=value`, or is TOML with the same names.
+    """
+
+    file: str = ""
+
+    def values(self) -> Mapping[str, str]:
+        """Return all there are.
+
+        Raises:
+            ConfigError: The file cannot be read. Nothing of what it says is shown.
+        """
+        return {**os.environ, **_of_file(Path(self.file))} if self.file else dict(os.environ)
+
+
+def revealed(url: SinkUrl, secrets: Mapping[str, str] | None) -> SinkUrl:
+    """Return a URL with its secrets filled in, to open the sink with. It is shown as before.
+
+    Without secrets each becomes a made-up value, to look whether the URL is right otherwise.
+
+    Raises:
+        ConfigError: There is no secret of that name.
+    """
+
+    def fill(found: re.Match[str]) -> str:
+        if secrets is None:
+            return "secret"
+        if found[1] not in secrets:
+            raise ConfigError(f"the sink needs {found[1]}: set that environment variable, or name it in --secrets FILE")
+        return secrets[found[1]]
+
+    parts = {name: _SECRET.sub(fill, getattr(url, name)) for name in ("user", "password", "path")}
+    options = {name: _SECRET.sub(fill, value) for name, value in url.options.items()}
+    return structs.replace(url, **parts, options=options, shown=str(url))
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the secrets in {path}: {type(error).__name__}") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        pairs = [_LINE.fullmatch(line) for line in lines]
+        if not all(pairs):
+            raise ConfigError(f"{path} is no file of secrets: write lines NAME=value, or TOML") from None
+        return {found[1]: found[2].strip("'\"") for found in pairs if found is not None}
+    return {name: str(value) for name, value in tree.items()}

@@ -2,7 +2,16 @@
 
 import pytest
 
+from brokers import Brokers
 from serving import Server
+
+
+@pytest.fixture(scope="session")
+def brokers():
+    """Real brokers, started when the first test asks for one."""
+    brokers = Brokers()
+    yield brokers
+    brokers.stop()
 
 
 @pytest.fixture

@@ -235,3 +235,14 @@ def test_sizes(text, size):
 )
 def test_durations(text, seconds):
     assert parse_duration_s(text) == seconds
+
+
+def test_sinks_are_tables_of_the_file_and_keep_their_secrets_to_themselves(file):
+    text = '[sinks.out]\nurl = "redis://:${SECRET}@h/0"\nsource = "shop"\non_refused = "wait"\n'
+    (made,) = load_config(file(text), {}, {}).sinks.values()
+    assert (made.url, made.source, str(made.on_refused)) == ("redis://:${SECRET}@h/0", "shop", "wait")
+
+
+def test_a_sink_that_makes_no_sense_is_refused(file):
+    with pytest.raises(ConfigError, match="sink out"):
+        load_config(file('[sinks.out]\nurl = "delta:///lake"\n'), {}, {})

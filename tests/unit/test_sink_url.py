@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
-from tailrace.sink_url import parse, spelled
+from tailrace.sink_url import Secrets, parse, revealed, spelled
 
 
 def test_a_url_is_taken_apart():
@@ -36,3 +36,54 @@ def test_names_are_put_in_place():
 def test_a_template_with_other_places_is_wrong(template):
     with pytest.raises(ConfigError, match=r"only \{table\} and \{source\} are replaced"):
         spelled(template, TableName("shop", "orders"))
+
+
+SECRET_URL = "kafka://${USER_NAME}:${PASS}@broker:9092/{table}?token=${TOKEN}&plain=a"
+SECRETS = {"USER_NAME": "ann", "PASS": "p@ss:/?#", "TOKEN": "t0ken"}
+
+
+def test_secrets_are_filled_in_as_they_are_and_never_shown():
+    made = revealed(parse(SECRET_URL), SECRETS)
+    assert (made.user, made.password, made.options) == ("ann", "p@ss:/?#", {"token": "t0ken", "plain": "a"})
+    assert made.path == "/{table}"
+    assert "p@ss" not in f"{made} {made!r}"
+    assert "ann" not in str(made)
+    assert "${USER_NAME}" in str(made)
+
+
+def test_a_secret_that_is_missing_is_named():
+    with pytest.raises(ConfigError, match="TOKEN") as missing:
+        revealed(parse(SECRET_URL), {"USER_NAME": "ann", "PASS": "p"})
+    assert "ann" not in str(missing.value)
+
+
+def test_without_secrets_a_url_can_be_looked_at_all_the_same():
+    assert revealed(parse(SECRET_URL), None).password == "secret"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["PASS=p@ss\n# a comment\n\nexport TOKEN='t 0'\n", 'PASS = "p@ss"\nTOKEN = "t 0"\n'],
+    ids=["lines", "TOML"],
+)
+def test_a_file_of_secrets_is_lines_or_toml_and_outranks_the_environment(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("PASS", "other")
+    monkeypatch.setenv("ONLY_HERE", "yes")
+    (tmp_path / "secrets").write_text(text)
+    found = Secrets(str(tmp_path / "secrets")).values()
+    assert (found["PASS"], found["TOKEN"], found["ONLY_HERE"]) == ("p@ss", "t 0", "yes")
+
+
+@pytest.mark.parametrize("text", ["s3cret without a name\n", None])
+def test_a_file_that_has_no_secrets_is_refused_without_showing_it(tmp_path, text):
+    if text is not None:
+        (tmp_path / "secrets").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        Secrets(str(tmp_path / "secrets")).values()
+    assert "s3cret" not in str(refused.value)
+
+
+def test_several_hosts_stay_together_with_their_ports():
+    url = parse("kafka://ann:p%40,ss@a:1,b:2/{table}")
+    assert (url.host, url.port, url.user, url.password, url.path) == ("a:1,b:2", None, "ann", "p@,ss", "/{table}")
+    assert str(url) == "kafka://ann:***@a:1,b:2/{table}"

@@ -17,6 +17,7 @@ _COMMANDS = {
     "subs": "List, make, pause and close subscriptions of a server.",
     "query": "Prepare queries on a server, run them, watch their results change.",
     "pipeline": "Copy tables into lakes, databases and files, and keep them up to date.",
+    "sink": "Send changes to brokers, search engines and web hooks as they come.",
     "token": "Make, list and revoke API keys.",
     "log": "List, print and verify the log of a data directory.",
     "openapi": "Print the OpenAPI document of the HTTP interface.",

@@ -8,18 +8,22 @@ import click
 import msgspec
 
 from tailrace.cli.access import server_option, table_lines
+from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.pipeline_emit import emit
 from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
+from tailrace.envelope.envelopes import ENVELOPES
+from tailrace.model.letter import OnRefused
 from tailrace.model.pipeline import Definition, Mode
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.definition import check_definition, definition_of_file
-from tailrace.pipeline.sinks import sink_of
+from tailrace.pipeline.sinks import check_sink
 from tailrace.sink_url import parse
 
 __all__ = ["pipeline"]
 
 _NAME = click.argument("name")
+_POLICIES = [str(policy) for policy in OnRefused]
 
 
 @click.group()
@@ -35,9 +39,27 @@ def pipeline() -> None:
 @click.option("--sink", metavar="URL", help="Where to, e.g. delta:///lake/{table} or sqlite:///copy.db.")
 @click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="What the sink makes of the changes.")
 @click.option("--transform", metavar="SQL", default="", help="Spark SQL over the view `changes`.")
+@click.option(
+    "--envelope",
+    type=click.Choice(list(ENVELOPES)),
+    default=None,
+    help="How a message tells a change; our own way by default.",
+)
+@click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
+@click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
+@click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
 @server_option
 @placed
-def create(place: Place, name: str | None, file: Path | None, sink: str | None, mode: str | None, **rest: Any) -> None:
+def create(
+    place: Place,
+    name: str | None,
+    file: Path | None,
+    sink: str | None,
+    mode: str | None,
+    envelope: str | None,
+    on_refused: str,
+    **rest: Any,
+) -> None:
     """Make a pipeline. It does nothing until it is run."""
     if file is not None:
         definition = definition_of_file(file)
@@ -45,8 +67,12 @@ def create(place: Place, name: str | None, file: Path | None, sink: str | None, 
         raise click.UsageError("name the pipeline, its tables and its sink: NAME --table TABLE --sink URL")
     else:
         chosen = None if mode is None else Mode(mode)
-        definition = check_definition(Definition(name=name, sink=sink, mode=chosen, **rest))
-    sink_of(definition.sink, definition.mode, pipeline=definition.name)
+        told = envelope or ""
+        policy = OnRefused(on_refused)
+        definition = check_definition(
+            Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)
+        )
+    check_sink(definition.sink, definition.mode)
     store = place.store()
     store.create(definition)
     tables = ", ".join(definition.tables)
@@ -167,3 +193,4 @@ def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
 pipeline.add_command(emit)
 pipeline.add_command(run)
 pipeline.add_command(work)
+pipeline.add_command(dead_letter_group(placed))

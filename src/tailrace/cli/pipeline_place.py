@@ -16,13 +16,14 @@ from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
+from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.pipeline_status import PipelineStatus, status_of
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
-from tailrace.sink_url import parse
+from tailrace.sink_url import Secrets, parse
 
 __all__ = ["Place", "placed", "session_choice", "session_options", "spark_choice", "spark_options"]
 
@@ -34,6 +35,12 @@ class Place(Struct, frozen=True):
     metadata_url: str
     token: str | None
     as_json: bool
+    secrets: Secrets = Secrets()
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the metadata database."""
+        return self.metadata_url or f"sqlite:///{self.data.pipelines}"
 
     @property
     def directory(self) -> Path:
@@ -43,7 +50,12 @@ class Place(Struct, frozen=True):
     def store(self) -> PipelineStore:
         """Return the pipelines of the metadata database."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        return PipelineStore.open(self.metadata_url or f"sqlite:///{self.data.pipelines}", SystemClock())
+        return PipelineStore.open(self.url, SystemClock())
+
+    def letters(self) -> DeadLetterStore:
+        """Return the dead letters of the metadata database."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return DeadLetterStore.open(self.url, SystemClock())
 
     def job(
         self,
@@ -53,7 +65,8 @@ class Place(Struct, frozen=True):
         sessions: SparkSessions | None = None,
     ) -> Job:
         """Return what works on a pipeline."""
-        return Job(store, self.directory, self.token, spark or SparkChoice(), SystemClock(), copy, sessions)
+        choice = spark or SparkChoice()
+        return Job(store, self.directory, self.token, choice, SystemClock(), copy, sessions, self.secrets)
 
     def watcher(self, pipeline: str = "") -> TextWatcher | JsonWatcher:
         """Return what is told of a run; of one of several, with the name of its pipeline."""
@@ -69,7 +82,18 @@ class Place(Struct, frozen=True):
             head = None
         finally:
             client.close()
-        return status_of(found, store.progress(definition.name), sink=str(parse(definition.sink)), head=head)
+        letters = self.letters()
+        try:
+            parked = letters.figures().get(definition.name)
+        finally:
+            letters.close()
+        return status_of(
+            found,
+            store.progress(definition.name),
+            sink=str(parse(definition.sink)),
+            head=head,
+            letters=0 if parked is None else parked.letters,
+        )
 
     def show(self, result: Any, *lines: str) -> None:
         """Print a result: as one line of JSON, or as lines for people."""
@@ -86,13 +110,20 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--data-dir", metavar="DIR", help="Pipelines and checkpoints are in its directory `pipeline`.")
     @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
     @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
+    @click.option("--secrets", metavar="FILE", default="", help="File with what ${NAME} in URLs of sinks stands for.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def run(
-        *, data_dir: str | None, metadata_url: str | None, token: str | None, as_json: bool, **options: Any
+        *,
+        data_dir: str | None,
+        metadata_url: str | None,
+        token: str | None,
+        secrets: str,
+        as_json: bool,
+        **options: Any,
     ) -> None:
         config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
-        place = Place(DataDirectory(data_directory(config)), config.metadata_url, token, as_json)
+        place = Place(DataDirectory(data_directory(config)), config.metadata_url, token, as_json, Secrets(secrets))
         command(place=place, **options)
 
     return run

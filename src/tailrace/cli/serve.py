@@ -58,6 +58,7 @@ def _limit_flags(command: _F) -> _F:
 @click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
 @_access_flags
 @click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")
+@click.option("--secrets-file", metavar="FILE", help="File with what ${NAME} in the URLs of sinks stands for.")
 @click.option("--logging-level", help="debug, info, warning or error.")
 @click.option("--logging-format", help="text, json or auto.")
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")

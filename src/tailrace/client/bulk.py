@@ -26,6 +26,8 @@ from tailrace.retry import Backoff
 
 __all__ = ["BulkClient", "BulkInfo", "BulkOptions", "error_of_answer"]
 
+_THROUGH = "Tailrace-Through"
+
 _SCHEMAS_KEY = b"tailrace.schemas"
 _BUFFER_BYTES = 1 << 20
 
@@ -190,30 +192,72 @@ class BulkClient:
             except ConnectionFailed as error:
                 outage.wait(error)
 
+    def poll(
+        self, source: str, after: int, tables: Sequence[str], wait_s: int
+    ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch | None, Offset]]:
+        """Yield the changes after an offset, and at last None; each with the offset up to which nothing is missing.
+
+        Where there are none it waits for the next, for `wait_s` at most. The caller tries again.
+
+        Raises:
+            BehindHorizonError: Retention has removed a change before it was read.
+            ClientError: The server cannot be reached, or refused.
+        """
+        params = {
+            "after": after,
+            "tables": list(tables),
+            "compression": self._options.compression,
+            "wait_ms": wait_s * 1000,
+        }
+        if self._connection is None:
+            self._connection = self._connect()
+        place, whole = Offset(after), False
+        try:
+            for schemas, batch, through in self._read(self._connection, _path(source, "changes"), params):
+                if batch is None:
+                    place = through
+                elif batch.num_rows:
+                    place = Offset(batch.column(0)[batch.num_rows - 1].as_py())
+                yield schemas, batch, place
+            whole = True
+        finally:
+            if not whole:
+                self.close()
+
     def _stream(
         self, path: str, params: Mapping[str, Any]
     ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch]]:
         connection = self._connect()
         try:
-            with _reached(self.url):
-                connection.request("GET", f"{self._prefix}{path}?{urlencode(params, doseq=True)}", None, self._headers)
-                answer = connection.getresponse()
-                if answer.status != HTTPStatus.OK:
-                    raise error_of_answer(answer.status, answer.read())
-                reader = pa.ipc.open_stream(_Body(answer))
-                versions = msgspec.json.decode(reader.schema.metadata[_SCHEMAS_KEY], type=list[_Version])
-            schemas = {version.id: version.schema for version in versions}
-            while True:
-                with _reached(self.url):
-                    try:
-                        batch = reader.read_next_batch()
-                    except StopIteration:
-                        if answer.read():  # what follows the end, and whether the body is whole
-                            raise BadAnswer("the stream goes on behind its end") from None
-                        return
-                yield schemas, batch
+            for schemas, batch, _ in self._read(connection, path, params):
+                if batch is not None:
+                    yield schemas, batch
         finally:
             connection.close()
+
+    def _read(
+        self, connection: http.client.HTTPConnection, path: str, params: Mapping[str, Any]
+    ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch | None, Offset]]:
+        """Yield the batches of one stream, and None at its end; each with the last offset that it covers."""
+        with _reached(self.url):
+            connection.request("GET", f"{self._prefix}{path}?{urlencode(params, doseq=True)}", None, self._headers)
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                raise error_of_answer(answer.status, answer.read())
+            through = Offset(int(answer.headers.get(_THROUGH, "0")))
+            reader = pa.ipc.open_stream(_Body(answer))
+            versions = msgspec.json.decode(reader.schema.metadata[_SCHEMAS_KEY], type=list[_Version])
+        schemas = {version.id: version.schema for version in versions}
+        while True:
+            with _reached(self.url):
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    if answer.read():  # what follows the end, and whether the body is whole
+                        raise BadAnswer("the stream goes on behind its end") from None
+                    break
+            yield schemas, batch, through
+        yield schemas, None, through
 
     def _get(self, path: str, params: Mapping[str, Any], kind: type[_R]) -> _R:
         return self._retried(lambda: self._ask("GET", f"{path}?{urlencode(params, doseq=True)}", None, kind))

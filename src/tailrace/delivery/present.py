@@ -25,13 +25,13 @@ from tailrace.delivery.literal import key_literals
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
 from tailrace.model.op import Op
-from tailrace.model.subscription import Format, Include
+from tailrace.model.subscription import Format, Include, Subscription
 from tailrace.model.table import Kind, TableSchema
 from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.query.query_filter import Mark
 
-__all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode"]
+__all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode", "view_of"]
 
 _ROWS_FEW = 64
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
@@ -86,10 +86,21 @@ class View(Struct, frozen=True, cache_hash=True):
     mark: Mark | None = None
     """What makes the changes invalidations of a query."""
 
+    envelope: str = ""
+    """Name of the envelope that changes are told in; empty for the events of seed B, which `encode` writes."""
+
     @property
     def images(self) -> tuple[str, ...]:
         """Return the names of the wanted images."""
         return _IMAGES_OF[self.include.before, self.include.after]
+
+
+def view_of(wire: Wire, subscription: Subscription, envelope: str = "") -> View:
+    """Return how a subscription wants its events. An envelope has both images, unless the subscription names some."""
+    include = subscription.include
+    if envelope and not (include.before or include.after):
+        include = Include(before=True, after=True)
+    return View(wire, subscription.format, include, envelope=envelope)
 
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:

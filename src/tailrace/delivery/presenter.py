@@ -6,6 +6,7 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.enveloped import encode_enveloped
 from tailrace.delivery.gateway_event import encode_gateway_events
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.sochdb_event import encode_events
@@ -93,6 +94,8 @@ class Presenter:
 
     def _encode(self, batch: FeedBatch, rows: Rows, view: View) -> Encoded:
         self._encoded_changes.inc(len(rows))
+        if view.envelope:
+            return encode_enveloped(batch.chunk, rows, view)
         return _ENCODERS.get(view.wire, encode)(batch.chunk, rows, view)
 
     def _keep(self, key: _Key, encoded: Encoded | None) -> None:

@@ -40,6 +40,11 @@ class PipelineCatalog:
         """
         return cls(open_engine(url), clock)
 
+    @property
+    def url(self) -> str:
+        """Return the URL of the database, with its password."""
+        return self._engine.url.render_as_string(hide_password=False)
+
     def close(self) -> None:
         """Disconnect."""
         self._engine.dispose()

@@ -95,6 +95,11 @@ class MetaStore:
             raise
         return store
 
+    @property
+    def url(self) -> str:
+        """Return the URL of the database, with its password."""
+        return self._engine.url.render_as_string(hide_password=False)
+
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return all subscriptions in order of their numbers."""
         statement = select(subscription).order_by(subscription.c.id)

@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.letter import OnRefused
 from tailrace.model.stage import Stage
 
 __all__ = ["Copying", "Definition", "Figures", "Lease", "Mode", "Pipeline", "RangeProgress"]
@@ -41,6 +42,18 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Spark SQL over the view `changes`; empty for none."""
 
     server: str = "http://127.0.0.1:8080"
+
+    envelope: str = ""
+    """How a message tells a change; our own envelope by default. This and the next three are for sinks of messages."""
+
+    filter: str = ""
+    """SQL predicate, or a CEL one behind `cel:`; empty for all changes."""
+
+    project: tuple[str, ...] = ()
+    """Columns, and `NAME = EXPRESSION`, that messages have; all columns by default."""
+
+    on_refused: OnRefused = OnRefused.PARK
+    """What becomes of a change that the target refuses."""
 
 
 class Lease(Struct, frozen=True):

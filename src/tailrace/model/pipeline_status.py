@@ -47,18 +47,27 @@ class PipelineStatus(Struct, frozen=True):
     noted_time_us: int
     """When its worker last told how it goes; 0 for never."""
 
+    letters: int
+    """Changes that the sink refused and that are parked."""
+
     problem: str
     subscription: str | None
     ranges: list[RangeStatus]
 
 
 def status_of(
-    found: Pipeline, ranges: Sequence[RangeProgress], *, sink: str, head: int | None, lag_s: float | None = None
+    found: Pipeline,
+    ranges: Sequence[RangeProgress],
+    *,
+    sink: str,
+    head: int | None,
+    lag_s: float | None = None,
+    letters: int = 0,
 ) -> PipelineStatus:
     """Return how a pipeline is.
 
     `sink` is what may be shown of its sink's URL; `head` is that of its log, and `lag_s` the age of the oldest change
-    that the sink lacks, where somebody knows them.
+    that the sink lacks, where somebody knows them; `letters` is how many changes are parked.
     """
     definition, figures = found.definition, found.figures
     offset = offset_of(ranges)
@@ -83,6 +92,7 @@ def status_of(
         changes=figures.changes,
         changes_per_s=figures.changes_per_s if found.leased else 0.0,
         noted_time_us=figures.time_us,
+        letters=letters,
         problem=figures.problem,
         subscription=found.subscription,
         ranges=[RangeStatus(one.table, one.range_id, one.stage.word, one.rows_copied, one.last_key) for one in ranges],

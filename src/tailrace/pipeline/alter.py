@@ -4,13 +4,14 @@ from msgspec import structs
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.pipeline import Definition
+from tailrace.pipeline.definition import is_message_sink
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.sinks import mode_of, sink_of
 from tailrace.sink_url import SinkUrl, parse
 
 __all__ = ["altered", "check_place", "is_elsewhere"]
 
-_WAYS = ("sslmode",)
+_WAYS = ("api_key", "bearer", "ca", "secret", "sslmode", "timeout", "token")
 """Options of a sink that say how it is reached, not where it is."""
 
 
@@ -55,12 +56,14 @@ def is_elsewhere(definition: Definition, made: Definition) -> bool:
 
 
 def check_place(made: Definition) -> None:
-    """Look whether a sink at another address has what a pipeline put into it.
+    """Look whether a sink at another address has what a pipeline put into it. What takes messages keeps no such thing.
 
     Raises:
         ConfigError: It has nothing of it.
         SinkError: It cannot be reached, or refuses.
     """
+    if is_message_sink(made):
+        return
     sink = sink_of(made.sink, made.mode, pipeline=made.name)
     try:
         sink.open([])

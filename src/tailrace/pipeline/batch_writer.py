@@ -8,19 +8,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.client.bulk import BulkClient
+from tailrace.message.outbox import OutboxOptions
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.decode import changes_of_json
-from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
+from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.sink.base import Batch, Progress, Sink
 from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sink_thread import SinkThread
-from tailrace.pipeline.sinks import sink_of
+from tailrace.pipeline.sinks import MessageOptions, sink_of
 from tailrace.pipeline.spark_spread import SparkSpread
 from tailrace.pipeline.transform import transformed
 from tailrace.pipeline.typed import row_schema
+from tailrace.sink_url import Secrets
 
 __all__ = ["BatchWriter"]
 
@@ -50,6 +53,8 @@ class BatchWriter:
         session: Callable[[], Any] | None = None,
         *,
         distributed: bool = False,
+        secrets: Secrets | None = None,
+        metadata_url: str = "sqlite://",
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
@@ -68,6 +73,8 @@ class BatchWriter:
         self._proceed = proceed
         self._session = session
         self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
+        self._secrets = secrets
+        self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
@@ -103,7 +110,10 @@ class BatchWriter:
         progress = sink.progress()
         if progress is not None and progress.offsets.get(definition.source, 0) >= through:
             return
-        tables = changes_of_json(rows, self._known(rows))
+        if takes_images(definition):
+            tables = image_changes(rows, self._known(rows))
+        else:
+            tables = changes_of_json(rows, self._known(rows))
         if definition.transform:
             tables = [transformed(one, definition.transform, session) for one in tables]
         number = next_number(progress, self.number_min)
@@ -146,6 +156,11 @@ class BatchWriter:
         sink = self.sink()
         return rows_copied > 0 and not self._definition.transform and all(map(sink.is_readable, self.schemas()))
 
+    def tend(self) -> None:
+        """Have letters sent that somebody wants to be sent again, where the sink is of messages and open here."""
+        if self._sink is not None and is_message_sink(self._definition):
+            self._sink.tend()
+
     def schemas(self) -> list[TableSchema]:
         """Return the newest known schema of each table."""
         newest = {name: self._versions[name, version] for name, version in sorted(self._versions)}
@@ -172,7 +187,11 @@ class BatchWriter:
 
     def _build(self) -> Sink:
         definition = self._definition
-        sink = sink_of(definition.sink, definition.mode, pipeline=definition.name)
+        outbox = OutboxOptions(on_refused=definition.on_refused)
+        messages = MessageOptions(self._metadata_url, shape_of(definition), outbox)
+        sink = sink_of(
+            definition.sink, definition.mode, pipeline=definition.name, secrets=self._secrets, messages=messages
+        )
         if isinstance(sink, UsesSpark) and self._session is not None:
             sink.use(self._session)
         return sink

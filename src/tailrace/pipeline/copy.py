@@ -18,7 +18,7 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.pipeline import Copying, Lease, RangeProgress
 from tailrace.model.stage import Stage
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.definition import Definition, takes_images
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
@@ -155,7 +155,8 @@ class Copier:
         """Put the rows of a batch into the sink."""
         counts = _counts(rows)
         version = pc.max(rows["_offset"]).as_py() or self._version
-        one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh)
+        images = takes_images(self._definition)
+        one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh, images=images)
         if self._definition.transform and one.changes.num_rows:
             one = transformed(one, self._definition.transform, self._session())
         if one.changes.num_rows:
@@ -198,7 +199,14 @@ class Copier:
         """Read rows with the schema that their table has; another time where it changes meanwhile."""
         for _ in range(_TRIES_MAX):
             schema = self._schema(copying.table)
-            task = RowsTask(self._definition.server, self._token, self._definition.source, schema, copying.intervals)
+            task = RowsTask(
+                self._definition.server,
+                self._token,
+                self._definition.source,
+                schema,
+                copying.intervals,
+                images=takes_images(self._definition),
+            )
             try:
                 return schema, use(task)
             except SchemaMovedError:

@@ -7,11 +7,15 @@ from typing import Any
 
 import msgspec
 
+from tailrace.envelope.envelopes import envelope_of
+from tailrace.message.shape import ShapeOptions
+from tailrace.message.targets import TARGETS
 from tailrace.model.errors import ConfigError
+from tailrace.model.letter import OnRefused
 from tailrace.model.pipeline import Definition
 from tailrace.sink_url import parse
 
-__all__ = ["Definition", "check_definition", "definition_of_file"]
+__all__ = ["Definition", "check_definition", "definition_of_file", "is_message_sink", "shape_of", "takes_images"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TABLES_MAX = 1000
@@ -29,8 +33,28 @@ def check_definition(definition: Definition) -> Definition:
         raise ConfigError(f"name the tables of the pipeline: --table, 1 to {_TABLES_MAX} of them")
     if len(set(definition.tables)) != len(definition.tables):
         raise ConfigError("a table is named twice")
-    parse(definition.sink)
+    if definition.envelope:
+        envelope_of(definition.envelope)
+    told = definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
+    scheme = parse(definition.sink).scheme
+    if told and scheme not in TARGETS:
+        raise ConfigError(f"envelope, filter, project and on_refused are for messages: a {scheme} sink takes transform")
     return definition
+
+
+def is_message_sink(definition: Definition) -> bool:
+    """Tell whether the sink takes changes as messages."""
+    return parse(definition.sink).scheme in TARGETS
+
+
+def takes_images(definition: Definition) -> bool:
+    """Tell whether the sink is given rows as the log has them, without types."""
+    return is_message_sink(definition) and not definition.transform
+
+
+def shape_of(definition: Definition) -> ShapeOptions:
+    """Return what the sink makes of changes where it takes messages."""
+    return ShapeOptions(filter=definition.filter, project=definition.project, envelope=definition.envelope)
 
 
 def definition_of_file(path: Path) -> Definition:

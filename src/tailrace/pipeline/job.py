@@ -12,28 +12,27 @@ from msgspec import structs
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
 from tailrace.model.errors import BehindHorizonError, TailraceError, UnknownPipelineError
-from tailrace.model.pipeline import Definition, Figures, Lease, Mode, Pipeline, RangeProgress
+from tailrace.model.pipeline import Definition, Lease, Mode, Pipeline, RangeProgress
 from tailrace.model.stage import Stage
 from tailrace.pipeline.alter import altered
 from tailrace.pipeline.batch_writer import BatchWriter
-from tailrace.pipeline.copy import Copier, CopyOptions, next_number, planned
+from tailrace.pipeline.copy import Copier, CopyOptions, next_number
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LeaseKeeper, taken
+from tailrace.pipeline.registering import NUMBER_MIN_FOREIGN, register
 from tailrace.pipeline.session import SparkChoice, SparkSessions
-from tailrace.pipeline.sinks import mode_of
+from tailrace.pipeline.sinks import keeps_rows, mode_of
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.stream import Follower, has_offsets
 from tailrace.pipeline.verify import Verdict, Verifier
 from tailrace.pipeline.watcher import Watcher
+from tailrace.sink_url import Secrets
 
 __all__ = ["Job", "SparkChoice", "Watcher"]
 
 _OUTAGE_S_MAX = 600.0
 _OUTAGE_ONCE_S_MAX = 60.0
 """Longest time for which a sink that cannot be reached is tried again."""
-
-_NUMBER_MIN_FOREIGN = 1
-"""Least number of the first batch where the tables of a sink have rows that are not ours: these stay."""
 
 _RECOPIES_MAX = 3
 """How often in one run changes may be gone that the sink lacks."""
@@ -54,6 +53,7 @@ class Job:
         clock: Clock,
         options: CopyOptions | None = None,
         sessions: SparkSessions | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self._store = store
         self._directory = directory
@@ -62,6 +62,7 @@ class Job:
         self._options = structs.replace(options or CopyOptions(), distributed=spark.distributed)
         self._sessions = sessions or SparkSessions(spark, directory)
         self._shared = sessions is not None
+        self._secrets = secrets
         self._session: Any = None
 
     def run(
@@ -118,8 +119,7 @@ class Job:
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
             found = self._store.get(name)
-            session = lambda: self.session(watcher)  # noqa: E731
-            writer = BatchWriter(found.definition, self._token, 0, _OUTAGE_ONCE_S_MAX, keeper.check, session)
+            writer = self._writer(found.definition, 0, _OUTAGE_ONCE_S_MAX, keeper.check, watcher)
             try:
                 progress = writer.renewed()
             finally:
@@ -185,23 +185,24 @@ class Job:
             raise PipelineError(f"pipeline {name!r} is paused: run `tailrace pipeline resume {name}`")
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
-        session = lambda: self.session(watcher)  # noqa: E731
-        writer = BatchWriter(
-            definition,
-            self._token,
-            found.number_min,
-            outage_s_max,
-            keeper.check,
-            session,
-            distributed=self._options.distributed,
-        )
+        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher)
         try:
-            self._register(keeper.lease, client, writer)
+            register(self._store, keeper.lease, client, writer, self._options)
             if not self._copy(keeper, client, writer, watcher, stopped):
                 return
             for _ in range(_RECOPIES_MAX):
                 checkpoint = self._sweep(self._store.get(name), client, writer, watcher)
-                follower = Follower(definition, self._store, keeper, writer, client, self._clock, self._token)
+                follower = Follower(
+                    definition,
+                    self._store,
+                    keeper,
+                    writer,
+                    client,
+                    self._clock,
+                    self._token,
+                    tending=self._sessions.choice.remote is None,
+                )
+                session = lambda: self.session(watcher)  # noqa: E731
                 try:
                     follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
                     return
@@ -245,35 +246,6 @@ class Job:
                 return False
         return True
 
-    def _register(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter) -> None:
-        """Plan the ranges of all tables, once, and subscribe."""
-        found = self._store.get(lease.name)
-        definition = found.definition
-        ranges = self._store.progress(lease.name)
-        if any(one.stage is Stage.FAILED for one in ranges):
-            raise PipelineFailedError(lease.name, found.figures.problem or "see its status")
-        if not ranges:
-            info = client.info(definition.source, definition.tables)
-            version = client.committed(definition.source, info.tables[0].table)
-            plans = {
-                table.table: planned(client, definition.source, table.table, self._options) for table in info.tables
-            }
-            figures = Figures(rows=sum(rows for _, rows in plans.values()))
-            plan = {table: intervals for table, (intervals, _) in plans.items()}
-            self._store.register(
-                lease,
-                plan,
-                source=definition.source,
-                version=version,
-                number_min=_number_min(writer, found.number_min),
-                figures=figures,
-            )
-            writer.number_min = self._store.get(lease.name).number_min
-            ranges = self._store.progress(lease.name)
-        if all(one.stage is Stage.REGISTER for one in ranges):
-            subscription, _ = client.subscribe(definition.source, definition.tables, ranges[0].init_version)
-            self._store.subscribed(lease, subscription)
-
     def _sweep(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Path:
         """Mend what differs in the sink before a new checkpoint begins; return the checkpoint.
 
@@ -281,7 +253,7 @@ class Job:
         """
         checkpoint = self.checkpoint(found.definition.name, found.generation)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        began_empty = found.generation == 0 and found.number_min <= _NUMBER_MIN_FOREIGN
+        began_empty = found.generation == 0 and found.number_min <= NUMBER_MIN_FOREIGN
         sink = writer.sink()
         unsure = not began_empty and not has_offsets(checkpoint)
         kept = _mode(found) is not Mode.APPEND or sink.progress() is not None
@@ -313,13 +285,14 @@ class Job:
 
     def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
         """Compare, and mend where this worker has the pipeline."""
+        if not keeps_rows(self._store.get(name).definition.sink):
+            raise PipelineError(f"the sink of pipeline {name!r} keeps nothing that could be verified")
         if not _is_copied(self._store.progress(name)):
             raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
         found = self._store.get(name)
         client = BulkRowsClient(found.definition.server, self._token)
         proceed = None if keeper is None else keeper.check
-        session = lambda: self.session(watcher)  # noqa: E731
-        writer = BatchWriter(found.definition, self._token, found.number_min, _OUTAGE_ONCE_S_MAX, proceed, session)
+        writer = self._writer(found.definition, found.number_min, _OUTAGE_ONCE_S_MAX, proceed, watcher)
         try:
             verdict = self._verifier(found, client, writer, watcher).run(repair=keeper is not None)
         finally:
@@ -358,6 +331,26 @@ class Job:
         self._store.remove(lease)
         shutil.rmtree(self.checkpoint(lease.name, 0).parent, ignore_errors=True)
 
+    def _writer(
+        self,
+        definition: Definition,
+        number_min: int,
+        outage_s_max: float,
+        proceed: Callable[[], None] | None,
+        watcher: Watcher,
+    ) -> BatchWriter:
+        return BatchWriter(
+            definition,
+            self._token,
+            number_min,
+            outage_s_max,
+            proceed,
+            lambda: self.session(watcher),
+            distributed=self._options.distributed,
+            secrets=self._secrets,
+            metadata_url=self._store.url,
+        )
+
     def _stop_session(self) -> None:
         self._session = None
         if not self._shared:
@@ -383,13 +376,3 @@ def _is_copied(ranges: Sequence[RangeProgress]) -> bool:
 def _mode(found: Pipeline) -> Mode:
     """Return what the sink makes of the changes."""
     return mode_of(found.definition.sink, found.definition.mode)
-
-
-def _number_min(writer: BatchWriter, least: int) -> int:
-    """Return the least number of the first batch: 0 where the sink has nothing of the tables yet."""
-    sink = writer.sink()
-    progress = sink.progress()
-    if progress is None and least == 0 and all(sink.is_empty(schema) for schema in writer.schemas()):
-        return 0
-    # One more than the next: a batch that only some of the tables have is never taken for another one.
-    return max(least, _NUMBER_MIN_FOREIGN + next_number(progress, 0))

@@ -1,4 +1,4 @@
-"""Reading the rows of ranges of a table from a server, typed."""
+"""Reading the rows of ranges of a table from a server, typed or as images."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,10 @@ from msgspec import Struct
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.decode import read_rows
 from tailrace.pipeline.errors import SchemaMovedError
+from tailrace.pipeline.image_rows import IMAGE_SCHEMA, image_page
 
 __all__ = ["RANGE", "RowsTask", "interval_rows"]
 
@@ -25,6 +27,13 @@ class RowsTask(Struct, frozen=True):
     source: str
     schema: TableSchema
     intervals: dict[int, KeyInterval]
+    images: bool = False
+    """Whether rows are wanted as images, in place of typed columns."""
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """Return the columns of what is read."""
+        return IMAGE_SCHEMA if self.images else change_schema(self.schema)
 
 
 def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
@@ -37,10 +46,10 @@ def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
     """
     client = BulkRowsClient(task.server, task.token)
     try:
-        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number], typed=True):
+        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number], typed=not task.images):
             if page.schema.version != task.schema.version:
                 raise SchemaMovedError(task.schema.table.wire)
-            rows = read_rows(page, task.schema)
+            rows = image_page(page) if task.images else read_rows(page, task.schema)
             yield rows.append_column(RANGE, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
     finally:
         client.close()

@@ -10,8 +10,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.model.table import TableSchema
-from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.spark_spread import SparkSpread
@@ -29,7 +27,7 @@ class RowsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns: those of changes, and the number of the range."""
-        schema = change_schema(_task(self.options).schema)
+        schema = _task(self.options).row_schema
         return from_arrow_schema(schema.append(pa.field(RANGE, pa.int64())), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> "RowsReader":
@@ -64,21 +62,21 @@ def rows_frame(session: Any, task: RowsTask) -> Any:
 
 def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
     """Return the rows of all ranges, read by tasks of Spark."""
-    return _exactly(rows_frame(session, task).toArrow(), task.schema)
+    return _exactly(rows_frame(session, task).toArrow(), task.row_schema)
 
 
 def spread_rows(session: Any, task: RowsTask) -> SparkSpread:
     """Return the rows of all ranges as changes that tasks of Spark have."""
-    return SparkSpread(rows_frame(session, task), partial(_changes, schema=task.schema), RANGE)
+    return SparkSpread(rows_frame(session, task), partial(_changes, task=task), RANGE)
 
 
-def _changes(rows: pa.Table, schema: TableSchema) -> list[TableChanges]:
-    return [TableChanges(schema, _exactly(rows, schema).drop_columns([RANGE]))]
+def _changes(rows: pa.Table, task: RowsTask) -> list[TableChanges]:
+    return [TableChanges(task.schema, _exactly(rows, task.row_schema).drop_columns([RANGE]))]
 
 
-def _exactly(rows: pa.Table, schema: TableSchema) -> pa.Table:
+def _exactly(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows that Spark has handed on with the types that they had."""
-    return rows.cast(change_schema(schema).append(pa.field(RANGE, pa.int64())))
+    return rows.cast(schema.append(pa.field(RANGE, pa.int64())))
 
 
 def _task(options: Any) -> RowsTask:

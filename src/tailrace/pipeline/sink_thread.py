@@ -1,5 +1,6 @@
 """A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
 
+import contextlib
 import math
 import random
 import time
@@ -14,6 +15,7 @@ from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink
+from tailrace.pipeline.sink.message import MessageSink
 from tailrace.pipeline.sink.spread import SpreadBatch, SpreadSink, Tally
 from tailrace.retry import Backoff
 
@@ -94,6 +96,16 @@ class SinkThread:
         except SinkRefusedError:
             return False
         return True
+
+    def tend(self) -> None:
+        """Have a sink of messages send letters again that somebody wants to be sent.
+
+        A target that cannot be reached now is left for the next time.
+        """
+        sink = self._sink
+        assert isinstance(sink, MessageSink)
+        with contextlib.suppress(SinkUnavailableError):
+            self._call(sink.tend)
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

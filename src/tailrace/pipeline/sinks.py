@@ -4,23 +4,67 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import Struct
+
+from tailrace.clock import SystemClock
+from tailrace.message.outbox import Outbox, OutboxOptions
+from tailrace.message.shape import ShapeOptions
+from tailrace.message.targets import TARGETS, target_of
+from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode, Sink
-from tailrace.sink_url import SinkUrl, parse
+from tailrace.sink_url import Secrets, SinkUrl, parse, revealed
 
-__all__ = ["SINKS", "mode_of", "sink_of"]
+__all__ = ["MODES", "SINKS", "MessageOptions", "check_sink", "keeps_rows", "mode_of", "sink_of"]
 
 
-def sink_of(url: str, mode: Mode | None, *, pipeline: str) -> Sink:
+class MessageOptions(Struct, frozen=True):
+    """What a sink of messages needs besides its URL."""
+
+    metadata_url: str
+    """Where its dead letters are, an SQLAlchemy URL."""
+
+    shape: ShapeOptions = ShapeOptions()
+    outbox: OutboxOptions = OutboxOptions()
+
+
+def sink_of(
+    url: str,
+    mode: Mode | None,
+    *,
+    pipeline: str,
+    secrets: Secrets | None = None,
+    messages: MessageOptions | None = None,
+) -> Sink:
     """Return the sink at a URL for a pipeline, not opened yet. Without a mode it is the first that the sink has.
 
     Raises:
-        ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
+        ConfigError: No kind of sink has such a URL, it has no such mode, or a secret is missing. None is shown.
     """
-    parts, chosen = parse(url), mode_of(url, mode)
-    build, _ = SINKS[parts.scheme]
+    return _built(revealed(parse(url), (secrets or Secrets()).values()), mode, pipeline, messages)
+
+
+def check_sink(url: str, mode: Mode | None) -> None:
+    """Look whether a URL is that of a sink which has this mode. Its secrets need not be there yet.
+
+    Raises:
+        ConfigError: It is not, or has not.
+    """
+    _built(revealed(parse(url), None), mode, "check", None)
+
+
+def keeps_rows(url: str) -> bool:
+    """Tell whether the sink at a URL keeps rows that can be compared with those of the source."""
+    scheme = parse(url).scheme
+    return scheme not in TARGETS and scheme != "console"
+
+
+def _built(parts: SinkUrl, mode: Mode | None, pipeline: str, messages: MessageOptions | None) -> Sink:
+    chosen = _chosen(parts, mode)
+    if parts.scheme in TARGETS:
+        return _message_sink(parts, pipeline, messages or MessageOptions("sqlite://"))
     try:
-        return build(parts, chosen, pipeline)
+        return SINKS[parts.scheme][0](parts, chosen, pipeline)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(parts.scheme, "spark")
         raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
@@ -32,14 +76,25 @@ def mode_of(url: str, mode: Mode | None) -> Mode:
     Raises:
         ConfigError: No kind of sink has such a URL, or it has no such mode. No password is shown.
     """
-    parts = parse(url)
-    if parts.scheme not in SINKS:
-        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(SINKS)}")
-    _, modes = SINKS[parts.scheme]
+    return _chosen(parse(url), mode)
+
+
+def _chosen(parts: SinkUrl, mode: Mode | None) -> Mode:
+    if parts.scheme not in MODES:
+        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(MODES)}")
+    modes = MODES[parts.scheme]
     chosen = modes[0] if mode is None else mode
     if chosen not in modes:
         raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
     return chosen
+
+
+def _message_sink(url: SinkUrl, pipeline: str, options: MessageOptions) -> Sink:
+    from tailrace.pipeline.sink.message import MessageSink
+
+    letters = DeadLetterStore.open(options.metadata_url, SystemClock())
+    target = target_of(url, pipeline)
+    return MessageSink(Outbox(pipeline, target, options.shape, letters, SystemClock(), options.outbox))
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
@@ -166,7 +221,16 @@ SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] 
     "jsonl": (_jsonl, (Mode.APPEND,)),
     "console": (_console, (Mode.APPEND,)),
 }
-"""How each kind of sink is built, and its modes, the usual one first."""
+"""How each kind of sink of tables is built, and its modes, the usual one first."""
+
+_SEARCH = frozenset({"opensearch", "typesense"})
+"""Targets that keep one document per key."""
+
+MODES: dict[str, tuple[Mode, ...]] = {
+    **{scheme: modes for scheme, (_, modes) in SINKS.items()},
+    **{scheme: (Mode.CURRENT if target in _SEARCH else Mode.APPEND,) for scheme, target in TARGETS.items()},
+}
+"""The modes of each kind of sink, those of messages included, the usual one first."""
 
 _EXTRAS = {"iceberg": "iceberg", "postgresql": "postgresql", "mysql": "mysql"}
 """What has to be installed besides for a sink; the others come with pipelines themselves."""

@@ -61,6 +61,8 @@ class Follower:
         client: BulkRowsClient,
         clock: Clock,
         token: str | None,
+        *,
+        tending: bool = True,
     ) -> None:
         self._definition = definition
         self._store = store
@@ -69,6 +71,7 @@ class Follower:
         self._client = client
         self._clock = clock
         self._token = token
+        self._tending = tending
         self._begin_s = time.monotonic()
         self._batch = (-1, 0)
         self._changes = 0
@@ -100,6 +103,8 @@ class Follower:
             self._client.committed(self._definition.source, self._definition.tables[0])
         place = self._check(checkpoint)
         if once and place.reached >= place.head:
+            if self._tending:
+                self._writer.tend()
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
             return
         self._head = place.head
@@ -119,6 +124,8 @@ class Follower:
                 query.awaitTermination(_LOOK_S)
                 self._keeper.check()
                 self._note(query, tell)
+                if self._tending and query.lastProgress is not None:
+                    self._writer.tend()
         finally:
             if query.isActive:
                 query.stop()

@@ -3,8 +3,17 @@
 import msgspec
 import pytest
 
+from tailrace.message.shape import ShapeOptions
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.definition import Definition, check_definition, definition_of_file
+from tailrace.model.letter import OnRefused
+from tailrace.pipeline.definition import (
+    Definition,
+    check_definition,
+    definition_of_file,
+    is_message_sink,
+    shape_of,
+    takes_images,
+)
 from tailrace.pipeline.sink.base import Mode
 from tailrace.sink_url import parse
 
@@ -54,3 +63,29 @@ def test_the_password_of_a_sink_is_not_shown():
     made = msgspec.structs.replace(GOOD, sink="postgresql://me:secret@host/db")
     assert "secret" not in str(parse(made.sink))
     assert "me" in str(parse(made.sink))
+
+
+def test_messages_have_an_envelope_a_filter_a_projection_and_a_way_with_refusals(tmp_path):
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'source = "shop"\ntables = ["orders"]\nsink = "redis://h/{table}"\nenvelope = "debezium"\n'
+        'filter = "cel: row.qty > 1"\nproject = ["*", "total = row.qty * 2"]\non_refused = "wait"\n'
+    )
+    made = definition_of_file(file)
+    assert shape_of(made) == ShapeOptions((), "cel: row.qty > 1", ("*", "total = row.qty * 2"), "debezium")
+    assert (made.on_refused, is_message_sink(made), takes_images(made)) == (OnRefused.WAIT, True, True)
+    assert not takes_images(msgspec.structs.replace(made, transform="SELECT * FROM changes"))
+    assert not takes_images(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"sink": "redis://h/{table}", "envelope": "nothing"}, "no envelope"),
+        ({"filter": "id > 1"}, "a delta sink takes transform"),
+        ({"on_refused": OnRefused.STOP}, "a delta sink takes transform"),
+    ],
+)
+def test_what_is_said_about_messages_must_make_sense(members, says):
+    with pytest.raises(ConfigError, match=says):
+        check_definition(msgspec.structs.replace(GOOD, **members))

@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
+from tailrace.message.targets import TARGETS
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sinks import SINKS, sink_of
+from tailrace.pipeline.sinks import MODES, SINKS, check_sink, keeps_rows, sink_of
 
 GOOD = [
     "delta:///lake/{table}",
@@ -39,7 +40,7 @@ def test_the_examples_are_of_all_sinks():
         ("/lake/orders", "the sink is not a URL"),
         ("delta:///lake#part", "the sink is not a URL"),
         ("mysql://ann:s3cret@db:port/shop", "the sink is not a URL"),
-        ("redis://cache:s3cret@host/0", "there is no sink for redis URLs"),
+        ("gopher://cache:s3cret@host/0", "there is no sink for gopher URLs"),
         ("delta://", "a delta sink is a directory"),
         ("delta://lake/orders", "a delta sink is a directory"),
         ("delta:///lake?mode=fast", "a delta sink has no option 'mode': it takes none"),
@@ -91,3 +92,27 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, neede
     with pytest.raises(ConfigError) as wrong:
         sink_of(url, None, pipeline="copy")
     assert str(wrong.value) == needed
+
+
+def test_messages_can_go_wherever_there_is_a_target():
+    assert set(MODES) == {*SINKS, *TARGETS}
+    assert MODES["redis"] == (Mode.APPEND,)
+    assert MODES["opensearch+http"] == (Mode.CURRENT,)
+    assert sink_of("redis://127.0.0.1:1/0", None, pipeline="copy").applied() is None
+    with pytest.raises(ConfigError, match="a redis sink has no mode current: it has append"):
+        sink_of("redis://127.0.0.1:1/0", Mode.CURRENT, pipeline="copy")
+
+
+@pytest.mark.parametrize(("url", "kept"), [("delta:///lake", True), ("console:", False), ("redis://h/{table}", False)])
+def test_messages_and_the_console_keep_no_rows(url, kept):
+    assert keeps_rows(url) is kept
+
+
+def test_a_sink_is_checked_without_its_secrets_and_opened_with_them(monkeypatch):
+    url = "postgresql://ann:${SHOP_PASSWORD}@db.example/shop"
+    monkeypatch.delenv("SHOP_PASSWORD", raising=False)
+    check_sink(url, None)
+    with pytest.raises(ConfigError, match="SHOP_PASSWORD"):
+        sink_of(url, None, pipeline="copy")
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    assert sink_of(url, None, pipeline="copy") is not None

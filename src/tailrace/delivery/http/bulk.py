@@ -183,7 +183,10 @@ class BulkChangesEndpoint:
             stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
             sight = sight_of(self._scopes, request)
             log, schemas = sight.log, sight.schemas(request.query_params.getlist("tables"))
-            after, through = Offset(number_of(request, "after")), Offset(number_of(request, "through", log.head))
+            after, wait_ms = Offset(number_of(request, "after")), number_of(request, "wait_ms", 0)
+            if wait_ms and after == log.head and "through" not in request.query_params:
+                await log.wait(after, min(wait_ms, _WAIT_MS_MAX) / 1000)
+            through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
         except TailraceError as error:

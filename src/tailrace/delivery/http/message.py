@@ -4,7 +4,7 @@ Params are decoded strictly: an unknown member or a wrong type is an error that 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -93,6 +93,8 @@ class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
     from_offset: _OffsetParam
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+    envelope: Literal["", "tailrace", "debezium", "debezium-schema", "cloudevents", "maxwell"] = ""
+    """Envelope that changes are told in; empty for our own events."""
 
 
 class AckParams(Struct, frozen=True, forbid_unknown_fields=True):

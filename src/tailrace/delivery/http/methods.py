@@ -39,8 +39,9 @@ from tailrace.delivery.http.option import OPS, filter_options_of, include_of, op
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query_methods import Call, QueryMethods
 from tailrace.delivery.http.restore import restore
+from tailrace.delivery.http.stream_options import check_envelope
 from tailrace.delivery.name import parse_sub_id, sub_id_of
-from tailrace.delivery.present import View, Wire
+from tailrace.delivery.present import Wire, view_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
 from tailrace.metrics import Metrics
@@ -173,7 +174,8 @@ class Methods:
         A narrow filter over a long log takes several rounds, between which others have their turn.
         """
         loop = asyncio.get_running_loop()
-        view = View(Wire.ARRAY, feed.subscription.format, feed.subscription.include)
+        check_envelope(params.envelope, feed.subscription)
+        view = view_of(Wire.ARRAY, feed.subscription, params.envelope)
         limits = CollectLimits(changes_max=params.limit, bytes_max=self._options.poll_bytes_max)
         begin_s = loop.time()
         while True:

@@ -14,6 +14,7 @@ from tailrace.delivery.http.openapi_event import ANSWERS, QUERY_RECORDS, RECORDS
 from tailrace.delivery.http.openapi_rpc import ref_of
 from tailrace.delivery.http.pipelines import PipelinesResult
 from tailrace.delivery.http.query_message import ExecuteResult
+from tailrace.envelope.envelopes import WHOLE
 from tailrace.model.pipeline_status import PipelineStatus
 from tailrace.model.subscription import Format
 
@@ -83,6 +84,7 @@ _SEEN_PARAMS = [
     _param("Last-Event-ID", "header", "The same, as a browser sends it when it comes again.", _OFFSET),
 ]
 _HEARTBEAT_PARAM = _param("heartbeat", "query", "1: tell after silence how far the stream is.", {"enum": ["1"]})
+_ENVELOPE_PARAM = _param("envelope", "query", "Envelope that changes are told in.", {"enum": [*WHOLE]})
 _QUERY_PARAMS = [
     _param("query_id", "path", "The prepared query.", _STRING),
     {
@@ -139,7 +141,7 @@ PATHS: dict[str, dict[str, Any]] = {
         "get": {
             "operationId": "streamSubscription",
             "summary": "Stream the changes of a subscription.",
-            "parameters": [_SUB_ID_PARAM, *_SEEN_PARAMS, _HEARTBEAT_PARAM],
+            "parameters": [_SUB_ID_PARAM, *_SEEN_PARAMS, _HEARTBEAT_PARAM, _ENVELOPE_PARAM],
             "responses": {**_stream("Server-sent events, without end.", RECORDS), **_STREAM_REFUSALS},
         }
     },
@@ -167,6 +169,7 @@ PATHS: dict[str, dict[str, Any]] = {
                     {"type": "string", "pattern": "^[0-9a-f]{1,16}:[0-9]{1,20}(,[0-9a-f]{1,16}:[0-9]{1,20}){0,63}$"},
                 ),
                 _HEARTBEAT_PARAM,
+                _ENVELOPE_PARAM,
             ],
             "responses": {
                 **_stream("Server-sent events, without end; each `data` begins with `sub_id`.", RECORDS_OF_MANY),
@@ -178,7 +181,7 @@ PATHS: dict[str, dict[str, Any]] = {
         "get": {
             "operationId": "openWebSocket",
             "summary": "Open a WebSocket for several subscriptions; the client's frames say which.",
-            "parameters": [_HEARTBEAT_PARAM],
+            "parameters": [_HEARTBEAT_PARAM, _ENVELOPE_PARAM],
             "responses": _WS_REFUSALS,
             **_frames(RECORDS_OF_MANY),
         }
@@ -187,7 +190,7 @@ PATHS: dict[str, dict[str, Any]] = {
         "get": {
             "operationId": "openWebSocketOfSubscription",
             "summary": "Open a WebSocket for one subscription.",
-            "parameters": [_SUB_ID_PARAM, *_SEEN_PARAMS, _HEARTBEAT_PARAM],
+            "parameters": [_SUB_ID_PARAM, *_SEEN_PARAMS, _HEARTBEAT_PARAM, _ENVELOPE_PARAM],
             "responses": _WS_REFUSALS,
             **_frames(RECORDS),
         }

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from tailrace.delivery.http.framing import Framing
 from tailrace.delivery.http.stream import Ending, Stream, StreamTools
+from tailrace.delivery.http.stream_options import USUAL, StreamOptions
 from tailrace.subscription.feed import Feed
 
 __all__ = ["Session", "Write"]
@@ -21,16 +22,16 @@ class Session:
     streams it has.
     """
 
-    def __init__(self, tools: StreamTools, framing: Framing, write: Write, *, heartbeat: bool = False) -> None:
+    def __init__(self, tools: StreamTools, framing: Framing, write: Write, asked: StreamOptions = USUAL) -> None:
         self._tools = tools
         self._framing = framing
         self._write = write
-        self._heartbeat = heartbeat
+        self._asked = asked
         self._turn = asyncio.Lock()
 
     async def serve(self, feed: Feed) -> Ending:
         """Write the records of a feed until it ends."""
-        stream = Stream(self._tools, feed, self._framing, heartbeat=self._heartbeat)
+        stream = Stream(self._tools, feed, self._framing, self._asked)
         with self._tools.metrics.feeds_open.labels(self._framing.wire.value).track_inprogress():
             while True:
                 await stream.wait()

@@ -18,6 +18,7 @@ from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.multiplex import parse_streams
 from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
+from tailrace.delivery.http.stream_options import stream_options
 from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.errors import AccessError, InvalidRequestError, LogClosedError, NotFoundError, QuotaError
@@ -101,14 +102,19 @@ def refusal_of(error: NotFoundError | InvalidRequestError | AccessError | LogClo
 async def _answer(
     tools: StreamTools, request: Request, feeds: Sequence[Feed], framing: Framing, receive: Receive, send: Send
 ) -> None:
-    """Send the feeds and return when all have ended, or the client has gone."""
+    """Send the feeds and return when all have ended, or the client has gone.
+
+    Raises:
+        InvalidRequestError: What is asked of the streams is not to be had.
+    """
+    asked = stream_options(request.query_params, [feed.subscription for feed in feeds])
 
     async def write(data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
 
     await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
     if request.method == "GET":
-        session = Session(tools, framing, write, heartbeat=request.query_params.get("heartbeat") == "1")
+        session = Session(tools, framing, write, asked)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(_serve(session, feeds, framing))
             watching = group.create_task(_cancel_when_gone(receive, serving))

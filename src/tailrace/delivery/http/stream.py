@@ -15,14 +15,16 @@ import logging
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.delivery.collect import CollectLimits, collect
+from tailrace.delivery.enveloped import enveloped_rows
 from tailrace.delivery.http.framing import Framing
 from tailrace.delivery.http.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
 from tailrace.delivery.http.options import HttpOptions
+from tailrace.delivery.http.stream_options import USUAL, StreamOptions
 from tailrace.delivery.name import sub_id_of
-from tailrace.delivery.present import View
+from tailrace.delivery.present import view_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import problem_of
 from tailrace.delivery.read_event import READ, read_events
@@ -123,13 +125,13 @@ class Stream:
     It holds no bytes between two calls, so a stream whose connection is slow costs nothing but itself.
     """
 
-    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, *, heartbeat: bool = False) -> None:
+    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, asked: StreamOptions = USUAL) -> None:
         self.ending: Ending | None = None
         self.feed = feed
         self._tools = tools
         self._framing = framing
-        self._heartbeat = heartbeat
-        self._view = View(framing.wire, feed.subscription.format, feed.subscription.include)
+        self._heartbeat = asked.heartbeat
+        self._view = view_of(framing.wire, feed.subscription, asked.envelope)
         options = tools.options
         self._limits = CollectLimits(options.stream_changes_max, options.stream_bytes_max, _WRITE_BYTES_ENOUGH)
         wire, metrics = framing.wire.value, tools.metrics
@@ -215,7 +217,10 @@ class Stream:
         if rows is None:
             return await self._end_rows(snapshot)
         wanted = feed.subscription
-        events = read_events(rows, wanted.format, wanted.include, wanted.filter.columns)
+        if self._view.envelope:
+            events = list(enveloped_rows(rows, structs.replace(self._view, columns=wanted.filter.columns)))
+        else:
+            events = read_events(rows, wanted.format, wanted.include, wanted.filter.columns)
         records = b"".join([self._framing.answer(wanted.id, READ, event) for event in events])
         self._changes.inc(len(events))
         self._bytes.inc(len(records))

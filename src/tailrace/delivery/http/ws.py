@@ -17,6 +17,7 @@ from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.sse import REFUSED, refusal_of
 from tailrace.delivery.http.stream import StreamTools
+from tailrace.delivery.http.stream_options import stream_options
 from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.number import Offset
@@ -42,11 +43,11 @@ class WsEndpoint:
             seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
             start = start_after(seen or Offset(0), subscription.cursor)
             snapshot = begins_with_snapshot(subscription, seen)
+            asked = stream_options(request.query_params, [subscription])
             with service.feed(subscription.id, start, snapshot=snapshot) as feed:
                 await send({"type": "websocket.accept"})
                 framing = WsFraming()
-                heartbeat = request.query_params.get("heartbeat") == "1"
-                session = Session(self._tools, framing, writer_to(send), heartbeat=heartbeat)
+                session = Session(self._tools, framing, writer_to(send), asked)
                 answering = Answering(self._methods.of(service), session, framing, subscription.id)
                 await _converse(session, feed, answering, receive, send)
         except REFUSED as error:

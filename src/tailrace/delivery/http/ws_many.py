@@ -14,7 +14,9 @@ from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.multiplex import STREAMS_MAX
 from tailrace.delivery.http.session import Session
+from tailrace.delivery.http.sse import refusal_of
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
+from tailrace.delivery.http.stream_options import StreamOptions, check_envelope, stream_options
 from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.resume import begins_with_snapshot, start_after
 from tailrace.model.errors import AccessError, InvalidRequestError
@@ -50,20 +52,23 @@ class WsManyEndpoint:
         """Serve one connection."""
         await receive()
         try:
+            asked = stream_options(HTTPConnection(scope).query_params)
             await send({"type": "websocket.accept"})
-            heartbeat = HTTPConnection(scope).query_params.get("heartbeat") == "1"
             service = self._tools.scopes.of(principal_of(scope))
-            await _Connection(self._tools, service, self._methods, send, heartbeat=heartbeat).run(receive)
+            await _Connection(self._tools, service, self._methods, send, asked).run(receive)
+        except InvalidRequestError as error:
+            await refusal_of(error)(scope, receive, send)
         except OSError:
             return  # the client left
 
 
 class _Connection(Answering):
-    def __init__(self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, *, heartbeat: bool) -> None:
+    def __init__(self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, asked: StreamOptions) -> None:
         framing = WsManyFraming()
-        session = Session(tools, framing, writer_to(send), heartbeat=heartbeat)
+        session = Session(tools, framing, writer_to(send), asked)
         super().__init__(methods.of(service), session, framing, None)
         self._service = service
+        self._asked = asked
         self._many = session
         self._frames = framing
         self._send = send
@@ -99,6 +104,7 @@ class _Connection(Answering):
             raise InvalidRequestError(f"this connection has {STREAMS_MAX} subscriptions already: open another")
         seen = None if from_offset is None else Offset(from_offset)
         subscription = self._service.subscription(subscription_id)
+        check_envelope(self._asked.envelope, subscription)
         start = start_after(seen or Offset(0), subscription.cursor)
         stack = ExitStack()
         feed = stack.enter_context(

@@ -38,6 +38,11 @@ class TableChanges(Struct, frozen=True):
     fresh: bool = False
     """Whether these are rows of a snapshot that the sink cannot have: of no key is there anything in it yet."""
 
+    images: bool = False
+    """Whether the rows are images in place of columns, of exactly the version of `schema`: then `changes` has the
+    columns of `tailrace.pipeline.image_rows`. Only sinks of messages are given such, where nothing is transformed.
+    """
+
 
 class Batch(Struct, frozen=True):
     """What a sink is given at once. A batch that is given again has the same `number` and holds the same changes."""

@@ -1,4 +1,4 @@
-"""CEL predicates, by the library `common-expression-language`. Pure.
+"""CEL predicates and values, by the library `common-expression-language`. Pure.
 
 Variables: `before` and `after` (maps from column to value, or null), `row` (the newer of them), `op` and `table`.
 """
@@ -13,11 +13,11 @@ import msgspec
 from tailrace.model.errors import InvalidPredicateError, InvalidValueError, PredicateError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.model.value import Text, from_natural, to_plain
+from tailrace.model.value import Text, Value, from_natural, to_plain
 from tailrace.subscription.predicate.cel_text import IMAGES, read_cel
 from tailrace.subscription.predicate.predicate import Equality
 
-__all__ = ["CelPredicate", "compile_cel"]
+__all__ = ["CelPredicate", "CelValue", "compile_cel", "compile_cel_value"]
 
 _WORDS = {int(op): op.word for op in Op}
 
@@ -113,6 +113,88 @@ class CelPredicate:
         return result
 
 
+def compile_cel_value(text: str, schema: TableSchema) -> "CelValue":
+    """Return the value that a CEL expression over one row of a table is.
+
+    Raises:
+        InvalidPredicateError: It cannot be read, names what is not there or both images, or its types cannot fit.
+    """
+    import cel
+
+    used = read_cel(text, schema)
+    if used.variables & {"before", "after"}:
+        reason = "a value is computed of each image by itself: write row, not before or after"
+        raise InvalidPredicateError(reason, text=text, place=0)
+    try:
+        program = cel.compile(text)
+    except ValueError as error:
+        raise _syntax_error(str(error), text) from error
+    columns = [column for column in schema.columns if used.whole or column.name in used.columns]
+    sample = _sampled(program.execute, used.variables, columns, schema, text)
+    return CelValue(program.execute, used.variables, columns, schema, _KINDS.get(type(sample), Kind.ANY))
+
+
+class CelValue:
+    """A compiled CEL expression over one row. `kind` is what its values are, as far as that is known beforehand."""
+
+    __slots__ = ("_decode", "_execute", "_table", "_variables", "kind")
+
+    def __init__(
+        self,
+        execute: Callable[[dict[str, Any]], Any],
+        variables: frozenset[str],
+        columns: Sequence[Column],
+        schema: TableSchema,
+        kind: Kind,
+    ) -> None:
+        self.kind = kind
+        self._execute = execute
+        self._variables = variables
+        self._decode = _image_reader(columns)
+        self._table = schema.table.wire
+
+    def of(self, op: Op, image: bytes) -> Value:
+        """Return the value of a row.
+
+        Raises:
+            PredicateError: It failed.
+        """
+        variables: dict[str, Any] = {}
+        if "row" in self._variables:
+            variables["row"] = self._decode(image)
+        if "op" in self._variables:
+            variables["op"] = _WORDS[op]
+        if "table" in self._variables:
+            variables["table"] = self._table
+        return _plain_value(_evaluate(self._execute, variables))
+
+
+_KINDS = {
+    bool: Kind.BOOL,
+    int: Kind.I64,
+    float: Kind.F64,
+    str: Kind.STR,
+    bytes: Kind.BYTES,
+    list: Kind.JSON,
+    dict: Kind.JSON,
+}
+"""Kinds of the results of CEL; of all others the values themselves tell."""
+
+
+def _plain_value(result: Any) -> Value:
+    """Return what CEL computed as a value of a cell: lists and maps are JSON, times are text."""
+    match result:
+        case None | bool() | int() | float() | str() | bytes():
+            return result
+        case list() | dict():
+            try:
+                return Text(Kind.JSON, msgspec.json.encode(result).decode())
+            except (TypeError, ValueError) as error:
+                raise PredicateError("the result cannot be written as JSON") from error
+        case _:
+            return str(result)
+
+
 def _evaluate(execute: Callable[[dict[str, Any]], Any], variables: dict[str, Any]) -> Any:
     try:
         return execute(variables)
@@ -183,16 +265,33 @@ def _refuse_types(
     schema: TableSchema,
     text: str,
 ) -> None:
-    """Try the expression on an update with a value of each column's kind; refuse what cannot fit.
+    """Refuse what is no condition on an update with a value of each column's kind."""
+    result = _sampled(execute, variables, columns, schema, text)
+    if result is not _UNKNOWN and not isinstance(result, bool):
+        raise InvalidPredicateError("the expression is not a condition: its result is no boolean", text=text, place=0)
+
+
+_UNKNOWN = object()
+"""Stands for a result that only a row can tell."""
+
+
+def _sampled(
+    execute: Callable[[dict[str, Any]], Any],
+    variables: frozenset[str],
+    columns: Sequence[Column],
+    schema: TableSchema,
+    text: str,
+) -> Any:
+    """Return the result for an update with a value of each column's kind; refuse what cannot fit.
 
     Columns without one type are left to run time, and so is whatever else may fail.
     """
     if any(column.kind not in _SAMPLES for column in columns):
-        return
+        return _UNKNOWN
     image = {column.name: _SAMPLES[column.kind] for column in columns}
     every = {"before": image, "after": image, "row": image, "op": Op.UPDATE.word, "table": schema.table.wire}
     try:
-        result = _evaluate(execute, {name: every[name] for name in variables})
+        return _evaluate(execute, {name: every[name] for name in variables})
     except PredicateError as error:
         if not variables & IMAGES:
             raise InvalidPredicateError(f"it always fails: {error.reason}", text=text, place=0) from error
@@ -200,6 +299,4 @@ def _refuse_types(
             kinds = ", ".join(f"{column.name} is {column.kind}" for column in columns)
             reason = f"the types do not fit ({kinds})" if kinds else "the types do not fit"
             raise InvalidPredicateError(reason, text=text, place=0) from error
-        return
-    if not isinstance(result, bool):
-        raise InvalidPredicateError("the expression is not a condition: its result is no boolean", text=text, place=0)
+        return _UNKNOWN

@@ -1,0 +1,118 @@
+"""`dlq` of pipelines and sinks: look at what was refused, have it sent again, or drop it."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import click
+import msgspec
+
+from tailrace.cli.access import table_lines
+from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.model.errors import NotFoundError
+from tailrace.model.letter import Letter
+
+__all__ = ["LetterPlace", "dead_letter_group"]
+
+
+class LetterPlace(Protocol):
+    """What the options of a command say about where letters are kept, and how to print."""
+
+    def letters(self) -> DeadLetterStore:
+        """Return the dead letters of the metadata database."""
+
+    def show(self, result: Any, *lines: str) -> None:
+        """Print a result: as one line of JSON, or as lines for people."""
+
+
+def dead_letter_group(placed: Callable[[Callable[..., None]], Callable[..., None]]) -> click.Group:
+    """Return the commands; `placed` gives each of them its `place`, a `LetterPlace`."""
+    group = click.Group("dlq", help="Dead letters: changes that a sink refused.")
+    for name, command in (("ls", _list), ("show", _show), ("retry", _retry), ("drop", _drop)):
+        group.add_command(click.command(name)(placed(command)))
+    return group
+
+
+_NAME = click.argument("name")
+_IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
+
+
+@click.argument("name", required=False)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Most letters shown.")
+def _list(place: LetterPlace, name: str | None, limit: int) -> None:
+    """List letters, the oldest first, of one sink or of all."""
+    found = [_summary(letter) for letter in place.letters().letters(name, limit)]
+    columns = ("id", "sink", "table", "key", "offset", "op", "state", "tries", "parked", "reason")
+    rows = [[one[column] for column in columns] for one in found]
+    place.show(found, *(table_lines(columns, rows) if rows else ["there are no dead letters"]))
+
+
+@_NAME
+@click.argument("letter_id", type=int, metavar="ID")
+def _show(place: LetterPlace, name: str, letter_id: int) -> None:
+    """Show one letter with the row as it was before and after."""
+    letter = place.letters().get(name, letter_id)
+    if letter is None:
+        raise NotFoundError(f"{name!r} has no dead letter {letter_id}")
+    change = letter.change
+    images = {
+        image: None if data is None else msgspec.json.decode(data)
+        for image, data in (("before", change.before), ("after", change.after))
+    }
+    whole = {**_summary(letter), "message_id": letter.message_id, "snapshot": letter.snapshot, **images}
+    place.show(whole, *(f"{key:<10} {_text(value)}" for key, value in whole.items()))
+
+
+@_NAME
+@_IDS
+@click.option("--all", "every", is_flag=True, help="All letters of the sink.")
+def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
+    """Have letters sent again, with all others of the same keys, in order; the sink does so while it runs."""
+    chosen = _chosen(letter_ids, every=every)
+    count = place.letters().retry(name, chosen)
+    _require(name, chosen, count)
+    place.show({"sink": name, "retried": count}, f"{count} letters of {name} are sent again by its worker")
+
+
+@_NAME
+@_IDS
+@click.option("--all", "every", is_flag=True, help="All letters of the sink.")
+def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
+    """Forget letters unsent. Those that were parked behind them stay: retry them."""
+    chosen = _chosen(letter_ids, every=every)
+    count = place.letters().drop(name, chosen)
+    _require(name, chosen, count)
+    place.show({"sink": name, "dropped": count}, f"{count} letters of {name} are dropped")
+
+
+def _chosen(letter_ids: Sequence[int], *, every: bool) -> Sequence[int] | None:
+    if bool(letter_ids) == every:
+        raise click.UsageError("name letters by their ids, or --all")
+    return None if every else letter_ids
+
+
+def _require(name: str, chosen: Sequence[int] | None, count: int) -> None:
+    if chosen is not None and not count:
+        raise NotFoundError(f"{name!r} has none of these dead letters")
+
+
+def _summary(letter: Letter) -> dict[str, Any]:
+    change = letter.change
+    return {
+        "id": letter.id,
+        "sink": letter.sink,
+        "source": change.schema.table.source,
+        "table": change.schema.table.wire,
+        "key": change.key.decode(errors="replace"),
+        "offset": change.offset,
+        "index": change.index,
+        "op": change.op.word,
+        "state": str(letter.state),
+        "tries": letter.tries,
+        "parked": datetime.fromtimestamp(letter.parked_time_us / 1e6, UTC).isoformat(timespec="seconds"),
+        "reason": letter.reason,
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

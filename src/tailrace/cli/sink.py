@@ -1,0 +1,225 @@
+"""`tailrace sink`: send changes of a server to brokers, search engines and web hooks as they come, without Spark."""
+
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from tailrace.cli.access import table_lines
+from tailrace.cli.dead_letter import dead_letter_group
+from tailrace.client.bulk import BulkClient, BulkOptions
+from tailrace.client.errors import ClientError
+from tailrace.client.sink_reader import ServerReader
+from tailrace.clock import SystemClock
+from tailrace.config import Config, data_directory, load_config
+from tailrace.diagnostics import set_up_logging
+from tailrace.envelope.envelopes import ENVELOPES, OWN
+from tailrace.message.outbox import Outbox
+from tailrace.message.relay import Relay, RelayOptions
+from tailrace.message.sink import SinkConfig, check_sink_config
+from tailrace.message.targets import target_of
+from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkStore
+from tailrace.model.errors import ConfigError, NotFoundError
+from tailrace.model.letter import OnRefused
+from tailrace.model.quantity import parse_duration_s
+from tailrace.sink_url import Secrets, parse, revealed
+
+__all__ = ["sink"]
+
+_NAME = click.argument("name")
+_POLICIES = [str(policy) for policy in OnRefused]
+
+
+class Place(Struct, frozen=True):
+    """What the options of a command say about where sinks are kept, and how to print."""
+
+    config: Config
+    as_json: bool
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the metadata database."""
+        directory = data_directory(self.config)
+        if not self.config.metadata_url:
+            directory.mkdir(parents=True, exist_ok=True)
+        return self.config.metadata_url or f"sqlite:///{directory / 'metadata.db'}"
+
+    def store(self) -> SinkStore:
+        """Return the sinks of the metadata database."""
+        return SinkStore.open(self.url, SystemClock())
+
+    def letters(self) -> DeadLetterStore:
+        """Return the dead letters of the metadata database."""
+        return DeadLetterStore.open(self.url, SystemClock())
+
+    def show(self, result: Any, *lines: str) -> None:
+        """Print a result: as one line of JSON, or as lines for people."""
+        if self.as_json:
+            click.echo(msgspec.json.encode(result))
+            return
+        for line in lines:
+            click.echo(line)
+
+
+def _placed(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that lead to the sinks; it gets them as one argument, `place`."""
+
+    @click.option("--config", type=click.Path(path_type=Path), help="A TOML file, as `tailrace serve` takes it.")
+    @click.option("--data-dir", metavar="DIR", help="The metadata database is in it, unless --metadata-url names one.")
+    @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
+    @click.option("--secrets", metavar="FILE", help="File with what ${NAME} in URLs of sinks stands for.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def run(
+        *,
+        config: Path | None,
+        data_dir: str | None,
+        metadata_url: str | None,
+        secrets: str | None,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
+        flags = {"data_dir": data_dir, "metadata_url": metadata_url, "secrets_file": secrets}
+        command(place=Place(load_config(config, os.environ, flags), as_json), **options)
+
+    return run
+
+
+@click.group()
+def sink() -> None:
+    """Send changes to brokers, search engines and web hooks as they come, without Spark."""
+
+
+@sink.command()
+@_NAME
+@click.option("--url", metavar="URL", help="Where to, e.g. kafka://host:9092/{table}; else as [sinks.NAME] says.")
+@click.option("--source", default="default", show_default=True, help="The source's name on the server.")
+@click.option("--table", "tables", multiple=True, help="A table; may be repeated. All tables by default.")
+@click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
+@click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
+@click.option("--envelope", type=click.Choice(list(ENVELOPES)), default=OWN, help="How a message tells a change.")
+@click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
+@click.option(
+    "--start", type=click.Choice(["earliest", "latest"]), default="latest", help="Where the first run begins."
+)
+@click.option("--outage-max", default="10m", help="End when target or server are away for longer; 'none' for never.")
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="TAILRACE_SERVER",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    help="The server, or set TAILRACE_SERVER.",
+)
+@click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
+@_placed
+def run(place: Place, name: str, server: str, token: str | None, outage_max: str, **told: Any) -> None:
+    """Send changes until told to stop. The first run makes a subscription, which later ones go on with."""
+    set_up_logging(place.config.logging.level, place.config.logging.format)
+    config = _config(place, name, told)
+    url = revealed(parse(config.url), Secrets(place.config.secrets_file).values())
+    store, clock = place.store(), SystemClock()
+    outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
+    reader = ServerReader(server, token, name, config, store)
+    last: list[SinkFigures] = []
+
+    def tell(figures: SinkFigures) -> None:
+        last[:] = [figures]
+        store.note(name, figures)
+
+    relay = Relay(outbox, reader, tell, clock, RelayOptions(outage_s_max=parse_duration_s(outage_max)))
+    _stop_with_signals(relay)
+    relay.run()
+    figures = last[0] if last else SinkFigures()
+    line = f"sink {name}: {figures.messages:,} messages, {figures.parked:,} parked, at offset {figures.offset:,}"
+    place.show({"name": name, **msgspec.to_builtins(figures)}, line)
+
+
+@sink.command("ls")
+@_placed
+def list_all(place: Place) -> None:
+    """List all sinks that were ever run with this metadata database."""
+    found = [_shown(kept, place) for kept in place.store().all()]
+    columns = ("name", "state", "source", "url", "offset", "letters", "problem")
+    place.show(found, *table_lines(columns, [[one[column] for column in columns] for one in found]))
+
+
+@sink.command()
+@_NAME
+@_placed
+def status(place: Place, name: str) -> None:
+    """Show how a sink is."""
+    shown = _shown(_kept(place, name), place)
+    lines = table_lines(("what", ""), [[key, value] for key, value in shown.items() if value not in ("", None)])[1:]
+    place.show(shown, *lines)
+
+
+@sink.command()
+@_NAME
+@click.option("--server", metavar="URL", envvar="TAILRACE_SERVER", default="http://127.0.0.1:8080", help="The server.")
+@click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
+@_placed
+def rm(place: Place, name: str, server: str, token: str | None) -> None:
+    """Forget a sink, its subscription and its dead letters: its next run begins anew. Stop it first."""
+    kept = _kept(place, name)
+    client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
+    try:
+        client.call("cdc.close", {"sub_id": _sub_id(kept)})
+        closed = True
+    except ClientError:
+        closed = False
+    finally:
+        client.close()
+    place.letters().drop(name)
+    place.store().remove(name)
+    rest = "" if closed else f"; its subscription {_sub_id(kept)} is still on the server, which could not be reached"
+    place.show({"removed": name, "closed": closed}, f"sink {name} is removed{rest}")
+
+
+sink.add_command(dead_letter_group(_placed))
+
+
+def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
+    """Return what the command line, or else the configuration, says of a sink."""
+    if told["url"] is not None:
+        return check_sink_config(name, SinkConfig(**{**told, "on_refused": OnRefused(told["on_refused"])}))
+    if name not in place.config.sinks:
+        raise ConfigError(f"sink {name}: name its --url, or a --config with [sinks.{name}]")
+    return place.config.sinks[name]
+
+
+def _kept(place: Place, name: str) -> KeptSink:
+    kept = place.store().get(name)
+    if kept is None:
+        raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
+    return kept
+
+
+def _shown(kept: KeptSink, place: Place) -> dict[str, Any]:
+    figures = msgspec.to_builtins(kept.figures)
+    time_us = figures.pop("time_us")
+    said = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds") if time_us else ""
+    parked = place.letters().figures().get(kept.name)
+    letters = 0 if parked is None else parked.letters
+    named = {"name": kept.name, "source": kept.source, "url": kept.url, "subscription": _sub_id(kept)}
+    return {**named, **figures, "said": said, "letters": letters}
+
+
+def _sub_id(kept: KeptSink) -> str:
+    """Return the name of a sink's subscription on the wires. Sinks inside a server keep the number alone."""
+    return f"sub_{int(kept.subscription):016x}" if kept.subscription.isdigit() else kept.subscription
+
+
+def _stop_with_signals(relay: Relay) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: relay.stop())

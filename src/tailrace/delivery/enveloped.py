@@ -1,0 +1,70 @@
+"""Events in the envelopes that other systems have made common, framed as each wire frames its own. Pure."""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.frame import frame_of
+from tailrace.delivery.present import View, Wire
+from tailrace.envelope.base import UnfitError, word_of
+from tailrace.envelope.envelopes import envelope_of
+from tailrace.model.chunk import Change, Chunk
+from tailrace.model.errors import InvalidValueError
+from tailrace.model.number import Index
+from tailrace.model.op import Op
+from tailrace.subscription.columns import project
+from tailrace.subscription.filter import Rows
+from tailrace.subscription.snapshot import ReadRows
+
+__all__ = ["encode_enveloped", "enveloped_rows"]
+
+
+def encode_enveloped(chunk: Chunk, rows: Rows, view: View) -> Encoded:
+    """Return the events of the given rows of a chunk. Schema changes have no form in an envelope: they are nothing.
+
+    Raises:
+        InvalidValueError: The envelope has no form for a value; the message names the column.
+    """
+    wanted = set(rows)
+    changes = [change for place, change in enumerate(chunk.changes()) if place in wanted]
+    events = [b"" if change.op is Op.SCHEMA else _framed(_told(change, view), change, view.wire) for change in changes]
+    return Encoded.of_list(events, [change.offset for change in changes], chunk.last)
+
+
+def enveloped_rows(rows: ReadRows, view: View) -> Iterable[bytes]:
+    """Yield one value for each row of a snapshot, without a frame.
+
+    Raises:
+        InvalidValueError: The envelope has no form for a value; the message names the column.
+    """
+    for key, image in zip(rows.keys, rows.images, strict=True):
+        change = Change(rows.offset, Index(0), rows.time_us, 0, Op.INSERT, rows.schema, key, None, image)
+        yield _told(change, view, snapshot=True)
+
+
+def _told(change: Change, view: View, *, snapshot: bool = False) -> bytes:
+    images = {"before": change.before, "after": change.after}
+    kept = {name: image if name in view.images else None for name, image in images.items()}
+    if view.columns:
+        kept = {name: None if image is None else project(image, view.columns) for name, image in kept.items()}
+    try:
+        id_ = f"{change.schema.table.source}/{change.offset}"
+        told = envelope_of(view.envelope).tell(structs.replace(change, **kept), id_, snapshot=snapshot)
+    except UnfitError as error:
+        raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
+    assert told.value is not None
+    return told.value
+
+
+def _framed(value: bytes, change: Change, wire: Wire) -> bytes:
+    word = word_of(change, snapshot=False).encode()
+    match wire:
+        case Wire.SSE:
+            return b"id: %d\nevent: %s\ndata: %s\n\n" % (change.offset, word, value)
+        case Wire.WS:
+            return frame_of(b'{"id":%d,"event":"%s","data":%s}' % (change.offset, word, value))
+        case Wire.ARRAY:
+            return value + b","
+        case _:
+            return value + b"\n"

@@ -1,0 +1,1 @@
+"""Forms in which a change is told to others: ours, and those that other systems have made common. Pure."""

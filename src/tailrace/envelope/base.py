@@ -1,0 +1,50 @@
+"""The seam to envelopes: how one change is told."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from tailrace.model.chunk import Change
+from tailrace.model.op import Op
+
+__all__ = ["Envelope", "Told", "UnfitError", "word_of"]
+
+_READ = "read"
+
+
+class Told(Struct, frozen=True):
+    """A change in an envelope."""
+
+    value: bytes | None
+    """None for a tombstone, where the row is gone and the envelope is the row itself."""
+
+    key: bytes
+    """JSON, equal for all changes of one row."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    """What the envelope puts beside the value. Names are in lower case; `ce-` begins attributes of CloudEvents."""
+
+    content_type: str = "application/json"
+
+
+class UnfitError(ValueError):
+    """A change cannot be told in this envelope. The message names the column, never a value."""
+
+
+class Envelope(Protocol):
+    """One way to tell changes. Pure: equal changes are told in equal bytes."""
+
+    tombstones: bool
+    """Whether a deletion is followed by a tombstone where the target compacts by key."""
+
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+        """Return the envelope of a change of a row, which is known as `id_`; in a snapshot it is a row as it was read.
+
+        Raises:
+            UnfitError: The envelope has no form for one of its values.
+        """
+
+
+def word_of(change: Change, *, snapshot: bool) -> str:
+    """Return what happened in one word: insert, update, delete, or read for a row of a snapshot."""
+    return _READ if snapshot else Op(change.op).word

@@ -1,0 +1,103 @@
+"""Debezium's envelope in JSON, with and without the schema in each message."""
+
+from functools import lru_cache
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.envelope.base import Told, UnfitError
+from tailrace.envelope.connect import SOURCE, connect_columns, envelope_schema, struct_schema
+from tailrace.envelope.plain import plain_image, plain_key_object
+from tailrace.model.chunk import Change
+from tailrace.model.image import decode_image, decode_key
+from tailrace.model.op import Op
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.value import Value
+
+__all__ = ["DebeziumEnvelope"]
+
+_OPS = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d"}
+_READ = b"r"
+_SCHEMAS_KEPT = 1024
+
+
+class DebeziumEnvelope:
+    """`{"before":…,"after":…,"source":{…},"transaction":null,"op":"c|u|d|r","ts_ms":…}`, keyed by `{"id":1}`.
+
+    With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and
+    each value has the type that the schema says. Dates, times and decimals are text, so that nothing is rounded.
+    """
+
+    tombstones = True
+
+    def __init__(self, *, with_schema: bool) -> None:
+        self._with_schema = with_schema
+
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+        """Return the envelope of a change."""
+        schema = change.schema
+        if not self._with_schema:
+            before, after = (plain_image(image, schema) for image in (change.before, change.after))
+            return Told(_payload(change, before, after, snapshot=snapshot), plain_key_object(change))
+        before, after = (_typed_image(image, schema) for image in (change.before, change.after))
+        key_columns = schema.key_columns
+        values = dict(zip([column.name for column in key_columns], decode_key(change.key, schema), strict=True))
+        value_schema, key_schema = _schemas(schema)
+        value = b'{"schema":%s,"payload":%s}' % (value_schema, _payload(change, before, after, snapshot=snapshot))
+        return Told(value, b'{"schema":%s,"payload":%s}' % (key_schema, _typed(values, key_columns)))
+
+
+def _payload(change: Change, before: bytes | None, after: bytes | None, *, snapshot: bool) -> bytes:
+    table, time_us = change.schema.table, change.commit_time_us
+    source = {
+        "version": __version__,
+        "connector": "tailrace",
+        "name": table.source,
+        "ts_ms": time_us // 1000,
+        "snapshot": "true" if snapshot else "false",
+        "db": table.source,
+        "sequence": f'["{change.index}","{change.offset}"]',
+        "ts_us": time_us,
+        "ts_ns": time_us * 1000,
+        "schema": table.schema,
+        "table": table.name,
+        "txId": change.index,
+        "lsn": change.offset,
+    }
+    return (b'{"before":%s,"after":%s,"source":%s,"transaction":null,"op":"%s","ts_ms":%d,"ts_us":%d,"ts_ns":%d}') % (
+        before or b"null",
+        after or b"null",
+        msgspec.json.encode({name: source[name] for name, _, _ in SOURCE}),
+        _READ if snapshot else _OPS[change.op],
+        time_us // 1000,
+        time_us,
+        time_us * 1000,
+    )
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _schemas(schema: TableSchema) -> tuple[bytes, bytes]:
+    """Return the schemas of value and key of a table's messages."""
+    name = ".".join((schema.table.source, *([schema.table.schema] if schema.table.schema else []), schema.table.name))
+    key = struct_schema(f"{name}.Key", connect_columns(schema.key_columns), optional=False)
+    return msgspec.json.encode(envelope_schema(name, schema.columns)), msgspec.json.encode(key)
+
+
+def _typed_image(image: bytes | None, schema: TableSchema) -> bytes | None:
+    return None if image is None else _typed(decode_image(image, schema), schema.columns)
+
+
+def _typed(row: dict[str, Value], columns: tuple[Column, ...]) -> bytes:
+    """Return a row whose values are of the types that its schema tells.
+
+    Raises:
+        UnfitError: One cannot be.
+    """
+    made = {}
+    for one in connect_columns(columns):
+        try:
+            value = row.get(one.name)
+            made[one.name] = None if value is None else one.form(value)
+        except (TypeError, ValueError):
+            raise UnfitError(f"the value in column {one.name!r} is not of the column's type") from None
+    return msgspec.json.encode(made)

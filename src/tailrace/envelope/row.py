@@ -1,0 +1,19 @@
+"""The row alone: what it is after the change, and nothing (a tombstone) once it is gone."""
+
+from tailrace.envelope.base import Told
+from tailrace.envelope.plain import plain_image, plain_key_object
+from tailrace.model.chunk import Change
+from tailrace.model.op import Op
+
+__all__ = ["RowEnvelope"]
+
+
+class RowEnvelope:
+    """`{"id":1,…}`, keyed by `{"id":1}`."""
+
+    tombstones = False
+
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+        """Return the envelope of a change."""
+        value = None if change.op is Op.DELETE else plain_image(change.after, change.schema)
+        return Told(value, plain_key_object(change))

@@ -1,0 +1,127 @@
+"""The seam to targets: where messages go, one batch after the other."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from tailrace.model.chunk import Change
+from tailrace.model.errors import ConfigError
+from tailrace.model.table import TableSchema
+
+__all__ = ["Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
+
+
+class Message(Struct, frozen=True):
+    """One change on its way to a target."""
+
+    change: Change
+    """What happened, after the sink's projection. Never a schema change. Images and key are natural JSON."""
+
+    id: str
+    """Names this message among all that the sink ever sends; the same change has the same id when it is sent again."""
+
+    value: bytes | None
+    """The change in the sink's envelope; None for a tombstone, which follows a delete where the target has those."""
+
+    key: bytes
+    """Key for targets that order or compact by it: JSON, equal for all changes of a row."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    """What goes beside the value: offset, index, schema version and whatever the envelope puts there."""
+
+    content_type: str = "application/json"
+    snapshot: bool = False
+    """Whether it is a row of a snapshot and no change: its change is an INSERT with the snapshot's offset."""
+
+    parked: bool = False
+    """Whether it comes out of the dead letters. Then its offset lies behind those of other keys that were sent before
+    it; no later change of its own key was. A target that tells repeats by their offset alone must take it all the same.
+    """
+
+
+class Intake(StrEnum):
+    """What has arrived of a batch in which a target refuses a message."""
+
+    EACH = "each"
+    """All others, those of the same key behind it among them. Such a target is given each key once at a time."""
+
+    KEYED = "keyed"
+    """All but those of the same key behind it, which are refused as well; or their order does no harm."""
+
+    WHOLE = "whole"
+    """Nothing, and the mark is not kept either: it is given again without what was refused. Targets that keep marks."""
+
+
+class Refusal(Struct, frozen=True):
+    """A message that a target will not take, however often it is given."""
+
+    place: int
+    """Place of the message in the batch, from 0."""
+
+    reason: str
+    """Why, for people; holds no value of a row and no secret."""
+
+
+class Target(Protocol):
+    """One target of one sink. For one thread.
+
+    Order: messages of one key arrive in the order in which they were given. Duplicates: after `SinkUnavailableError`,
+    or after a crash, the same messages are given again, perhaps cut into other batches and with later ones behind them;
+    a target that can tell them by their id, or by their offset, leaves out those that it has. Its docstring says
+    whether a reader can see a message twice, and how it is recognised. Durability: when `send` returns, each message is
+    with the target, as safe as the target keeps anything, or among the refusals.
+
+    A target may have three attributes: `intake`, an `Intake`, which is `EACH` where it has none; `tombstones`, true
+    where it compacts by key, so that a deletion is followed by a message without a value; and `envelope`, the name of
+    the only envelope that it takes, where it does not take all.
+    """
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect, and make what is missing of the places of these tables. Safe to repeat after an error.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now: worth another try.
+            SinkRefusedError: The target will not take this, e.g. for its credentials: nothing changes by itself.
+        """
+
+    def mark(self) -> bytes | None:
+        """Return the mark of the last batch that was sent; None where there is none, or the target keeps none."""
+
+    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
+        """Send messages in order, and return those that were refused, all others having arrived but as `Intake` says.
+
+        A target that can keeps `mark`, in the same atomic step as the messages: then each message arrives once. Others
+        leave it. There may be no message at all, only a mark. After an error the target may be used again: it connects
+        anew by itself.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now, or is busy. It may have taken some of the messages.
+            SinkRefusedError: It takes nothing at all any more, e.g. for its credentials.
+        """
+
+    def close(self) -> None:
+        """Disconnect. Safe to repeat."""
+
+
+def envelope_for(target: Target, wanted: str) -> str:
+    """Return the name of the envelope that a target is given: the wanted one, or the one that it takes.
+
+    Raises:
+        ConfigError: It takes another one only.
+    """
+    only: str = getattr(target, "envelope", "")
+    if only and wanted not in {"", only}:
+        raise ConfigError(f"this sink takes the envelope {only} alone")
+    return only or wanted
+
+
+def intake_of(target: Target) -> Intake:
+    """Return what has arrived of a batch in which a target refuses a message."""
+    return Intake(getattr(target, "intake", Intake.EACH))
+
+
+def has_tombstones(target: Target) -> bool:
+    """Tell whether a deletion is followed by a message without a value."""
+    return bool(getattr(target, "tombstones", False))

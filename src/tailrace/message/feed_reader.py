@@ -1,0 +1,146 @@
+"""Reading a subscription of this very process for a sink: a thread takes what the feed has, one batch at a time."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from tailrace.message.relay import Arrived
+from tailrace.message.sink import SinkConfig
+from tailrace.meta.sink_store import SinkStore
+from tailrace.model.chunk import Chunk
+from tailrace.model.number import Offset
+from tailrace.model.op import Op
+from tailrace.model.start import After, CursorStart, Earliest, Latest
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    SourceTarget,
+    Subscription,
+    SubscriptionId,
+)
+from tailrace.model.table import TableSchema
+from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.open_feeds import OpenFeed
+from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.source_filter import SourceFilter
+
+__all__ = ["FeedReader"]
+
+_T = TypeVar("_T")
+
+_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+_STARTS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
+
+
+class FeedReader:
+    """Reads for one sink; see `tailrace.message.relay.Reader`. The service belongs to the event loop."""
+
+    def __init__(
+        self,
+        service: SubscriptionService,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        config: SinkConfig,
+        store: SinkStore,
+    ) -> None:
+        self._service = service
+        self._loop = loop
+        self._name = name
+        self._config = config
+        self._store = store
+        self._number: SubscriptionId | None = None
+        self._open: OpenFeed | None = None
+        self._feed: Feed | None = None
+        self._acknowledging: Future[Any] | None = None
+        self._done = Offset(0)
+        self._told = Offset(0)
+
+    def open(self, after: Offset) -> Sequence[TableSchema]:
+        """Begin behind the cursor, or further."""
+        kept = self._store.get(self._name)
+        number = None if kept is None or kept.source != self._config.source else int(kept.subscription)
+        subscription = self._call(self._subscribed(None if number is None else SubscriptionId(number)))
+        if subscription.id != number:
+            url, source = self._config.shown_url, self._config.source
+            self._store.put(self._name, source=source, url=url, subscription=str(subscription.id))
+        self._number = subscription.id
+        return self._call(self._begin(subscription, after))
+
+    def next(self, timeout_s: float) -> Arrived | None:
+        """Return the next changes."""
+        batch = self._call(self._next(timeout_s))
+        if batch is None:
+            return None
+        rows = [row for row in batch.rows() if batch.chunk.first + row > batch.after]
+        if not rows:
+            return Arrived((), batch.chunk.last)
+        chosen = batch.chunk.batch
+        if len(rows) < chosen.num_rows:
+            chosen = chosen.take(pa.array(rows, pa.int64()))
+        return Arrived(list(Chunk(chosen, batch.chunk.schemas).changes()), batch.chunk.last)
+
+    def acknowledge(self, through: Offset) -> None:
+        """Move the cursor, as soon as the move before has been written."""
+        self._done = through
+        if self._acknowledging is None or self._acknowledging.done():
+            self._told = through
+            self._acknowledging = self._submit(self._acknowledge(through))
+
+    def close(self) -> None:
+        """Close the feed, with the cursor where it belongs."""
+        if self._acknowledging is not None:
+            self._acknowledging.exception()
+            if self._told < self._done:
+                self._call(self._acknowledge(self._done))
+        self._acknowledging = None
+        self._call(self._end())
+
+    async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
+        """Return the sink's subscription, made the first time."""
+        if number is not None:
+            return self._service.subscription(number)
+        return await self._service.subscribe_source(
+            self._target,
+            filter_options=FilterOptions(_ROW_OPS),
+            include=Include(before=True, after=True),
+            format_=Format.PLAIN_JSON,
+            start=_STARTS[self._config.start],
+        )
+
+    async def _begin(self, subscription: Subscription, after: Offset) -> Sequence[TableSchema]:
+        await self._end()
+        self._open = self._service.feed(subscription.id, After(max(subscription.cursor, after)))
+        self._feed = self._open.__enter__()
+        self._done = self._feed.after
+        wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
+        known = self._service.logs[self._config.source].schemas()
+        newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}
+        return list(newest.values())
+
+    async def _next(self, timeout_s: float) -> FeedBatch | None:
+        assert self._feed is not None
+        self._feed.advance(max(self._feed.after, self._done))
+        return await self._feed.next(timeout_s)
+
+    async def _acknowledge(self, through: Offset) -> None:
+        assert self._number is not None
+        await self._service.acknowledge(self._number, through)
+
+    async def _end(self) -> None:
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = self._feed = None
+
+    @property
+    def _target(self) -> SourceTarget:
+        return SourceTarget(self._config.source, self._config.tables)
+
+    def _call(self, use: Coroutine[Any, Any, _T]) -> _T:
+        return self._submit(use).result()
+
+    def _submit(self, use: Coroutine[Any, Any, _T]) -> "Future[_T]":
+        return asyncio.run_coroutine_threadsafe(use, self._loop)

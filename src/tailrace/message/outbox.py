@@ -1,0 +1,364 @@
+"""The outbox of a sink: changes become messages, and what the target refuses becomes dead letters.
+
+Order. Messages of one key arrive in the order of their changes, whatever is refused: a change whose key is parked is
+parked behind it, or waited with. So that no later message of a key has arrived when an earlier one turns out to be
+refused, a target that takes each message by itself is given each key once at a time; one that holds back the rest of a
+key, or takes nothing at all then, is given whole batches (`Intake`).
+
+Nothing is lost. Letters are on disk before anything is sent that stands behind them and before a mark that covers them
+is kept; whoever calls moves on when `deliver` has returned.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from tailrace.clock import Clock
+from tailrace.message.base import Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
+from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
+from tailrace.model.chunk import Change
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+from tailrace.model.letter import Letter, LetterDraft, LetterState, OnRefused
+from tailrace.model.table import TableName, TableSchema
+
+__all__ = ["Outbox", "OutboxOptions"]
+
+logger = logging.getLogger(__name__)
+
+_LETTERS_AT_ONCE = 500
+_KEYS_AGE_S_MAX = 0.1
+"""How long the parked keys are taken to be as they were read: somebody may drop or retry letters at any time."""
+
+_BEHIND = "an earlier change of its key is parked"
+
+
+class OutboxOptions(Struct, frozen=True):
+    """How an outbox sends, and what it does with what is refused."""
+
+    on_refused: OnRefused = OnRefused.PARK
+    letters_max: int = 10_000
+    """Most dead letters; with more the sink stops."""
+
+    messages_max: int = 10_000
+    bytes_max: int = 32 << 20
+    """Most messages, and about the most bytes, that a target is given at once."""
+
+
+class _Mark(Struct, frozen=True):
+    """What a target keeps, so that nothing is sent twice.
+
+    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows.
+    """
+
+    mark: bytes | None
+    letters: tuple[int, ...] = ()
+    batch: bytes = b""
+    done: int = 0
+
+
+class _Interrupted(Struct):
+    """How far the batch with this mark is: so many of its changes are settled, and these messages parked besides."""
+
+    mark: bytes
+    done: int = 0
+    parked: set[str] = msgspec.field(default_factory=set)
+
+
+class Outbox:
+    """Sends the changes of one sink to its target. For one thread.
+
+    A `deliver` that raised `SinkUnavailableError` is repeated with the same changes and mark, and goes on where it was.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        shape: ShapeOptions,
+        letters: DeadLetterStore,
+        clock: Clock,
+        options: OutboxOptions | None = None,
+    ) -> None:
+        self.messages = 0
+        """Messages that have arrived."""
+
+        self.parked = 0
+        """Changes that were parked."""
+
+        self._name = name
+        self._target = target
+        self._intake = intake_of(target)
+        chosen = structs.replace(shape, envelope=envelope_for(target, shape.envelope))
+        self._shape = Shape(chosen, tombstones=has_tombstones(target))
+        self._letters = letters
+        self._clock = clock
+        self._options = options or OutboxOptions()
+        self._mark: bytes | None = None
+        self._keys: dict[str, int] = {}
+        self._keys_read_s = 0.0
+        self._drafts: list[LetterDraft] = []
+        self._batch = _Interrupted(b"")
+        self._in_doubt = False
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect, and find out what the target has and what is parked.
+
+        Raises:
+            ConfigError: Filter or projection do not fit the tables.
+            SinkUnavailableError: The target cannot be reached now.
+            SinkRefusedError: The target will not take this.
+            MetadataError: The dead letters cannot be read.
+        """
+        self._shape.check(schemas)
+        self._target.open(schemas)
+        self._recall()
+
+    @property
+    def mark(self) -> bytes | None:
+        """Return the mark of the last batch that the target has; None where it has none, or keeps none."""
+        return self._mark
+
+    def deliver(self, changes: Sequence[Change], mark: bytes, *, snapshot: bool = False) -> None:
+        """Send changes. When it returns, each is with the target, among the dead letters, or was not wanted.
+
+        No two batches have the same mark. A batch that the target has by its mark is left out.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now, or a change waits for a letter of its key.
+            SinkRefusedError: The target takes nothing any more, the dead letters are full, or a change was refused and
+                the sink is to stop then.
+            MetadataError: The dead letters cannot be written.
+        """
+        if self._in_doubt:
+            self._recall()
+        elif self._keys and self._clock.monotonic_s() - self._keys_read_s > _KEYS_AGE_S_MAX:
+            self._read_keys()
+        if self._mark == mark:
+            return
+        if self._batch.mark != mark:
+            self._batch = _Interrupted(mark)
+        self._drafts = []
+        self._deliver(self._shape.shaped(changes, snapshot=snapshot))
+        self._mark = mark
+        self._batch = _Interrupted(b"")
+
+    def tend(self) -> int:
+        """Send letters that somebody wants to be sent again; return how many have arrived.
+
+        To be called after a `deliver`, or where there is nothing to deliver: a letter must not overtake changes of its
+        key in a batch that is under way. While one is, only a sink that waits for its letters sends them.
+
+        Raises:
+            SinkUnavailableError: The target cannot be reached now.
+            SinkRefusedError: The target takes nothing any more.
+            MetadataError: The dead letters cannot be read or written.
+        """
+        if self._in_doubt:
+            self._recall()
+        if not self._keys or (self._batch.mark and self._options.on_refused is not OnRefused.WAIT):
+            return 0
+        due = list(self._letters.due(self._name, _LETTERS_AT_ONCE))
+        stuck: set[str] = set()
+        arrived = 0
+        while due:
+            run, due = _first_of_each(due, self._name, stuck)
+            arrived += self._send_letters(run, stuck)
+        self._read_keys()
+        return arrived
+
+    def close(self) -> None:
+        """Disconnect. Safe to repeat."""
+        self._target.close()
+
+    def _deliver(self, shaped: Sequence[Shaped]) -> None:
+        """Send changes in runs: with each key once where the target takes each message by itself, or the sink waits."""
+        options, batch = self._options, self._batch
+        each = self._intake is Intake.EACH or options.on_refused is OnRefused.WAIT
+        run: list[Shaped] = []
+        seen: set[tuple[TableName, bytes]] = set()
+        size = 0
+        for place in range(batch.done, len(shaped)):
+            one = shaped[place]
+            row = (one.change.schema.table, one.change.key)
+            if len(run) >= options.messages_max or size >= options.bytes_max or (each and row in seen):
+                self._settle_through(place, run)
+                run, seen, size = [], set(), 0
+            try:
+                admitted = self._admits(one)
+            except (SinkUnavailableError, SinkRefusedError):
+                self._settle_through(place, run)
+                raise
+            if admitted:
+                run.append(one)
+                seen.add(row)
+                size += sum(len(message.value or b"") for message in one.messages)
+        self._settle(run, _Mark(batch.mark))
+
+    def _settle_through(self, place: int, run: Sequence[Shaped]) -> None:
+        """Send what is before a place in the batch."""
+        if run:
+            self._settle(run, _Mark(self._mark, batch=self._batch.mark, done=place))
+        self._batch.done = place
+
+    def _admits(self, one: Shaped) -> bool:
+        """Tell whether a change is to be sent; one that is not is parked, if it is not parked yet.
+
+        Raises:
+            SinkUnavailableError: It waits for a letter of its key.
+            SinkRefusedError: It is no message, and the sink is to stop then.
+        """
+        if self._batch.parked and message_id(one.change, snapshot=one.snapshot) in self._batch.parked:
+            return False
+        if not self._is_behind(one):
+            if one.reason:
+                self._refuse(one, one.reason)
+            return not one.reason
+        if self._options.on_refused is OnRefused.WAIT and self._keys[self._key(one)] < one.change.offset:
+            self._write()
+            raise SinkUnavailableError(
+                f"sink {self._name!r} waits: a change of table {one.change.schema.table.wire} comes behind a dead "
+                "letter of the same key; retry or drop that"
+            )
+        self._park(one, LetterState.BEHIND, _BEHIND)
+        return False
+
+    def _settle(self, run: Sequence[Shaped], mark: _Mark) -> None:
+        """Send changes, and park what is refused with what stands behind it."""
+        while True:
+            owners = [one for one in run for _ in one.messages]
+            self._write()
+            if not owners and self._intake is not Intake.WHOLE:
+                return
+            refusals = self._send([message for one in run for message in one.messages], mark)
+            if not refusals:
+                self.messages += len(owners)
+                return
+            reasons = {id(owners[one.place]): one.reason for one in refusals}
+            if self._intake is not Intake.WHOLE:
+                self.messages += len(owners) - len(refusals)
+                self._park_refused(run, reasons)
+                self._write()
+                return
+            run = list(self._left(run, reasons))
+
+    def _left(self, run: Sequence[Shaped], reasons: dict[int, str]) -> Iterator[Shaped]:
+        """Yield what is to be sent again of changes of which nothing has arrived, and park the rest."""
+        for one in run:
+            if id(one) in reasons and not self._is_behind(one):
+                self._refuse(one, reasons[id(one)])
+            elif self._admits(one):
+                yield one
+
+    def _park_refused(self, run: Sequence[Shaped], reasons: dict[int, str]) -> None:
+        """Park the changes that were refused; all others have arrived."""
+        for one in run:
+            if id(one) in reasons and self._is_behind(one):
+                self._park(one, LetterState.BEHIND, _BEHIND)
+            elif id(one) in reasons:
+                self._refuse(one, reasons[id(one)])
+
+    def _is_behind(self, one: Shaped) -> bool:
+        """Tell whether a change is parked, or one of its key before it."""
+        first = self._keys.get(self._key(one)) if self._keys else None
+        return first is not None and first <= one.change.offset
+
+    def _key(self, one: Shaped) -> str:
+        return key_hash(self._name, one.change)
+
+    def _refuse(self, one: Shaped, reason: str) -> None:
+        if self._options.on_refused is OnRefused.STOP:
+            change = one.change
+            raise SinkRefusedError(reason, table=change.schema.table.wire, key=change.key.decode(errors="replace"))
+        self._park(one, LetterState.REFUSED, reason)
+
+    def _park(self, one: Shaped, state: LetterState, reason: str) -> None:
+        """Have a change be parked by the next `_write`, and its key from now on."""
+        draft = LetterDraft(message_id(one.change, snapshot=one.snapshot), one.change, one.snapshot, state, reason)
+        self._drafts.append(draft)
+        key, offset = self._key(one), one.change.offset
+        self._keys[key] = min(self._keys.get(key, offset), offset)
+
+    def _write(self) -> None:
+        """Keep the letters that were parked."""
+        drafts, self._drafts = self._drafts, []
+        if not drafts:
+            return
+        try:
+            new = self._letters.park(self._name, drafts, self._options.letters_max)
+        except BaseException:
+            self._read_keys()
+            raise
+        self._batch.parked.update(draft.message_id for draft in drafts)
+        self.parked += new
+        if new:
+            first = drafts[0]
+            told = {"sink": self._name, "letters": new, "table": first.change.schema.table.wire}
+            logger.warning("changes parked", extra={**told, "offset": first.change.offset, "reason": first.reason})
+
+    def _send_letters(self, letters: Sequence[Letter], stuck: set[str]) -> int:
+        """Send letters of different keys; return how many have arrived. Keys that are refused again are `stuck`."""
+        left = [(letter, self._reshaped(letter)) for letter in letters]
+        while left:
+            gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
+            sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
+            mark = _Mark(self._mark, tuple(gone), self._batch.mark, self._batch.done)
+            refusals = self._send([message for _, message in sending], mark) if sending else []
+            reasons = {letter.id: shaped.reason for letter, shaped in left if shaped and shaped.reason}
+            reasons |= {sending[one.place][0].id: one.reason for one in refusals}
+            for letter, _ in left:
+                if letter.id in reasons:
+                    self._letters.refused(letter, reasons[letter.id])
+                    stuck.add(key_hash(self._name, letter.change))
+            left = [(letter, shaped) for letter, shaped in left if letter.id not in reasons]
+            if not refusals or self._intake is not Intake.WHOLE:
+                break
+        self._letters.sent([letter.id for letter, _ in left])
+        self.messages += len(left)
+        return len(left)
+
+    def _reshaped(self, letter: Letter) -> Shaped | None:
+        """Return what the sink makes of a letter now; None where it no longer wants it."""
+        made = self._shape.shaped([letter.change], snapshot=letter.snapshot, parked=True)
+        return made[0] if made else None
+
+    def _send(self, messages: Sequence[Message], mark: _Mark) -> Sequence[Refusal]:
+        self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
+        refusals = self._target.send(messages, msgspec.json.encode(mark))
+        self._in_doubt = False
+        return refusals
+
+    def _recall(self) -> None:
+        """Find out what the target has and what is parked."""
+        kept = self._target.mark()
+        if kept is not None:
+            try:
+                found = msgspec.json.decode(kept, type=_Mark)
+            except msgspec.MsgspecError:
+                raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
+            self._letters.sent(found.letters)
+            self._mark = found.mark
+            parked = self._batch.parked if self._batch.mark == found.batch else set()
+            self._batch = _Interrupted(found.batch, found.done, parked)
+        self._in_doubt = False
+        self._read_keys()
+
+    def _read_keys(self) -> None:
+        self._keys = self._letters.keys(self._name)
+        self._keys_read_s = self._clock.monotonic_s()
+
+
+def _first_of_each(due: Sequence[Letter], sink: str, stuck: set[str]) -> tuple[list[Letter], list[Letter]]:
+    """Return the first letter of each key, and the others; none of keys that are stuck."""
+    run, later = [], []
+    seen: set[str] = set()
+    for letter in due:
+        key = key_hash(sink, letter.change)
+        if key in seen:
+            later.append(letter)
+        elif key not in stuck:
+            run.append(letter)
+            seen.add(key)
+    return run, later

@@ -1,0 +1,88 @@
+"""Projections: which columns a sink gets of a row, and what is computed of it besides. Pure.
+
+A projection is a list of parts: `*` (all columns), a column's name, `-name` (all but that one, after `*`), and
+`name = expression`, a CEL expression over `row`, which is each image in turn, `op` and `table`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from tailrace.model.errors import InvalidPredicateError
+from tailrace.model.op import Op
+from tailrace.model.table import Column, TableSchema
+from tailrace.model.value import to_natural
+from tailrace.subscription.predicate import CelValue, compile_cel_value
+
+__all__ = ["Projection", "compile_projection"]
+
+_COMPUTED = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
+_CELLS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ALL = "*"
+
+
+class _Computed(Struct, frozen=True):
+    """A column that is computed."""
+
+    column: Column
+    value: CelValue
+
+
+class Projection:
+    """What becomes of the rows of one version of a table. `schema` is that of the rows that it makes."""
+
+    __slots__ = ("_computed", "_names", "schema")
+
+    def __init__(self, schema: TableSchema, names: Sequence[str], computed: Sequence[_Computed]) -> None:
+        self._names = tuple(names)
+        self._computed = tuple(computed)
+        kept = [column for name in names if (column := schema.column(name)) is not None]
+        self.schema = structs.replace(schema, columns=(*kept, *(one.column for one in computed)))
+
+    def image(self, op: Op, image: bytes | None) -> bytes | None:
+        """Return what becomes of an image. What it lacks is left out.
+
+        Raises:
+            PredicateError: An expression failed on it.
+        """
+        if image is None:
+            return None
+        cells = _CELLS.decode(image)
+        made: dict[str, Any] = {name: cells[name] for name in self._names if name in cells}
+        for one in self._computed:
+            made[one.column.name] = to_natural(one.value.of(op, image), one.column.kind)
+        return msgspec.json.encode(made)
+
+
+def compile_projection(parts: Sequence[str], schema: TableSchema) -> Projection:
+    """Return a projection of the rows of one version of a table.
+
+    Raises:
+        InvalidPredicateError: A part cannot be read, names what the table does not have, or a column of the key is left
+            out or computed.
+    """
+    names: list[str] = []
+    computed: dict[str, _Computed] = {}
+    for part in parts:
+        found = _COMPUTED.fullmatch(part)
+        if found is not None:
+            value = compile_cel_value(found[2], schema)
+            computed[found[1]] = _Computed(Column(found[1], value.kind), value)
+        elif part.strip() == _ALL:
+            names += [column.name for column in schema.columns if column.name not in names]
+        elif (name := part.strip()).startswith("-") and schema.column(name[1:].strip()) is not None:
+            names = [kept for kept in names if kept != name[1:].strip()]
+        elif schema.column(name) is not None:
+            names += [name] if name not in names else []
+        else:
+            reason = f"table {schema.table.wire} has no such column; a part is *, NAME, -NAME or NAME = EXPRESSION"
+            raise InvalidPredicateError(reason, text=part, place=0)
+    names = [name for name in names if name not in computed]
+    missing = [name for name in schema.key if name not in names]
+    if missing:
+        reason = f"the projection leaves out or computes {missing[0]!r}, which is of the key of {schema.table.wire}"
+        raise InvalidPredicateError(reason, text=", ".join(parts), place=0)
+    return Projection(schema, names, list(computed.values()))

@@ -1,0 +1,172 @@
+"""Sinks without Spark: the changes of a live subscription go to a target as they come, in a thread of their own."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from tailrace.clock import Clock
+from tailrace.message.outbox import Outbox
+from tailrace.meta.sink_store import SinkFigures, SinkState
+from tailrace.model.chunk import Change
+from tailrace.model.errors import MetadataError, SinkUnavailableError, SourceUnavailableError, TailraceError
+from tailrace.model.number import Offset
+from tailrace.model.table import TableSchema
+from tailrace.retry import Backoff
+
+__all__ = ["Arrived", "Reader", "Relay", "RelayOptions"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class Arrived(Struct, frozen=True):
+    """Changes that have come, in order, some or none of them wanted; nothing up to `through` is missing."""
+
+    changes: Sequence[Change]
+    through: Offset
+
+
+class Reader(Protocol):
+    """Reads the changes of one sink's subscription. For one thread.
+
+    All methods raise `SourceUnavailableError` where nothing can be read now: worth another try.
+    """
+
+    def open(self, after: Offset) -> Sequence[TableSchema]:
+        """Begin behind the cursor of the subscription, or behind `after` where that is further. Safe to repeat.
+
+        Return the tables that the sink is for, as far as there are any yet.
+        """
+
+    def next(self, timeout_s: float) -> Arrived | None:
+        """Return the next changes; None where none came in time."""
+
+    def acknowledge(self, through: Offset) -> None:
+        """Note that the target has all changes up to an offset, soon and in any case before `close` has returned."""
+
+    def close(self) -> None:
+        """Let go. Safe to repeat."""
+
+
+class RelayOptions(Struct, frozen=True):
+    """How a relay waits and tries again."""
+
+    idle_s: float = 1.0
+    """How long to wait for changes before it looks after the letters, and how often it tells how it goes."""
+
+    outage_s_max: float | None = None
+    """Longest time for which target and source are tried again; None for ever."""
+
+    backoff: Backoff = Backoff(first_s=0.1, longest_s=10.0)
+
+
+class Relay:
+    """Runs one sink until it is stopped. What is there is sent at once; while a target is busy, more gathers.
+
+    It never holds more changes than the reader hands over at once, and it disturbs nobody but its own thread.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        reader: Reader,
+        tell: Callable[[SinkFigures], None],
+        clock: Clock,
+        options: RelayOptions | None = None,
+    ) -> None:
+        self._outbox = outbox
+        self._reader = reader
+        self._tell = tell
+        self._clock = clock
+        self._options = options or RelayOptions()
+        self._stop = threading.Event()
+        self._offset = 0
+        self._told_s = float("-inf")
+
+    def stop(self) -> None:
+        """Have it end soon. From any thread."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Send changes until it is stopped.
+
+        Raises:
+            SinkRefusedError: The target takes nothing any more, or a change was refused and the sink is to stop then.
+            SinkUnavailableError: The target could not be reached for too long.
+            BehindHorizonError: Retention has removed changes that the target lacks.
+            TailraceError: The source or the metadata failed.
+        """
+        try:
+            self._patiently(self._open)
+            while not self._stop.is_set():
+                arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
+                if arrived is not None:
+                    self._pass_on(arrived)
+                if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
+                    self._patiently(self._outbox.tend)
+                    self._note(SinkState.RUNNING)
+        except TailraceError as error:
+            self._note(SinkState.FAILED, str(error))
+            raise
+        else:
+            self._note(SinkState.STOPPED)
+        finally:
+            self._reader.close()
+            self._outbox.close()
+
+    def _open(self) -> None:
+        """Connect both sides. The target's mark, where it keeps one, may be further than the cursor."""
+        schemas = self._reader.open(Offset(0))
+        self._outbox.open(schemas)
+        mark = self._outbox.mark
+        if mark is not None and mark.isdigit():
+            self._offset = int(mark)
+            self._reader.open(Offset(self._offset))
+
+    def _pass_on(self, arrived: Arrived) -> None:
+        if arrived.changes:
+            mark = b"%d" % arrived.through
+            self._patiently(lambda: self._outbox.deliver(arrived.changes, mark))
+        if not self._stop.is_set() or not arrived.changes:
+            self._offset = arrived.through
+            self._reader.acknowledge(arrived.through)
+
+    def _patiently(self, use: Callable[[], _T]) -> _T | None:
+        """Return what a call returns, tried again while target or source are away; None where the relay is stopped."""
+        options = self._options
+        begin_s, failures = self._clock.monotonic_s(), 0
+        while True:
+            try:
+                return use()
+            except (SinkUnavailableError, SourceUnavailableError, MetadataError) as error:
+                if options.outage_s_max is not None and self._clock.monotonic_s() - begin_s >= options.outage_s_max:
+                    raise
+                failures += 1
+                self._note(SinkState.WAITING, str(error))
+                if failures == 1:
+                    logger.warning("sink waits", extra={"problem": str(error)})
+            if self._stop.wait(options.backoff.pause_s(failures, random.random())):  # noqa: S311 (spread, not secrecy)
+                return None
+            self._tend_while_waiting()
+
+    def _tend_while_waiting(self) -> None:
+        """Send letters that the sink waits for."""
+        try:
+            self._outbox.tend()
+        except (SinkUnavailableError, MetadataError):
+            return  # the next try tells
+
+    def _note(self, state: SinkState, problem: str = "") -> None:
+        """Tell how it goes."""
+        outbox = self._outbox
+        figures = SinkFigures(state, self._offset, outbox.messages, outbox.parked, self._clock.now_us(), problem)
+        self._told_s = self._clock.monotonic_s()
+        try:
+            self._tell(figures)
+        except MetadataError as error:
+            logger.warning("figures of a sink not noted", extra={"problem": str(error)})

@@ -1,0 +1,75 @@
+"""What a sink without Spark is: where from, where to, and how."""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from tailrace.envelope.envelopes import OWN, envelope_of
+from tailrace.message.outbox import OutboxOptions
+from tailrace.message.shape import ShapeOptions
+from tailrace.message.targets import TARGETS
+from tailrace.model.errors import ConfigError
+from tailrace.model.letter import OnRefused
+from tailrace.sink_url import parse
+
+__all__ = ["SinkConfig", "check_sink_config"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+class SinkConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """One sink that a live subscription feeds."""
+
+    url: str
+    """Where to. It may hold a password: show `shown_url`."""
+
+    source: str = "default"
+    tables: tuple[str, ...] = ()
+    """Tables by their names on the wires; none for all, those to come included."""
+
+    filter: str = ""
+    """SQL predicate, or a CEL one behind `cel:`; empty for all changes."""
+
+    project: tuple[str, ...] = ()
+    """Columns, and `NAME = EXPRESSION`, that messages have; all columns by default."""
+
+    envelope: str = OWN
+    on_refused: OnRefused = OnRefused.PARK
+    start: Literal["earliest", "latest"] = "latest"
+    """Where the sink begins when it is run for the first time."""
+
+    letters_max: int = 10_000
+    """Most dead letters; with more the sink stops."""
+
+    @property
+    def shown_url(self) -> str:
+        """Return the URL without its password."""
+        return str(parse(self.url))
+
+    @property
+    def shape(self) -> ShapeOptions:
+        """Return what the sink makes of changes."""
+        return ShapeOptions(self.tables, self.filter, self.project, self.envelope)
+
+    @property
+    def outbox(self) -> OutboxOptions:
+        """Return how the sink sends."""
+        return OutboxOptions(self.on_refused, self.letters_max)
+
+
+def check_sink_config(name: str, config: SinkConfig) -> SinkConfig:
+    """Return a sink that can be run.
+
+    Raises:
+        ConfigError: Something in it is wrong; the message says what to write.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError("the name of a sink is up to 64 letters, digits, '_', '-' and '.'")
+    scheme = parse(config.url).scheme
+    if scheme not in TARGETS:
+        raise ConfigError(f"sink {name}: messages cannot go to {scheme} URLs; they can go to {', '.join(TARGETS)}")
+    if config.letters_max < 1:
+        raise ConfigError(f"sink {name}: letters_max is at least 1")
+    envelope_of(config.envelope)
+    return config

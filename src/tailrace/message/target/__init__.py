@@ -1,0 +1,1 @@
+"""Where messages go: one module for each kind of target. `tailrace.message.targets` knows them by name."""

@@ -1,0 +1,25 @@
+"""Headers of messages. Pure."""
+
+import json
+from collections.abc import Mapping
+
+from tailrace.message.base import Message
+
+__all__ = ["ID", "TOMBSTONE_HEADER", "ascii_json", "headers_of"]
+
+ID = "tailrace-id"
+"""Name of the header with the message's id, by which a reader tells repeats."""
+
+TOMBSTONE_HEADER: Mapping[bool, Mapping[str, str]] = {True: {"tailrace-tombstone": "true"}, False: {}}
+"""What tells a message without a value from one whose value is empty, where the target cannot."""
+
+
+def headers_of(message: Message) -> tuple[tuple[str, str], ...]:
+    """Return the message's headers, of which the first is its id."""
+    headers = message.headers
+    return headers if headers and headers[0][0] == ID else ((ID, message.id), *headers)
+
+
+def ascii_json(document: bytes) -> str:
+    """Return a JSON document in ASCII, for headers of plain characters: what is beyond is escaped, as JSON allows."""
+    return document.decode() if document.isascii() else json.dumps(json.loads(document), separators=(",", ":"))

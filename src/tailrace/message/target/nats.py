@@ -1,0 +1,269 @@
+"""Messages into streams of NATS JetStream: `nats://[USER:PASSWORD@]HOST:PORT/SUBJECT.{table}`, over TLS `nats+tls://`.
+
+A message has its id in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers, and its value as
+the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import nats.errors
+import nats.js.errors
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
+
+from tailrace.message.base import Message, Refusal
+from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
+from tailrace.message.target.loop_thread import LoopThread
+from tailrace.message.target.option import seconds_of
+from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableName, TableSchema
+from tailrace.sink_url import SinkUrl, spelled
+
+__all__ = ["NatsOptions", "NatsTarget", "build"]
+
+_T = TypeVar("_T")
+
+_PORT = 4222
+_TIMEOUT_S = 30.0
+_PENDING_MAX = 4000
+"""Most messages that are on their way at the same time."""
+
+_PENDING_BYTES_MAX = 32 << 20
+_KNOWN_S = 600
+"""For how long a stream that is made here knows ids, so that a repeat is left out."""
+
+_HEADER_BYTES = 1024
+"""What headers are allowed for when a message is held against the server's limit; the server has the last word."""
+
+_REFUSED_CODES = frozenset({10054})
+"""JetStream's own codes for errors of one message: it is larger than the stream allows."""
+
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_PLACEHOLDER = re.compile(r"\{[a-z]+\}")
+
+
+class NatsOptions(Struct, frozen=True):
+    """Where the server is, and where messages go. The password is not shown."""
+
+    server: str
+    subject: str
+    stream: str
+    user: str
+    password: str
+    token: str
+    tls: bool
+    authority: str | None
+    timeout_s: float
+
+    def __repr__(self) -> str:
+        return f"NATS at {self.server}"
+
+
+class NatsTarget:
+    """Subjects of one stream.
+
+    Order: as given; a row is given once at a time, so that none overtakes itself where an answer is lost. Duplicates:
+    a message that is given again is left out by the server for as long as its stream knows ids (ten minutes where the
+    stream was made here), and is known by `Nats-Msg-Id` afterwards. Durability: each message is acknowledged by the
+    stream, as safe as its storage and replicas are. Keeps no mark.
+    """
+
+    def __init__(self, options: NatsOptions) -> None:
+        self._options = options
+        self._loop = LoopThread("tailrace-nats")
+        self._client: Client | None = None
+        self._stream: JetStreamContext | None = None
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect, and make the stream if none takes the subjects."""
+        self._run(self._connect())
+        self._run(self._ensure([self._subject(schema.table) for schema in schemas]))
+
+    def mark(self) -> bytes | None:
+        """A stream keeps none."""
+        return None
+
+    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
+        """Publish messages and wait for all acknowledgements."""
+        return self._run(self._publish(messages)) if messages else []
+
+    def close(self) -> None:
+        """Disconnect, and end the thread that answers the server's questions."""
+        client, self._client, self._stream = self._client, None, None
+        self._loop.close(None if client is None else _closed(client))
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do something in the thread of the connection, whose failures are those of sinks."""
+        try:
+            return self._loop.run(work)
+        except SinkError:
+            self.close()
+            raise
+        except nats.js.errors.APIError as error:
+            self.close()
+            if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
+                raise SinkUnavailableError(f"JetStream cannot do it now: {error.err_code}") from None
+            raise SinkRefusedError(f"JetStream refuses: {error.description}") from None
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            self.close()
+            raise _failure(error) from None
+
+    async def _connect(self) -> None:
+        if self._client is not None and self._client.is_connected:
+            return
+        options, client = self._options, Client()
+        problems: list[Exception] = []
+
+        async def note(error: Exception) -> None:
+            problems.append(error)
+
+        try:
+            await client.connect(
+                options.server,
+                error_cb=note,
+                name="tailrace",
+                user=options.user or None,
+                password=options.password or None,
+                token=options.token or None,
+                tls=_trusting(options.authority) if options.tls else None,
+                tls_hostname=None,
+                allow_reconnect=False,
+                connect_timeout=max(1, round(min(options.timeout_s, _TIMEOUT_S))),
+                max_reconnect_attempts=1,
+            )
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await _closed(client)
+            raise (problems[-1] if problems else error) from None
+        self._client = client
+        self._stream = client.jetstream(timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
+
+    async def _ensure(self, subjects: Sequence[str]) -> None:
+        """Make the stream, unless each subject has one."""
+        assert self._stream is not None
+        for subject in subjects:
+            try:
+                await self._stream.find_stream_name_by_subject(subject)
+            except nats.js.errors.NotFoundError:
+                config = StreamConfig(
+                    name=self._options.stream,
+                    subjects=[_PLACEHOLDER.sub("*", self._options.subject)],
+                    duplicate_window=_KNOWN_S,
+                )
+                await self._stream.add_stream(config)
+
+    async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
+        await self._connect()
+        assert self._client is not None
+        assert self._stream is not None
+        longest, refusals = self._client.max_payload - _HEADER_BYTES, []
+        pending: dict[int, asyncio.Future[Any]] = {}
+        size_bytes = 0
+        for place, message in enumerate(messages):
+            payload = message.value or b""
+            if len(payload) > longest:
+                refusals.append(Refusal(place, f"it is larger than the server's {self._client.max_payload} bytes"))
+                continue
+            headers = {
+                "Nats-Msg-Id": message.id,
+                "content-type": message.content_type,
+                "tailrace-key": ascii_json(message.key),
+                **TOMBSTONE_HEADER[message.value is None],
+                **dict(message.headers),
+            }
+            pending[place] = await self._stream.publish_async(
+                self._subject(message.change.schema.table), payload, wait_stall=self._options.timeout_s, headers=headers
+            )
+            size_bytes += len(payload)
+            if size_bytes > _PENDING_BYTES_MAX:
+                refusals += await self._acknowledged(pending)
+                pending, size_bytes = {}, 0
+        refusals += await self._acknowledged(pending)
+        return sorted(refusals, key=lambda refusal: refusal.place)
+
+    async def _acknowledged(self, pending: dict[int, "asyncio.Future[Any]"]) -> list[Refusal]:
+        """Wait for all acknowledgements; return those that are refusals of one message."""
+        if not pending:
+            return []
+        _, late = await asyncio.wait(pending.values(), timeout=self._options.timeout_s)
+        for one in late:
+            one.cancel()
+        if late:
+            raise SinkUnavailableError("JetStream does not acknowledge in time")
+        refusals = []
+        problem: BaseException | None = None
+        for place, one in pending.items():
+            error = one.exception()
+            if isinstance(error, nats.js.errors.APIError) and error.err_code in _REFUSED_CODES:
+                refusals.append(Refusal(place, "it is larger than the stream allows"))
+            else:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return refusals
+
+    def _subject(self, table: TableName) -> str:
+        return spelled(self._options.subject, table, lambda text: _ODD.sub("_", text))
+
+
+async def _closed(client: Client) -> None:
+    """Disconnect. The client itself forgets its socket where connecting failed half-way."""
+    socket = client._transport  # noqa: SLF001
+    with contextlib.suppress(nats.errors.Error, OSError):
+        await client.close()
+    if socket is not None:
+        with contextlib.suppress(OSError):
+            socket.close()  # type: ignore[no-untyped-call]
+            await socket.wait_closed()  # type: ignore[no-untyped-call]
+
+
+def _failure(error: Exception) -> SinkError:
+    """Return what an error of the connection means."""
+    text = str(error).lower()
+    if isinstance(error, nats.errors.AuthorizationError) or "authorization" in text or "authentication" in text:
+        return SinkRefusedError("NATS does not accept the credentials")
+    if "permissions violation" in text:
+        return SinkRefusedError("NATS does not let the sink's user publish there")
+    if isinstance(error, nats.js.errors.NoStreamResponseError):
+        return SinkUnavailableError("no stream of NATS takes the subject now")
+    return SinkUnavailableError(f"NATS cannot be reached: {type(error).__name__}")
+
+
+def _trusting(authority: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError:
+        raise SinkRefusedError("the file that the option `ca` of the sink names holds no certificates") from None
+
+
+def build(url: SinkUrl, name: str) -> NatsTarget:
+    """Return the target of a `nats` or `nats+tls` URL.
+
+    Raises:
+        ConfigError: Something in it is wrong.
+    """
+    options = url.only("stream", "token", "ca", "timeout")
+    subject = url.path.removeprefix("/")
+    spelled(subject, TableName("source", "table"))
+    if not url.host or not subject or re.search(r"[\s/*>]|^\.|\.\.|\.$", subject):
+        raise ConfigError(f"write a NATS sink as {url.scheme}://HOST:PORT/SUBJECT.{{table}}")
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return NatsTarget(
+        NatsOptions(
+            server=f"{'tls' if url.scheme.endswith('tls') else 'nats'}://{host}:{url.port or _PORT}",
+            subject=subject,
+            stream=options.get("stream") or f"tailrace-{_ODD.sub('_', name)}",
+            user=url.user,
+            password=url.password,
+            token=options.get("token", ""),
+            tls=url.scheme.endswith("tls"),
+            authority=options.get("ca"),
+            timeout_s=seconds_of(options, "timeout", _TIMEOUT_S),
+        )
+    )

@@ -1,0 +1,188 @@
+"""OpenSearch and Elasticsearch: each row a document, whose version is the offset of the change that made it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.target.search import SearchClient, document_id, is_gone, tables_template
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import Kind, TableSchema
+from tailrace.sink_url import SinkUrl, spelled
+
+__all__ = ["OpenSearchTarget", "build", "index_body", "mapping"]
+
+_PORT = 9200
+_REQUEST_BYTES_MAX = 8 << 20
+"""Most bytes of documents in one request, but for a single document that has more."""
+
+_NEWER = 409
+_NOT_FOUND = 404
+_ODD = re.compile(r'[\\/*?"<>|\s,#:]')
+"""What the name of an index cannot hold."""
+
+_BUSY = frozenset({429, 502, 503, 504})
+
+_DATE_FORMATS = "strict_date_optional_time||yyyy-MM-dd HH:mm:ss.SSSSSS||yyyy-MM-dd HH:mm:ss.SSS||yyyy-MM-dd HH:mm:ss"
+
+_MAPPINGS: dict[Kind, dict[str, Any]] = {
+    Kind.ANY: {"type": "object", "enabled": False},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.I64: {"type": "long"},
+    Kind.U64: {"type": "unsigned_long"},
+    Kind.F64: {"type": "double"},
+    Kind.DEC: {"type": "double"},
+    Kind.STR: {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}},
+    Kind.BYTES: {"type": "binary"},
+    Kind.JSON: {"type": "object", "enabled": False},
+    Kind.DATE: {"type": "date", "format": _DATE_FORMATS, "ignore_malformed": True},
+    Kind.TIME: {"type": "keyword"},
+    Kind.DATETIME: {"type": "date", "format": _DATE_FORMATS, "ignore_malformed": True},
+    Kind.UUID: {"type": "keyword"},
+}
+
+
+class OpenSearchTarget:
+    """An index for each table.
+
+    Order and duplicates: a document's version is the offset of its change (`version_type` external_gte), so the server
+    itself refuses what is older than what it has: giving messages again, or late, changes nothing. Durability: as
+    the server's `index.translog.durability` says, by default on disk. A refused document is named by the kind of error
+    that the server tells; all others of its request are kept. Keeps no mark and needs none.
+    """
+
+    intake = Intake.KEYED
+    envelope = "row"
+
+    def __init__(self, client: SearchClient, template: str) -> None:
+        self._client = client
+        self._template = template
+        self._known: dict[str, set[str]] = {}
+        """Columns that the mapping of each index is known to have."""
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Make the indexes that are missing, and give those that are there the columns that they lack."""
+        for schema in schemas:
+            self._prepare(schema)
+
+    def mark(self) -> bytes | None:
+        """A server keeps none."""
+        return None
+
+    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
+        """Send documents in bulk requests."""
+        for schema in {id(message.change.schema): message.change.schema for message in messages}.values():
+            self._prepare(schema)
+        refusals: list[Refusal] = []
+        for places, body in self._requests(messages):
+            answer = self._client.request("POST", "/_bulk", body, "application/x-ndjson")
+            if answer.status_code != 200:
+                raise SinkRefusedError(f"the search server answers a bulk request with {answer.status_code}")
+            refusals += _judged(places, msgspec.json.decode(answer.content))
+        return refusals
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._client.close()
+        self._known.clear()
+
+    def _requests(self, messages: Sequence[Message]) -> Iterator[tuple[list[int], bytes]]:
+        """Yield bulk requests, each with the places of its messages."""
+        places: list[int] = []
+        lines: list[bytes] = []
+        size = 0
+        for place, message in enumerate(messages):
+            where = {
+                "_index": self._index(message.change.schema),
+                "_id": document_id(message.change),
+                "version": message.change.offset,
+                "version_type": "external_gte",
+            }
+            if is_gone(message):
+                lines.append(msgspec.json.encode({"delete": where}))
+            else:
+                assert message.value is not None
+                lines += [msgspec.json.encode({"index": where}), message.value]
+                size += len(message.value)
+            places.append(place)
+            if size >= _REQUEST_BYTES_MAX:
+                yield places, b"\n".join(lines) + b"\n"
+                places, lines, size = [], [], 0
+        if places:
+            yield places, b"\n".join(lines) + b"\n"
+
+    def _index(self, schema: TableSchema) -> str:
+        return spelled(self._template, schema.table, lambda text: _ODD.sub("_", text)).lower()
+
+    def _prepare(self, schema: TableSchema) -> None:
+        """Make the index of a table, or the columns that it lacks, once."""
+        index, columns = self._index(schema), {column.name for column in schema.columns}
+        if columns <= self._known.get(index, set()):
+            return
+        path = f"/{quote(index, safe='')}"
+        if index not in self._known:
+            made = self._client.request("PUT", path, msgspec.json.encode(index_body(schema)))
+            if made.status_code not in {200, 201} and not _is_there(made.content):
+                raise SinkRefusedError(f"the index {index!r} cannot be made: the search server answers {_type(made)}")
+        evolved = self._client.request("PUT", f"{path}/_mapping", msgspec.json.encode(mapping(schema)))
+        if evolved.status_code != 200:
+            raise SinkRefusedError(f"the index {index!r} refuses columns: the search server answers {_type(evolved)}")
+        self._known.setdefault(index, set()).update(columns)
+
+
+def mapping(schema: TableSchema) -> dict[str, Any]:
+    """Return how the columns of a table are indexed."""
+    return {"properties": {column.name: _MAPPINGS[column.kind] for column in schema.columns}}
+
+
+def index_body(schema: TableSchema) -> dict[str, Any]:
+    """Return what an index of a table is made of. It remembers deletions for a while, for what comes late."""
+    return {"settings": {"index": {"gc_deletes": "1h"}}, "mappings": mapping(schema)}
+
+
+def _judged(places: Sequence[int], answer: Any) -> list[Refusal]:
+    """Return what a bulk request was refused.
+
+    Raises:
+        SinkUnavailableError: The server was too busy for some of it.
+    """
+    refusals = []
+    busy = 0
+    for place, item in zip(places, answer["items"], strict=True):
+        (op, result), *_ = item.items()
+        status = result["status"]
+        if status < 300 or status == _NEWER or (status == _NOT_FOUND and op == "delete"):
+            continue
+        if status in _BUSY:
+            busy = status
+        else:
+            refusals.append(Refusal(place, f"the search server answers {result['error']['type']}"))
+    if busy:
+        raise SinkUnavailableError(f"the search server answers {busy}")
+    return refusals
+
+
+def _type(answer: Any) -> str:
+    """Return the kind of an error; its reason may hold values of rows."""
+    try:
+        return str(msgspec.json.decode(answer.content)["error"]["type"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return str(answer.status_code)
+
+
+def _is_there(content: bytes) -> bool:
+    return b"resource_already_exists_exception" in content
+
+
+def build(url: SinkUrl, name: str) -> OpenSearchTarget:
+    """Return the target of an `opensearch+https` or `opensearch+http` URL.
+
+    Raises:
+        ConfigError: Something in it is wrong.
+    """
+    options = url.only("ca", "api_key", "timeout")
+    headers = {"authorization": f"ApiKey {options['api_key']}"} if "api_key" in options else {}
+    return OpenSearchTarget(SearchClient(url, _PORT, headers, options), tables_template(url))

@@ -1,0 +1,42 @@
+"""Addresses that a web hook may go to: whoever may name a URL shall not thereby reach inside the network we run in."""
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
+
+__all__ = ["Resolve", "resolved", "system_addresses"]
+
+Resolve = Callable[[str, int], list[str]]
+"""Returns the addresses of a host. Raises OSError where there are none."""
+
+
+def system_addresses(host: str, port: int) -> list[str]:
+    """Return the addresses that the system knows for a host."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = system_addresses) -> str:
+    """Return the address to connect to, which is then connected to whatever the name says a moment later.
+
+    Raises:
+        SinkUnavailableError: The name cannot be looked up now.
+        SinkRefusedError: One of its addresses is not public, and only those are allowed.
+    """
+    try:
+        addresses = resolve(host, port)
+    except OSError:
+        raise SinkUnavailableError(f"the host {host!r} cannot be looked up") from None
+    if not allow_private and not all(_is_public(address) for address in addresses):
+        raise SinkRefusedError(
+            f"the host {host!r} is in a private network: web hooks go there only with the option allow_private=true"
+        )
+    return addresses[0]
+
+
+def _is_public(address: str) -> bool:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_global and not parsed.is_multicast

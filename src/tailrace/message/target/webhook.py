@@ -1,0 +1,276 @@
+"""Web hooks: each message, or several together, as a signed POST request in the form of Standard Webhooks."""
+
+import ssl
+import threading
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+from msgspec import Struct
+
+from tailrace.clock import Clock, SystemClock
+from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.target.option import number_of, seconds_of, switch_of
+from tailrace.message.target.public_address import Resolve, resolved, system_addresses
+from tailrace.message.target.signature import secrets_of, signed
+from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableName, TableSchema
+from tailrace.sink_url import SinkUrl
+
+__all__ = ["WebhookOptions", "WebhookTarget", "build"]
+
+_OPTIONS = ("secret", "bearer", "batch", "concurrency", "timeout", "ca", "allow_private")
+_BATCH_MAX = 10_000
+_CONCURRENCY_MAX = 64
+_TIMEOUT_S = 15.0
+
+_BUSY = frozenset({408, 421, 425, 429})
+"""Answers that mean: not now. So does everything from 500 on."""
+
+_STOPPING = {
+    401: "it does not accept the credentials",
+    403: "it does not accept the credentials",
+    404: "there is nothing at this address",
+    405: "it takes no POST requests",
+    410: "it wants no more messages",
+}
+"""Answers that are about all messages."""
+
+_BEHIND = "it follows a message of the same row that was refused"
+
+
+class WebhookOptions(Struct, frozen=True, kw_only=True):
+    """Where to, and how."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    user: str = ""
+    password: str = ""
+    bearer: str = ""
+    secrets: tuple[bytes, ...] = ()
+    batch: int = 1
+    """Most messages in one request; above 1 the body is a JSON array."""
+
+    concurrency: int = 8
+    """Most requests at the same time. Messages of one key are never in two of them."""
+
+    timeout_s: float = _TIMEOUT_S
+    ca: str = ""
+    """File with the certificates to trust, in place of the system's."""
+
+    allow_private: bool = False
+
+
+class WebhookTarget:
+    """A receiver of web hooks.
+
+    Order: a message is sent after the one before it of the same key has been accepted; messages of different keys
+    overtake each other. Duplicates: a request whose answer is lost is sent again with the same `webhook-id`. A batch
+    may be cut otherwise after a crash: then its messages are recognised by their own offsets. Durability: any answer
+    from 200 to 299 means that the receiver has it. Keeps no mark.
+    """
+
+    intake = Intake.KEYED
+
+    def __init__(self, options: WebhookOptions, clock: Clock, resolve: Resolve = system_addresses) -> None:
+        self.options = options
+        self._resolve = resolve
+        self._clock = clock
+        self._client: httpx.Client | None = None
+        self._address = ""
+        self._arrived: set[str] = set()
+        """Ids of messages of a batch that has failed in part: they are not sent again with it."""
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Look the receiver up. Whether it is there shows the first message."""
+        if self._client is None:
+            options = self.options
+            self._address = resolved(
+                options.host, options.port, allow_private=options.allow_private, resolve=self._resolve
+            )
+            limits = httpx.Limits(max_connections=options.concurrency)
+            verify = _trusting(options.ca) if options.ca else True
+            self._client = httpx.Client(timeout=options.timeout_s, limits=limits, verify=verify, trust_env=False)
+
+    def mark(self) -> bytes | None:
+        """A receiver keeps none."""
+        return None
+
+    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
+        """Send messages; those of one key one after the other."""
+        self.open(())
+        lanes: dict[int, list[int]] = {}
+        for place, message in enumerate(messages):
+            if message.id not in self._arrived:
+                lanes.setdefault(zlib.crc32(message.change.key) % self.options.concurrency, []).append(place)
+        sending = _Sending(messages)
+        if len(lanes) == 1:
+            self._send_lane(sending, *lanes.values())
+        elif lanes:
+            with ThreadPoolExecutor(len(lanes), thread_name_prefix="tailrace-webhook") as threads:
+                list(threads.map(lambda places: self._send_lane(sending, places), lanes.values()))
+        if sending.problem is not None:
+            self._arrived |= sending.arrived
+            self.close()
+            raise sending.problem
+        self._arrived.clear()
+        return sorted(sending.refusals, key=lambda refusal: refusal.place)
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _send_lane(self, sending: "_Sending", places: Sequence[int]) -> None:
+        """Send messages in order, until this lane or another one meets a problem."""
+        size = self.options.batch
+        try:
+            for begin in range(0, len(places), size):
+                some = sending.open_places(places[begin : begin + size])
+                if sending.problem is not None:
+                    return
+                reason = self._post(sending.chosen(some)) if some else ""
+                if not reason or len(some) == 1:
+                    sending.done(some, reason)
+                    continue
+                for place in some:  # one of them is at fault: each is judged by itself, still in order
+                    for one in sending.open_places([place]):
+                        sending.done([one], self._post(sending.chosen([one])))
+        except (SinkUnavailableError, SinkRefusedError) as problem:
+            sending.problem = problem
+
+    def _post(self, messages: Sequence[Message]) -> str:
+        """Send one request; return why the receiver does not take it, or nothing where it does.
+
+        Raises:
+            SinkUnavailableError: It cannot be reached, or is busy.
+            SinkRefusedError: It takes nothing more at all.
+        """
+        options = self.options
+        batched = options.batch > 1
+        body = _array(messages) if batched else _body(messages[0])
+        id_ = messages[0].id if len(messages) == 1 else f"{messages[0].id}..{messages[-1].id}"
+        headers = {"content-type": _content_type(messages[0], batched=batched)}
+        if not batched:
+            headers |= dict(messages[0].headers)
+        headers |= signed(options.secrets, id_, self._clock.now_us() // 1_000_000, body)
+        headers["host"] = options.host if options.port in {80, 443} else f"{options.host}:{options.port}"
+        if options.bearer:
+            headers["authorization"] = f"Bearer {options.bearer}"
+        assert self._client is not None
+        place = f"[{self._address}]" if ":" in self._address else self._address
+        try:
+            response = self._client.post(
+                f"{options.scheme}://{place}:{options.port}{options.path}",
+                content=body,
+                headers=headers,
+                auth=httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT,
+                extensions={"sni_hostname": options.host},
+            )
+        except httpx.TransportError as error:
+            raise SinkUnavailableError(f"the web hook cannot be reached: {type(error).__name__}") from None
+        return _judged(response.status_code)
+
+
+class _Sending:
+    """What becomes of one batch, filled from several threads."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.refusals: list[Refusal] = []
+        self.arrived: set[str] = set()
+        self.problem: SinkUnavailableError | SinkRefusedError | None = None
+        self._refused: set[tuple[TableName, bytes]] = set()
+        self._lock = threading.Lock()
+
+    def chosen(self, places: Sequence[int]) -> list[Message]:
+        """Return the messages at places."""
+        return [self.messages[place] for place in places]
+
+    def open_places(self, places: Sequence[int]) -> list[int]:
+        """Return those places that may be sent; the others follow a refused message of their key and are refused."""
+        behind = [place for place in places if _row(self.messages[place]) in self._refused]
+        with self._lock:
+            self.refusals += [Refusal(place, _BEHIND) for place in behind]
+        return [place for place in places if place not in behind]
+
+    def done(self, places: Sequence[int], reason: str) -> None:
+        """Note that messages have arrived, or with a reason that the receiver does not take them."""
+        with self._lock:
+            if reason:
+                self.refusals += [Refusal(place, reason) for place in places]
+                self._refused.update(_row(self.messages[place]) for place in places)
+            else:
+                self.arrived.update(self.messages[place].id for place in places)
+
+
+def _row(message: Message) -> tuple[TableName, bytes]:
+    return message.change.schema.table, message.change.key
+
+
+def _trusting(path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError:
+        raise SinkRefusedError("the file that the option `ca` of a web hook names holds no certificates") from None
+
+
+def _judged(status: int) -> str:
+    if status < 300:
+        return ""
+    if status in _STOPPING:
+        raise SinkRefusedError(f"the web hook answers {status}: {_STOPPING[status]}")
+    if status < 400:
+        raise SinkRefusedError(f"the web hook answers {status}: it has moved; name its new address")
+    if status in _BUSY or status >= 500:
+        raise SinkUnavailableError(f"the web hook answers {status}")
+    return f"the web hook answers {status}"
+
+
+def _body(message: Message) -> bytes:
+    """Return the value, or, where a row alone is told and it is gone, its key."""
+    return b'{"deleted":%s}' % message.key if message.value is None else message.value
+
+
+def _array(messages: Sequence[Message]) -> bytes:
+    if any(name.startswith("ce-") for name, _ in messages[0].headers):
+        raise SinkRefusedError("binary CloudEvents cannot be sent together: use the envelope cloudevents, or batch=1")
+    return b"[%s]" % b",".join(_body(message) for message in messages)
+
+
+def _content_type(message: Message, *, batched: bool) -> str:
+    if batched and message.content_type.startswith("application/cloudevents+json"):
+        return "application/cloudevents-batch+json; charset=utf-8"
+    return message.content_type
+
+
+def build(url: SinkUrl, name: str) -> WebhookTarget:
+    """Return the target of a `webhook+https` or `webhook+http` URL.
+
+    Raises:
+        ConfigError: Something in it is wrong.
+    """
+    given = url.only(*_OPTIONS)
+    scheme = url.scheme.removeprefix("webhook+")
+    if not url.host:
+        raise ConfigError(f"write a web hook as {url.scheme}://HOST/PATH?secret=whsec_…")
+    options = WebhookOptions(
+        scheme=scheme,
+        host=url.host,
+        port=url.port or (443 if scheme == "https" else 80),
+        path=url.path or "/",
+        user=url.user,
+        password=url.password,
+        bearer=given.get("bearer", ""),
+        secrets=tuple(secrets_of(given["secret"])) if "secret" in given else (),
+        batch=number_of(given, "batch", 1, least=1, most=_BATCH_MAX),
+        concurrency=number_of(given, "concurrency", 8, least=1, most=_CONCURRENCY_MAX),
+        timeout_s=seconds_of(given, "timeout", _TIMEOUT_S),
+        ca=given.get("ca", ""),
+        allow_private=switch_of(given, "allow_private"),
+    )
+    return WebhookTarget(options, SystemClock())

@@ -1,0 +1,240 @@
+"""Dead letters in the metadata database: what sinks did not take, until somebody has it sent again or drops it."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from tailrace.clock import Clock
+from tailrace.meta.dead_letter_table import create_dead_letter_table, dead_letter
+from tailrace.meta.store import open_engine
+from tailrace.model.chunk import Change
+from tailrace.model.errors import MetadataError, SinkRefusedError
+from tailrace.model.letter import Letter, LetterDraft, LetterFigures, LetterState
+
+__all__ = ["DeadLetterStore", "key_hash"]
+
+_T = TypeVar("_T")
+
+_REASON_CHARACTERS_MAX = 2000
+_AT_ONCE = 500
+"""Values in one statement; databases have a bound."""
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(Change).decode
+
+
+class DeadLetterStore:
+    """The dead letters of all sinks of a metadata database. For any number of threads; durable when a method returns.
+
+    All methods raise `MetadataError` where the database refuses.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._transact(create_dead_letter_table)
+
+    @classmethod
+    def open(cls, url: str, clock: Clock) -> "DeadLetterStore":
+        """Connect to the database at an SQLAlchemy URL and make the table where it is missing.
+
+        Raises:
+            ConfigError: The URL is malformed or its driver is not installed.
+        """
+        return cls(open_engine(url), clock)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._engine.dispose()
+
+    def park(self, sink: str, drafts: Sequence[LetterDraft], letters_max: int) -> int:
+        """Keep letters of a sink, all or none; one that is there already stays as it is. Return how many are new.
+
+        Raises:
+            SinkRefusedError: There would be more than `letters_max`.
+        """
+        rows = {(row := _row(sink, draft, self._clock.now_us()))["message_hash"]: row for draft in drafts}
+
+        def run(connection: Connection) -> int:
+            known = _known(connection, sink, list(rows))
+            new = [row for hash_, row in rows.items() if hash_ not in known]
+            count = connection.execute(select(func.count()).where(dead_letter.c.sink == sink)).scalar_one()
+            if new and count + len(new) > letters_max:
+                raise SinkRefusedError(
+                    f"sink {sink!r} has {count} dead letters and may have {letters_max}: retry or drop some"
+                )
+            for begin in range(0, len(new), _AT_ONCE):
+                connection.execute(insert(dead_letter), new[begin : begin + _AT_ONCE])
+            return len(new)
+
+        return self._transact(run)
+
+    def keys(self, sink: str) -> dict[str, int]:
+        """Return the keys of which a sink has letters, by their hashes, each with its first offset."""
+        columns = (dead_letter.c.key_hash, func.min(dead_letter.c.offset))
+        statement = select(*columns).where(dead_letter.c.sink == sink).group_by(dead_letter.c.key_hash)
+        return {row[0]: row[1] for row in self._transact(lambda connection: connection.execute(statement).all())}
+
+    def first(self, key: str) -> Letter | None:
+        """Return the first letter of a key, which is given by its hash."""
+        statement = select(dead_letter).where(dead_letter.c.key_hash == key).order_by(*_ORDER).limit(1)
+        found = self._letters(statement)
+        return found[0] if found else None
+
+    def due(self, sink: str, limit: int) -> Sequence[Letter]:
+        """Return letters of a sink that are to be sent again, in order, at most so many."""
+        wanted = (dead_letter.c.sink == sink, dead_letter.c.state == str(LetterState.RETRY))
+        return self._letters(select(dead_letter).where(*wanted).order_by(*_ORDER).limit(limit))
+
+    def sent(self, letters: Sequence[int]) -> None:
+        """Forget letters that have arrived."""
+        self._transact(lambda connection: _delete(connection, letters))
+
+    def refused(self, letter: Letter, reason: str) -> None:
+        """Note that a letter was refused once more: all of its key stay parked."""
+        key = key_hash(letter.sink, letter.change)
+
+        def run(connection: Connection) -> None:
+            others = (dead_letter.c.key_hash == key, dead_letter.c.state == str(LetterState.RETRY))
+            connection.execute(update(dead_letter).where(*others).values(state=str(LetterState.BEHIND)))
+            values = {"state": str(LetterState.REFUSED), "reason": _shortened(reason), "tries": letter.tries + 1}
+            connection.execute(update(dead_letter).where(dead_letter.c.id == letter.id).values(values))
+
+        self._transact(run)
+
+    def letters(self, sink: str | None = None, limit: int = 1000, after: int = 0) -> Sequence[Letter]:
+        """Return letters of a sink, or of all, with a larger number than `after`, the oldest first."""
+        statement = select(dead_letter).where(dead_letter.c.id > after).order_by(dead_letter.c.id).limit(limit)
+        return self._letters(statement if sink is None else statement.where(dead_letter.c.sink == sink))
+
+    def get(self, sink: str, letter_id: int) -> Letter | None:
+        """Return one letter of a sink."""
+        found = self._letters(select(dead_letter).where(dead_letter.c.id == letter_id))
+        return found[0] if found and found[0].sink == sink else None
+
+    def retry(self, sink: str, letter_ids: Sequence[int] | None = None) -> int:
+        """Have letters sent again, with all others of their keys, in order; return how many. None stands for all."""
+
+        def run(connection: Connection) -> int:
+            mine = dead_letter.c.sink == sink
+            values = {"state": str(LetterState.RETRY)}
+            if letter_ids is None:
+                return connection.execute(update(dead_letter).where(mine).values(values)).rowcount
+            count = 0
+            for key in _keys(connection, sink, letter_ids):
+                ours = update(dead_letter).where(mine, dead_letter.c.key_hash == key)
+                count += connection.execute(ours.values(values)).rowcount
+            return count
+
+        return self._transact(run)
+
+    def drop(self, sink: str, letter_ids: Sequence[int] | None = None) -> int:
+        """Forget letters unsent; return how many. None stands for all of the sink."""
+        mine = dead_letter.c.sink == sink
+
+        def run(connection: Connection) -> int:
+            if letter_ids is None:
+                return connection.execute(delete(dead_letter).where(mine)).rowcount
+            return _delete(connection, letter_ids, mine)
+
+        return self._transact(run)
+
+    def figures(self) -> Mapping[str, LetterFigures]:
+        """Return how many letters each sink has that has any."""
+        columns = (dead_letter.c.sink, func.count(), func.min(dead_letter.c.parked_time_us))
+        statement = select(*columns).group_by(dead_letter.c.sink)
+        rows = self._transact(lambda connection: connection.execute(statement).all())
+        return {row[0]: LetterFigures(row[1], row[2]) for row in rows}
+
+    def _letters(self, statement: Any) -> Sequence[Letter]:
+        rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
+        return [_letter(row) for row in rows]
+
+    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
+        try:
+            with self._engine.begin() as connection:
+                return statements(connection)
+        except SQLAlchemyError as error:
+            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+
+
+_ORDER = (dead_letter.c.offset, dead_letter.c.id)
+"""In which order letters of one key are sent."""
+
+
+def key_hash(sink: str, change: Change) -> str:
+    """Return what stands for the key of a change among all keys of all sinks."""
+    table = change.schema.table
+    return _hash(sink, table.source, table.schema, table.name, change.key.decode(errors="surrogateescape"))
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(msgspec.msgpack.encode([part.encode(errors="surrogateescape") for part in parts])).hexdigest()
+
+
+def _row(sink: str, draft: LetterDraft, now_us: int) -> dict[str, Any]:
+    change = draft.change
+    return {
+        "sink": sink,
+        "message_id": draft.message_id,
+        "message_hash": _hash(sink, draft.message_id),
+        "source": change.schema.table.source,
+        "table_name": change.schema.table.wire,
+        "key_json": change.key.decode(errors="replace"),
+        "key_hash": key_hash(sink, change),
+        "offset": change.offset,
+        "commit_index": change.index,
+        "op": change.op.word,
+        "snapshot": draft.snapshot,
+        "state": str(draft.state),
+        "reason": _shortened(draft.reason),
+        "parked_time_us": now_us,
+        "tries": 1 if draft.state is LetterState.REFUSED else 0,
+        "change_msgpack": _ENCODE(change),
+    }
+
+
+def _letter(row: Mapping[Any, Any]) -> Letter:
+    try:
+        change = _DECODE(row["change_msgpack"])
+    except msgspec.MsgspecError as error:
+        raise MetadataError(f"dead letter {row['id']} in the metadata database is not readable") from error
+    members = {
+        name: row[name] for name in ("id", "sink", "message_id", "snapshot", "reason", "parked_time_us", "tries")
+    }
+    return Letter(change=change, state=LetterState(row["state"]), **members)
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= _REASON_CHARACTERS_MAX else f"{reason[:_REASON_CHARACTERS_MAX]}…"
+
+
+def _known(connection: Connection, sink: str, hashes: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for begin in range(0, len(hashes), _AT_ONCE):
+        some = dead_letter.c.message_hash.in_(hashes[begin : begin + _AT_ONCE])
+        statement = select(dead_letter.c.message_hash).where(dead_letter.c.sink == sink, some)
+        found.update(connection.execute(statement).scalars())
+    return found
+
+
+def _keys(connection: Connection, sink: str, letter_ids: Sequence[int]) -> set[str]:
+    found: set[str] = set()
+    for begin in range(0, len(letter_ids), _AT_ONCE):
+        some = dead_letter.c.id.in_(letter_ids[begin : begin + _AT_ONCE])
+        found.update(
+            connection.execute(select(dead_letter.c.key_hash).where(dead_letter.c.sink == sink, some)).scalars()
+        )
+    return found
+
+
+def _delete(connection: Connection, letter_ids: Sequence[int], *where: Any) -> int:
+    count = 0
+    for begin in range(0, len(letter_ids), _AT_ONCE):
+        some = dead_letter.c.id.in_(letter_ids[begin : begin + _AT_ONCE])
+        count += connection.execute(delete(dead_letter).where(some, *where)).rowcount
+    return count

@@ -1,0 +1,166 @@
+"""Sinks in the metadata database: which subscription feeds each, and how it goes."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateTable
+
+from tailrace.clock import Clock
+from tailrace.meta.store import open_engine
+from tailrace.model.errors import MetadataError, NotFoundError
+
+__all__ = ["KeptSink", "SinkFigures", "SinkState", "SinkStore"]
+
+_T = TypeVar("_T")
+
+_sink = Table(
+    "tailrace_sink",
+    MetaData(),
+    Column("name", String(64), primary_key=True),
+    Column("source", String(255), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("subscription", String(64), nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("figures", Text, nullable=False),
+)
+"""One row for each sink that was ever run. `url` is without its password."""
+
+
+class SinkState(StrEnum):
+    """How a sink is."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Its target, its source or a letter is waited for."""
+
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class SinkFigures(Struct, frozen=True):
+    """What a sink last said about itself, for people."""
+
+    state: SinkState = SinkState.STOPPED
+    offset: int = 0
+    """Up to which the target has all changes."""
+
+    messages: int = 0
+    """Messages that have arrived since it was started."""
+
+    parked: int = 0
+    """Changes that were parked since it was started."""
+
+    time_us: int = 0
+    problem: str = ""
+
+
+class KeptSink(Struct, frozen=True):
+    """One sink as the database has it."""
+
+    name: str
+    source: str
+    url: str
+    subscription: str
+    figures: SinkFigures
+
+
+class SinkStore:
+    """All sinks of a metadata database. For any number of threads; durable when a method returns.
+
+    All methods raise `MetadataError` where the database refuses.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._transact(lambda connection: connection.execute(CreateTable(_sink, if_not_exists=True)))
+
+    @classmethod
+    def open(cls, url: str, clock: Clock) -> "SinkStore":
+        """Connect to the database at an SQLAlchemy URL and make the table where it is missing.
+
+        Raises:
+            ConfigError: The URL is malformed or its driver is not installed.
+        """
+        return cls(open_engine(url), clock)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._engine.dispose()
+
+    def get(self, name: str) -> KeptSink | None:
+        """Return a sink; None where it was never run."""
+        return next((one for one in self.all() if one.name == name), None)
+
+    def all(self) -> Sequence[KeptSink]:
+        """Return all sinks in order of their names."""
+        statement = select(_sink).order_by(_sink.c.name)
+        rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
+        return [_kept(row) for row in rows]
+
+    def put(self, name: str, *, source: str, url: str, subscription: str) -> None:
+        """Keep which subscription feeds a sink, in place of what was kept of it."""
+        values = {
+            "name": name,
+            "source": source,
+            "url": url,
+            "subscription": subscription,
+            "created_time_us": self._clock.now_us(),
+            "figures": msgspec.json.encode(SinkFigures()).decode(),
+        }
+
+        def run(connection: Connection) -> None:
+            connection.execute(delete(_sink).where(_sink.c.name == name))
+            connection.execute(insert(_sink).values(values))
+
+        self._transact(run)
+
+    def note(self, name: str, figures: SinkFigures) -> None:
+        """Keep how a sink goes."""
+        text = msgspec.json.encode(figures).decode()
+        self._transact(
+            lambda connection: connection.execute(update(_sink).where(_sink.c.name == name).values(figures=text))
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget a sink.
+
+        Raises:
+            NotFoundError: There is none of that name.
+        """
+        statement = delete(_sink).where(_sink.c.name == name)
+        if not self._transact(lambda connection: connection.execute(statement).rowcount):
+            raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
+
+    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
+        try:
+            with self._engine.begin() as connection:
+                return statements(connection)
+        except SQLAlchemyError as error:
+            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+
+
+def _kept(row: Any) -> KeptSink:
+    try:
+        figures = msgspec.json.decode(row["figures"], type=SinkFigures)
+    except msgspec.MsgspecError as error:
+        raise MetadataError(f"sink {row['name']!r} in the metadata database is not readable") from error
+    return KeptSink(row["name"], row["source"], row["url"], row["subscription"], figures)

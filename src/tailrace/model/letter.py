@@ -1,0 +1,72 @@
+"""Dead letters: changes that a sink did not take, with the reason why."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tailrace.model.chunk import Change
+
+__all__ = ["Letter", "LetterDraft", "LetterFigures", "LetterState", "OnRefused"]
+
+
+class OnRefused(StrEnum):
+    """What becomes of a change that the target refuses."""
+
+    PARK = "park"
+    """It is parked, and so are later changes of its key; the rest goes on."""
+
+    WAIT = "wait"
+    """It is parked; the sink stops before the next change of its key until the letter is sent or dropped."""
+
+    STOP = "stop"
+    """The sink stops with an error."""
+
+
+class LetterState(StrEnum):
+    """Why a change is parked, or that it is to be sent again."""
+
+    REFUSED = "refused"
+    """The target refused it, or it could not be made a message."""
+
+    BEHIND = "behind"
+    """An earlier change of its key is parked: it waits for its turn."""
+
+    RETRY = "retry"
+    """Somebody asked for it to be sent again, which its sink does next."""
+
+
+class LetterDraft(Struct, frozen=True):
+    """A letter that has no number yet."""
+
+    message_id: str
+    change: Change
+    """The change as it came, before the sink's filter, projection and envelope."""
+
+    snapshot: bool
+    state: LetterState
+    reason: str
+    """Why, for people; holds no value of a row."""
+
+
+class Letter(Struct, frozen=True):
+    """One parked change of a sink."""
+
+    id: int
+    """From 1, never given twice."""
+
+    sink: str
+    message_id: str
+    change: Change
+    snapshot: bool
+    state: LetterState
+    reason: str
+    parked_time_us: int
+    tries: int
+    """How often it was refused."""
+
+
+class LetterFigures(Struct, frozen=True):
+    """How many letters a sink has, and since when the oldest is parked; 0 where there is none."""
+
+    letters: int
+    oldest_time_us: int

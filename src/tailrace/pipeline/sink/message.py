@@ -1,0 +1,106 @@
+"""Messages as a sink of pipelines: what a target is sent of each batch, through the outbox."""
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.chunk import Change
+from tailrace.model.errors import SinkRefusedError
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.image_rows import changes_of_images
+from tailrace.pipeline.sink.base import Batch, ChangeType, Progress
+from tailrace.pipeline.sink.natural import changes_of_columns
+from tailrace.pipeline.sink.progress import after, decode, encode, has
+
+__all__ = ["MessageSink", "Outgoing", "changes_of"]
+
+
+class Outgoing(Protocol):
+    """What this sink needs of an outbox; see `tailrace.message.outbox.Outbox`."""
+
+    @property
+    def mark(self) -> bytes | None:
+        """Return the mark of the last batch that the target has, where it keeps marks."""
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect."""
+
+    def deliver(self, changes: Sequence[Change], mark: bytes, *, snapshot: bool = False) -> None:
+        """Send changes."""
+
+    def tend(self) -> int:
+        """Send letters that somebody wants to be sent again."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class MessageSink:
+    """Sends each change as a message, in the order of offsets.
+
+    A target that keeps marks has each message once. With others a batch that is given again is sent again, unless this
+    very sink has sent it; its messages are known by their ids. What the target refuses is parked. A target of messages
+    keeps nothing that could be read back and verified.
+    """
+
+    def __init__(self, outbox: Outgoing) -> None:
+        self._outbox = outbox
+        self._progress: Progress | None = None
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Connect; see `Sink.open`."""
+        self._outbox.open(schemas)
+        mark = self._outbox.mark
+        self._progress = None if mark is None else decode(mark)
+
+    def progress(self) -> Progress | None:
+        """Return how far the target is, or what this sink has sent where the target keeps no mark."""
+        return self._progress
+
+    def applied(self) -> int | None:
+        """Return the number of the last batch that was sent."""
+        return None if self._progress is None else self._progress.number
+
+    def apply(self, batch: Batch) -> None:
+        """Send a batch, and letters that are to be sent again; see `Sink.apply`."""
+        if has(self._progress, batch):
+            return
+        made = after(self._progress, batch)
+        self._outbox.deliver(changes_of(batch), encode(made), snapshot=_is_snapshot(batch))
+        self._progress = made
+        self._outbox.tend()
+
+    def tend(self) -> int:
+        """Send letters that are to be sent again, where there is no batch; return how many have arrived."""
+        return self._outbox.tend()
+
+    def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """There are none.
+
+        Raises:
+            SinkRefusedError: Always.
+        """
+        raise SinkRefusedError("a sink of messages keeps nothing that could be verified")
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._outbox.close()
+
+
+def changes_of(batch: Batch) -> list[Change]:
+    """Return the changes of a batch in the order of their offsets."""
+    made: list[Change] = []
+    for one in batch.tables:
+        made += changes_of_images(one) if one.images else changes_of_columns(one)
+    if len(batch.tables) > 1:
+        made.sort(key=attrgetter("offset"))
+    return made
+
+
+def _is_snapshot(batch: Batch) -> bool:
+    """Tell whether a batch is of rows as they were read. No batch has such rows and changes."""
+    reads = (pc.any(pc.equal(one.changes["_change_type"], str(ChangeType.READ))).as_py() for one in batch.tables)
+    return any(reads)

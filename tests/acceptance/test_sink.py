@@ -1,0 +1,166 @@
+"""Sinks without Spark as users have them: inside a server, or as a process that is killed and goes on."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+import redis
+
+from brokers import PASSWORD, Redis
+from serving import run, wait_until
+
+
+@pytest.fixture
+def broker(brokers):
+    return brokers.get(Redis)
+
+
+@pytest.fixture
+def streams(broker):
+    with redis.Redis(port=broker.port, password=PASSWORD) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, qty INTEGER)")
+        yield database
+
+
+def told(streams, stream):
+    """Return offset and value of each message."""
+    return [(int(fields[b"tailrace-offset"]), json.loads(fields[b"value"])) for _, fields in streams.xrange(stream)]
+
+
+def offsets(streams, stream):
+    return [offset for offset, _ in told(streams, stream)]
+
+
+def sink(*arguments):
+    done = run("sink", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_server_feeds_a_sink_parks_what_fails_and_goes_on_after_a_kill(tmp_path, serve, shop, streams, broker):
+    config = tmp_path / "tailrace.toml"
+    text = (
+        f'[sources.shop]\nurl = "sqlite:///{tmp_path / "shop.db"}"\n'
+        f'[sinks.out]\nurl = "redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=in.{{table}}"\nsource = "shop"\n'
+        'tables = ["orders"]\nenvelope = "row"\nproject = ["*", "share = 100 / row.qty"]\nstart = "earliest"\n'
+    )
+    config.write_text(text)
+    data = tmp_path / "data"
+    env = {"BROKER": PASSWORD}
+    server = serve(config, env=env)
+    server.subscribe("orders", "shop")
+    shop.execute("INSERT INTO orders VALUES (1, 10), (2, 0), (3, 5)")
+    shop.execute("UPDATE orders SET qty = 50 WHERE id = 2")
+    shop.execute("UPDATE orders SET qty = 20 WHERE id = 1")
+    wait_until(lambda: [one["share"] for _, one in told(streams, "in.orders")] == [10, 20, 5], "what fits")
+    letters = sink("dlq", "ls", "out", "--data-dir", data)
+    assert [(one["key"], one["offset"], one["state"]) for one in letters] == [
+        ("[2]", 2, "refused"),
+        ("[2]", 4, "behind"),
+    ]
+    server.kill()
+    config.write_text(text.replace("100 / row.qty", "row.qty == 0 ? 0 : 100 / row.qty"))
+    server = serve(config, env=env)
+    shop.execute("UPDATE orders SET qty = 25 WHERE id = 3")
+    wait_until(lambda: offsets(streams, "in.orders") == [1, 3, 5, 6], "the rest, once")
+    assert sink("dlq", "retry", "out", letters[1]["id"], "--data-dir", data)["retried"] == 2
+    wait_until(lambda: offsets(streams, "in.orders") == [1, 3, 5, 6, 2, 4], "the letters, in order")
+    assert [row["share"] for _, row in told(streams, "in.orders")[4:]] == [0, 2]
+    wait_until(lambda: sink("status", "out", "--data-dir", data)["letters"] == 0, "no letters")
+    shown = sink("status", "out", "--data-dir", data)
+    assert (shown["state"], shown["offset"]) == ("running", 6)
+    assert PASSWORD not in json.dumps(shown)
+    text = wait_until(lambda: _metrics(server), "metrics")
+    assert 'tailrace_sink_letters{sink="out"} 0.0' in text
+    assert 'tailrace_sink_offset{sink="out"} 6.0' in text
+
+
+def _metrics(server):
+    import httpx
+
+    return httpx.get(f"{server.url}/metrics").text
+
+
+def test_a_server_does_not_start_with_a_sink_whose_secret_is_missing(tmp_path, shop):
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sinks.out]\nurl = "redis://:${NO_SUCH_SECRET}@127.0.0.1:1/0"\n')
+    done = run("serve", config, "--data-dir", tmp_path / "data", "--http-port", 0, "--grpc-port", 0)
+    assert done.returncode == 2
+    assert "NO_SUCH_SECRET" in done.stderr
+
+
+@contextlib.contextmanager
+def running_sink(tmp_path, server, broker, *options):
+    """`tailrace sink run` as a process, killed when the block ends."""
+    url = f"redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=out.{{table}}"
+    command = [sys.executable, "-m", "tailrace", "sink", "run", "out", "--url", url, "--source", "shop", "--json"]
+    command += ["--server", server.url, "--data-dir", str(tmp_path / "work"), *options]
+    with (tmp_path / "sink.err").open("ab") as errors:
+        env = {**os.environ, "BROKER": PASSWORD}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=env)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+
+
+def test_a_process_feeds_a_sink_and_goes_on_after_kills_of_either_side(tmp_path, serve, shop, streams, broker):
+    server = serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}")
+    server.subscribe("orders", "shop")
+    count = 0
+
+    def write(rows):
+        nonlocal count
+        for _ in range(rows):
+            count += 1
+            shop.execute("INSERT INTO orders VALUES (?, 1)", (count,))
+
+    def arrive():
+        wait_until(lambda: set(offsets(streams, "out.orders")) == set(range(1, count + 1)), "all arrived")
+
+    write(5)
+    for _ in range(3):
+        with running_sink(tmp_path, server, broker, "--table", "orders", "--start", "earliest"):
+            arrive()
+            write(20)
+    write(5)
+    with running_sink(tmp_path, server, broker, "--table", "orders") as process:
+        arrive()
+        address = server.url
+        port = address.rpartition(":")[2]
+        server.kill()
+        serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}", "--http-port", port)
+        write(5)
+        arrive()
+        process.send_signal(signal.SIGTERM)
+        last = json.loads(process.stdout.read())
+        assert process.wait(20) == 0
+    found = offsets(streams, "out.orders")
+    assert found == sorted(found)
+    assert len(set(found)) == len(found), "a target that keeps marks has each message once"
+    assert (last["state"], last["offset"]) == ("stopped", count)
+    (listed,) = sink("ls", "--data-dir", tmp_path / "work")
+    assert (listed["name"], listed["state"], listed["offset"]) == ("out", "stopped", count)
+
+
+def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path):
+    unknown = run("sink", "status", "out", "--data-dir", tmp_path / "work")
+    assert (unknown.returncode, "there is no sink 'out'" in unknown.stderr) == (1, True)
+    nowhere = run("sink", "run", "out", "--data-dir", tmp_path / "work")
+    assert (nowhere.returncode, "--url" in nowhere.stderr) == (2, True)

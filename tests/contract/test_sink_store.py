@@ -1,0 +1,58 @@
+"""Facts about sinks in the metadata database, on every kind of it."""
+
+import itertools
+
+import pytest
+
+from databases import DATABASE, MariaDb, Postgres
+from tailrace.meta.sink_store import SinkFigures, SinkState, SinkStore
+from tailrace.model.errors import NotFoundError
+from tailrace.testing.clock import FakeClock
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
+def store(request, tmp_path, servers):
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'sinks.db'}"
+    else:
+        kind, driver = {"mariadb": (MariaDb, "mysql+pymysql"), "postgresql": (Postgres, "postgresql+psycopg")}[
+            request.param
+        ]
+        server, name = servers.get(kind), f"sinks_{next(NUMBERS)}"
+        connection = server.connect()
+        server.autocommit(connection)
+        connection.cursor().execute(f"CREATE DATABASE {name}")
+        connection.close()
+        url = f"{driver}{server.url.removeprefix(server.scheme).removesuffix(DATABASE)}{name}"
+    opened = SinkStore.open(url, FakeClock())
+    yield opened
+    opened.close()
+
+
+def test_a_sink_is_kept_with_its_subscription_and_how_it_goes(store):
+    assert store.get("s") is None
+    store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    figures = SinkFigures(SinkState.WAITING, 7, 5, 2, 9, "the target is away")
+    store.note("s", figures)
+    kept = store.get("s")
+    assert (kept.name, kept.source, kept.url, kept.subscription) == ("s", "shop", "redis://h", "sub_1")
+    assert kept.figures == figures
+
+
+def test_a_sink_that_begins_anew_replaces_what_was_kept(store):
+    store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    store.note("s", SinkFigures(SinkState.FAILED))
+    store.put("s", source="shop", url="redis://h", subscription="sub_2")
+    assert (store.get("s").subscription, store.get("s").figures) == ("sub_2", SinkFigures())
+
+
+def test_sinks_are_listed_by_name_until_they_are_removed(store):
+    for name in ("b", "a"):
+        store.put(name, source="shop", url="redis://h", subscription="sub_1")
+    assert [kept.name for kept in store.all()] == ["a", "b"]
+    store.remove("a")
+    assert [kept.name for kept in store.all()] == ["b"]
+    with pytest.raises(NotFoundError, match="sink ls"):
+        store.remove("a")

@@ -1,0 +1,71 @@
+"""RabbitMQ: where messages go by default, and what no queue takes."""
+
+import asyncio
+
+import aio_pika
+import pytest
+
+import brokers
+from tailrace.message.targets import target_of
+from tailrace.model.errors import SinkRefusedError
+from tailrace.sink_url import parse
+from target_messages import Teller
+
+
+@pytest.fixture(scope="module")
+def server():
+    running = brokers.Brokers()
+    yield running.get(brokers.RabbitMq)
+    running.stop()
+
+
+@pytest.fixture
+def targets(server):
+    opened = []
+
+    def build(path, password=brokers.PASSWORD_IN_URL):
+        opened.append(target_of(parse(f"amqp://sink:{password}@127.0.0.1:{server.port}/{path}"), "orders"))
+        return opened[-1]
+
+    yield build
+    for one in opened:
+        one.close()
+
+
+async def with_channel(server, use):
+    async with await aio_pika.connect(
+        host="127.0.0.1", port=server.port, login="sink", password=brokers.PASSWORD
+    ) as connection:
+        return await use(await connection.channel())
+
+
+def test_by_default_messages_are_persistent_in_durable_quorum_queues_named_like_their_tables(server, targets):
+    teller, target = Teller(), targets("?timeout=20")
+    target.open(teller.schemas)
+    assert target.send(teller.changes(3), b"") == []
+
+    async def look(channel):
+        await channel.declare_queue("orders", durable=True, arguments={"x-queue-type": "quorum"})
+        return [await (await channel.get_queue("orders")).get(no_ack=True) for _ in range(3)]
+
+    found = asyncio.run(with_channel(server, look))
+    assert [one.message_id for one in found] == ["shop/1", "shop/2", "shop/3"]
+    assert {one.delivery_mode for one in found} == {aio_pika.DeliveryMode.PERSISTENT}
+
+
+def test_a_message_to_an_exchange_is_refused_where_no_queue_takes_it(server, targets):
+    async def bind(channel):
+        queue = await channel.declare_queue("bound", durable=True)
+        await queue.bind("amq.topic", "changes.orders")
+
+    asyncio.run(with_channel(server, bind))
+    teller, target = Teller("orders", "lines"), targets("?exchange=amq.topic&queue=changes.{table}&timeout=20")
+    target.open(teller.schemas)
+    refusals = target.send([teller.change(1), teller.change(1, table=1), teller.change(2)], b"")
+    assert [(one.place, one.reason) for one in refusals] == [(1, "no queue takes it: bind one to the exchange")]
+
+
+@pytest.mark.parametrize("path", ["nowhere", "?exchange=none"])
+def test_a_place_that_is_not_there_is_refused(targets, path):
+    with pytest.raises(SinkRefusedError, match="RabbitMQ"):
+        targets(path).open(Teller().schemas)

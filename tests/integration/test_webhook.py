@@ -1,0 +1,197 @@
+"""Web hooks: signed requests that the published library verifies, in order for each row, to public places alone."""
+
+import base64
+import collections
+import json
+import ssl
+
+import pytest
+from standardwebhooks import Webhook
+
+from certificates import Authority
+from changing import insert
+from hooking import receiving
+from tailrace.clock import SystemClock
+from tailrace.message.base import Message
+from tailrace.message.target.public_address import resolved
+from tailrace.message.target.webhook import WebhookTarget, build
+from tailrace.message.targets import target_of
+from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
+from tailrace.sink_url import parse
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes!!!!").decode()
+
+
+@pytest.fixture
+def receiver():
+    with receiving() as one:
+        yield one
+
+
+@pytest.fixture
+def targets():
+    opened = []
+
+    def open_target(receiver, **options):
+        given = {"secret": SECRET, "allow_private": "true", **options}
+        query = "&".join(f"{name}={value}" for name, value in given.items())
+        opened.append(target_of(parse(f"webhook+http://127.0.0.1:{receiver.port}/hook?{query}"), "orders"))
+        opened[-1].open(())
+        return opened[-1]
+
+    yield open_target
+    for one in opened:
+        one.close()
+
+
+def message(offset, key, headers=()):
+    change = insert({"id": key, "customer": "Ann"}, offset=offset)
+    value = json.dumps({"seq": offset, "key": key}).encode()
+    return Message(change, f"shop/{offset}", value, b"[%d]" % key, headers)
+
+
+def test_the_published_library_verifies_each_request(receiver, targets):
+    one = message(7, 1, (("tailrace-offset", "7"),))
+    assert targets(receiver).send([one], b"7") == []
+    [(path, headers, body, _)] = receiver.requests
+    assert path == "/hook"
+    assert Webhook(SECRET).verify(body, headers) == {"seq": 7, "key": 1}
+    assert (headers["webhook-id"], headers["tailrace-offset"]) == ("shop/7", "7")
+    assert headers["content-type"] == "application/json"
+
+
+def test_while_secrets_are_exchanged_a_request_is_signed_by_both(receiver, targets):
+    other = "whsec_" + base64.b64encode(b"another secret of 28 bytes!!").decode()
+    targets(receiver, secret=f"{SECRET}%20{other}").send([message(7, 1)], b"7")
+    [(_, headers, body, _)] = receiver.requests
+    for secret in (SECRET, other):
+        Webhook(secret).verify(body, headers)
+
+
+def test_messages_of_a_row_arrive_in_order_while_those_of_others_do_not_wait(receiver, targets):
+    messages = [message(offset, offset % 5) for offset in range(200)]
+    assert targets(receiver).send(messages, b"200") == []
+    by_key = collections.defaultdict(list)
+    for body in receiver.taken():
+        event = json.loads(body)
+        by_key[event["key"]].append(event["seq"])
+    assert {key: seqs == sorted(seqs) for key, seqs in by_key.items()} == dict.fromkeys(range(5), True)
+    assert sum(map(len, by_key.values())) == 200
+
+
+def test_several_messages_go_together_as_an_array(receiver, targets):
+    assert targets(receiver, batch=10, concurrency=1).send([message(n, n) for n in range(25)], b"25") == []
+    assert [[event["seq"] for event in json.loads(body)] for body in receiver.taken()] == [
+        list(range(10)), list(range(10, 20)), list(range(20, 25)),
+    ]  # fmt: skip
+    assert receiver.requests[0][1]["webhook-id"] == "shop/0..shop/9"
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_message_that_is_refused_is_named_with_those_of_its_row_behind_it_and_all_others_arrive(
+    receiver, targets, batch
+):
+    receiver.answer = lambda headers, body: 422 if b'"seq": 5' in body else 200
+    messages = [message(offset, offset % 4) for offset in range(12)]
+    refusals = targets(receiver, batch=batch).send(messages, b"12")
+    assert [(one.place, one.reason) for one in refusals] == [
+        (5, "the web hook answers 422"),
+        (9, "it follows a message of the same row that was refused"),
+    ]
+    taken = [event for body in receiver.taken() for event in (json.loads(body) if batch > 1 else [json.loads(body)])]
+    assert sorted(event["seq"] for event in taken) == [0, 1, 2, 3, 4, 6, 7, 8, 10, 11]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503, None])
+def test_what_has_arrived_of_a_batch_is_not_sent_again_with_it(receiver, targets, status):
+    target = targets(receiver, concurrency=1)
+    failing = [True]
+    receiver.answer = lambda headers, body: status if failing[0] and b'"seq": 3' in body else 200
+    messages = [message(offset, offset) for offset in range(6)]
+    with pytest.raises(SinkUnavailableError):
+        target.send(messages, b"6")
+    failing[0] = False
+    assert target.send(messages, b"6") == []
+    assert [json.loads(body)["seq"] for body in receiver.taken()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_request_whose_answer_is_lost_is_sent_again_with_the_same_id(receiver, targets):
+    target = targets(receiver)
+    receiver.answer = lambda headers, body: None
+    with pytest.raises(SinkUnavailableError):
+        target.send([message(7, 1)], b"7")
+    receiver.answer = lambda headers, body: 200
+    target.send([message(7, 1)], b"7")
+    assert {headers["webhook-id"] for _, headers, _, _ in receiver.requests} == {"shop/7"}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [(301, "moved"), (401, "credentials"), (404, "nothing at this address"), (410, "no more")]
+)
+def test_an_answer_that_is_about_all_messages_stops_the_sink(receiver, targets, status, why):
+    receiver.answer = lambda headers, body: status
+    with pytest.raises(SinkRefusedError, match=why):
+        targets(receiver).send([message(7, 1)], b"7")
+
+
+def test_a_receiver_that_is_not_there_is_unavailable_and_no_secret_is_named(receiver, targets):
+    target = targets(receiver)
+    receiver.close()
+    with pytest.raises(SinkUnavailableError) as caught:
+        target.send([message(7, 1)], b"7")
+    assert SECRET not in str(caught.value)
+    receiver.close = lambda: None
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:10.0.0.1]"]
+)
+def test_a_private_place_is_refused_unless_it_is_allowed(host):
+    target = target_of(parse(f"webhook+http://{host}:9/"), "orders")
+    with pytest.raises(SinkRefusedError, match=r"private network.*allow_private=true"):
+        target.open(())
+
+
+def test_a_name_with_one_private_address_is_refused_and_the_address_that_was_looked_at_is_the_one_that_is_used():
+    with pytest.raises(SinkRefusedError, match="private network"):
+        resolved("two.example", 443, allow_private=False, resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
+    assert resolved("a.example", 443, allow_private=False, resolve=lambda host, port: ["93.184.216.34"]) == (
+        "93.184.216.34"
+    )
+
+
+def test_over_tls_the_certificate_is_that_of_the_name_in_the_url(tmp_path):
+    ours, other = Authority(tmp_path), Authority(tmp_path, "other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*ours.sign("server"))
+    with receiving(context) as receiver:
+        for host, ca, taken in (
+            ("localhost", ours.file, True),
+            ("localhost.localdomain", ours.file, False),
+            ("localhost", other.file, False),
+        ):
+            url = f"webhook+https://{host}:{receiver.port}/?allow_private=true&ca={ca}"
+            target = WebhookTarget(build(parse(url), "orders").options, SystemClock(), lambda host, port: ["127.0.0.1"])
+            if taken:
+                assert target.send([message(7, 1)], b"7") == []
+            else:
+                with pytest.raises(SinkUnavailableError):
+                    target.send([message(7, 1)], b"7")
+            target.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "webhook+https:///x",
+        "webhook+https://h/?secret=whsec_",
+        "webhook+https://h/?batch=0",
+        "webhook+https://h/?batch=ten",
+        "webhook+https://h/?allow_private=perhaps",
+        "webhook+https://h/?timeout=soon",
+        "webhook+https://h/?colour=red",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused(url):
+    with pytest.raises(ConfigError):
+        target_of(parse(url), "orders")

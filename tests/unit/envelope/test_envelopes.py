@@ -1,0 +1,244 @@
+"""Each envelope tells a change as its readers expect it, by their published parsers where there are any."""
+
+import json
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from cloudevents.core.bindings import http, kafka
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changing import TIME_US, delete, insert, update
+from tailrace import __version__
+from tailrace.envelope.base import UnfitError
+from tailrace.envelope.envelopes import ENVELOPES, envelope_of
+from tailrace.model.errors import ConfigError
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.value import Text
+
+ROW = {
+    "id": 1,
+    "customer": "Ann Ægir",
+    "total": Decimal("12.50"),
+    "paid": True,
+    "at": Text(Kind.DATETIME, "2025-11-16 08:00:00"),
+    "photo": b"\x00\xff",
+    "more": Text(Kind.JSON, '{"a":[1,2]}'),
+}
+PLAIN = {
+    "id": 1,
+    "customer": "Ann Ægir",
+    "total": "12.50",
+    "paid": True,
+    "at": "2025-11-16 08:00:00",
+    "photo": "AP8=",
+    "more": {"a": [1, 2]},
+}
+LATER = {**ROW, "customer": "Bob", "paid": None}
+LATER_PLAIN = {**PLAIN, "customer": "Bob", "paid": None}
+ID = "shop/7"
+
+
+def told(name, change, **named):
+    made = envelope_of(name).tell(change, ID, **named)
+    return None if made.value is None else json.loads(made.value), json.loads(made.key)
+
+
+def test_our_own_envelope_is_the_event_of_the_http_interface_with_commit_and_schema():
+    value, key = told("tailrace", update(ROW, LATER))
+    assert list(value) == [
+        "seq", "db", "table", "op", "pk", "before", "after", "commit_ts_ms", "lsn", "index", "schema",
+    ]  # fmt: skip
+    assert value == {
+        "seq": 7,
+        "db": "shop",
+        "table": "orders",
+        "op": "update",
+        "pk": [1],
+        "before": PLAIN,
+        "after": LATER_PLAIN,
+        "commit_ts_ms": TIME_US // 1000,
+        "lsn": 7,
+        "index": 4,
+        "schema": 3,
+    }
+    assert key == [1]
+
+
+@pytest.mark.parametrize(
+    ("change", "snapshot", "op", "images"),
+    [
+        (insert(ROW), False, "insert", {"after"}),
+        (insert(ROW), True, "read", {"after"}),
+        (update(ROW, LATER), False, "update", {"before", "after"}),
+        (delete(ROW), False, "delete", {"before"}),
+    ],
+)
+def test_our_own_envelope_has_the_images_that_there_are(change, snapshot, op, images):
+    value, _ = told("tailrace", change, snapshot=snapshot)
+    assert value["op"] == op
+    assert {"before", "after"} & value.keys() == images
+
+
+@pytest.mark.parametrize(
+    ("change", "snapshot", "op", "before", "after"),
+    [
+        (insert(ROW), False, "c", None, PLAIN),
+        (insert(ROW), True, "r", None, PLAIN),
+        (update(ROW, LATER), False, "u", PLAIN, LATER_PLAIN),
+        (delete(ROW), False, "d", PLAIN, None),
+    ],
+)
+def test_debezium_without_schema_is_the_payload_alone(change, snapshot, op, before, after):
+    value, key = told("debezium", change, snapshot=snapshot)
+    assert (value["op"], value["before"], value["after"], value["transaction"]) == (op, before, after, None)
+    assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (TIME_US // 1000, TIME_US, TIME_US * 1000)
+    assert value["source"] == {
+        "version": __version__,
+        "connector": "tailrace",
+        "name": "shop",
+        "ts_ms": TIME_US // 1000,
+        "snapshot": "true" if snapshot else "false",
+        "db": "shop",
+        "sequence": '["4","7"]',
+        "ts_us": TIME_US,
+        "ts_ns": TIME_US * 1000,
+        "schema": "",
+        "table": "orders",
+        "txId": 4,
+        "lsn": 7,
+    }
+    assert key == {"id": 1}
+
+
+_PYTHON = {"int64": int, "string": str, "boolean": bool, "double": float, "bytes": str, "struct": dict}
+
+
+def conforms(value, schema):
+    """Check a value against a schema in the words of Kafka Connect."""
+    if value is None:
+        assert schema["optional"]
+        return
+    assert type(value) is _PYTHON[schema["type"]], schema
+    if schema["type"] == "struct":
+        assert value.keys() == {field["field"] for field in schema["fields"]}
+        for field in schema["fields"]:
+            conforms(value[field["field"]], field)
+
+
+@pytest.mark.parametrize("change", [insert(ROW), update(ROW, LATER), delete(ROW), insert({"id": 1})])
+def test_debezium_with_schema_conforms_to_the_schema_that_it_carries(change):
+    value, key = told("debezium-schema", change)
+    conforms(value["payload"], value["schema"])
+    conforms(key["payload"], key["schema"])
+    assert value["schema"]["name"] == "shop.orders.Envelope"
+    assert value["schema"]["fields"][0]["name"] == "shop.orders.Value"
+    assert key["schema"]["name"] == "shop.orders.Key"
+    meanings = {field["field"]: field.get("name") for field in value["schema"]["fields"][1]["fields"]}
+    assert (meanings["at"], meanings["more"]) == ("io.debezium.time.IsoTimestamp", "io.debezium.data.Json")
+
+
+def test_debezium_with_schema_tells_the_values_of_a_row():
+    value, key = told("debezium-schema", insert(ROW))
+    assert value["payload"]["after"] == {**PLAIN, "more": '{"a":[1,2]}'}
+    assert key["payload"] == {"id": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Kind.I64, "text"),
+        (Kind.I64, 2**63),
+        (Kind.F64, math.nan),
+        (Kind.BOOL, 2),
+        (Kind.BYTES, "text"),
+        (Kind.DEC, "x"),
+    ],
+)
+def test_debezium_with_schema_refuses_a_value_that_is_not_of_its_column_by_the_columns_name(kind, value):
+    schema = TableSchema(TableName("shop", "odd"), 1, (Column("id", Kind.I64), Column("cell", kind)), ("id",))
+    with pytest.raises(UnfitError, match=r"^the value in column 'cell' is not of the column's type$"):
+        told("debezium-schema", insert({"id": 1, "cell": value}, schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("change", "snapshot", "type_", "data", "old"),
+    [
+        (insert(ROW), False, "insert", PLAIN, None),
+        (insert(ROW), True, "bootstrap-insert", PLAIN, None),
+        (update(ROW, LATER), False, "update", LATER_PLAIN, {"customer": "Ann Ægir", "paid": True}),
+        (update(None, LATER), False, "update", LATER_PLAIN, None),
+        (delete(ROW), False, "delete", PLAIN, None),
+    ],
+)
+def test_maxwell_tells_the_row_and_what_its_changed_columns_were(change, snapshot, type_, data, old):
+    value, _ = told("maxwell", change, snapshot=snapshot)
+    assert (value["type"], value["data"], value.get("old")) == (type_, data, old)
+    assert (value["database"], value["table"], value["ts"], value["xid"]) == ("shop", "orders", TIME_US // 10**6, 4)
+    assert (value["primary_key"], value["primary_key_columns"]) == ([1], ["id"])
+
+
+def test_the_row_alone_is_what_it_is_after_the_change_and_a_tombstone_once_it_is_gone():
+    assert told("row", insert(ROW)) == (PLAIN, {"id": 1})
+    assert told("row", update(ROW, LATER)) == (LATER_PLAIN, {"id": 1})
+    assert told("row", delete(ROW)) == (None, {"id": 1})
+
+
+def check_event(event, change):
+    assert event.get_attributes() == {
+        "specversion": "1.0",
+        "id": ID,
+        "source": "/shop/orders",
+        "type": "tailrace.update",
+        "subject": "[1]",
+        "time": datetime.fromtimestamp(TIME_US // 10**6, UTC).replace(microsecond=TIME_US % 10**6),
+        "datacontenttype": "application/json",
+        "sequence": "00000000000000000007",
+        "partitionkey": "[1]",
+    }
+    assert event.get_data() == told("tailrace", change)[0]
+
+
+def test_the_published_parser_reads_structured_cloud_events():
+    change = update(ROW, LATER)
+    made = envelope_of("cloudevents").tell(change, ID)
+    check_event(http.from_http_event(http.HTTPMessage({"content-type": made.content_type}, made.value)), change)
+
+
+def test_the_published_parser_reads_binary_cloud_events_over_http_and_kafka():
+    change = update(ROW, LATER)
+    made = envelope_of("cloudevents-binary").tell(change, ID)
+    headers = {**dict(made.headers), "content-type": made.content_type}
+    check_event(http.from_http_event(http.HTTPMessage(headers, made.value)), change)
+    renamed = {name.replace("ce-", "ce_", 1): value.encode() for name, value in headers.items()}
+    check_event(kafka.from_kafka_event(kafka.KafkaMessage(renamed, made.key, made.value)), change)
+
+
+@given(st.text())
+def test_a_key_of_any_text_survives_the_headers_of_a_binary_cloud_event(name):
+    schema = TableSchema(TableName("shop", "named"), 1, (Column("name", Kind.STR),), ("name",))
+    made = envelope_of("cloudevents-binary").tell(insert({"name": name}, schema=schema), ID)
+    assert all(text.isascii() and text.isprintable() and " " not in text for _, text in made.headers)
+    headers = {**dict(made.headers), "content-type": made.content_type}
+    event = http.from_http_event(http.HTTPMessage(headers, made.value))
+    assert json.loads(event.get_attributes()["subject"]) == [name]
+
+
+@pytest.mark.parametrize("name", ENVELOPES)
+def test_all_changes_of_a_row_have_one_key_and_equal_changes_equal_bytes(name):
+    made = [envelope_of(name).tell(one, ID) for one in (insert(ROW), update(ROW, LATER), delete(LATER))]
+    assert len({one.key for one in made}) == 1
+    assert envelope_of(name).tell(insert(ROW), ID) == made[0]
+
+
+@pytest.mark.parametrize("name", ENVELOPES)
+def test_a_table_without_primary_key_is_told_by_its_row_number(name):
+    schema = TableSchema(TableName("shop", "notes"), 1, (Column("text", Kind.STR),))
+    assert b"9" in envelope_of(name).tell(insert({"text": "a"}, schema=schema, row_number=9), ID).key
+
+
+def test_an_envelope_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="there is no envelope 'avro'; there are tailrace, debezium, "):
+        envelope_of("avro")

@@ -1,0 +1,181 @@
+"""A relay passes on what its reader has, and tries again while one side is away."""
+
+import threading
+
+import pytest
+
+from changing import ORDERS, insert
+from serving import wait_until
+from tailrace.clock import SystemClock
+from tailrace.message.base import Intake
+from tailrace.message.outbox import Outbox, OutboxOptions
+from tailrace.message.relay import Arrived, Relay, RelayOptions
+from tailrace.message.shape import ShapeOptions
+from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.sink_store import SinkState
+from tailrace.model.errors import (
+    BehindHorizonError,
+    SinkRefusedError,
+    SinkUnavailableError,
+    SourceUnavailableError,
+)
+from tailrace.model.letter import OnRefused
+from tailrace.retry import Backoff
+from tailrace.testing.target import Fault, ScriptedTarget
+
+QUICK = RelayOptions(idle_s=0.01, backoff=Backoff(first_s=0.001, longest_s=0.002))
+
+
+def arrived(*offsets, key=None):
+    changes = [insert({"id": key or offset, "customer": "Ann"}, offset=offset) for offset in offsets]
+    return Arrived(changes, offsets[-1])
+
+
+class ScriptedReader:
+    """Hands over what a script has: batches, None for a quiet time, or errors."""
+
+    def __init__(self, *script, cursor=0):
+        self.script = list(script)
+        self.cursor = cursor
+        self.opened = []
+        self.closed = False
+
+    def open(self, after):
+        self.opened.append(after)
+        return [ORDERS]
+
+    def next(self, timeout_s):
+        if not self.script:
+            threading.Event().wait(timeout_s)
+            return None
+        step = self.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def acknowledge(self, through):
+        self.cursor = through
+
+    def close(self):
+        self.closed = True
+
+
+class Running:
+    """A relay in a thread."""
+
+    def __init__(self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK):
+        self.told = []
+        self.reader, self.target = reader, target
+        self.letters = DeadLetterStore.open(f"sqlite:///{tmp_path / 'letters.db'}", SystemClock())
+        outbox = Outbox("s", target, ShapeOptions(), self.letters, SystemClock(), OutboxOptions(policy))
+        self.relay = Relay(outbox, reader, self.told.append, SystemClock(), options)
+        self.error = None
+        self.thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.relay.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        self.letters.close()
+
+    def _run(self):
+        try:
+            self.relay.run()
+        except Exception as error:
+            self.error = error
+
+    def offsets(self):
+        return [message.change.offset for message in self.target.arrived]
+
+    def ended(self):
+        self.thread.join(10)
+        return self.error
+
+
+def test_changes_are_sent_and_acknowledged_when_the_target_has_them(tmp_path):
+    reader = ScriptedReader(arrived(1, 2), None, Arrived((), 7), arrived(9))
+    with Running(tmp_path, reader, ScriptedTarget()) as running:
+        wait_until(lambda: reader.cursor == 9, "all acknowledged")
+        assert running.offsets() == [1, 2, 9]
+    assert reader.closed
+    assert running.target.closed
+    assert running.error is None
+    last = running.told[-1]
+    assert (last.state, last.offset, last.messages, last.parked) == (SinkState.STOPPED, 9, 3, 0)
+
+
+@pytest.mark.parametrize("intake", list(Intake))
+def test_target_and_source_are_tried_again_while_they_are_away(tmp_path, intake):
+    away = SourceUnavailableError("the server is away")
+    reader = ScriptedReader(arrived(1), away, away, arrived(2, 3))
+    with Running(tmp_path, reader, ScriptedTarget(intake, faults=[Fault.BEFORE, Fault.AFTER, None])) as running:
+        wait_until(lambda: reader.cursor == 3, "all acknowledged")
+    assert list(dict.fromkeys(running.offsets())) == [1, 2, 3]
+    assert {figures.state for figures in running.told} >= {SinkState.WAITING, SinkState.STOPPED}
+
+
+def test_a_target_that_keeps_marks_says_where_to_go_on(tmp_path):
+    target = ScriptedTarget(Intake.WHOLE)
+    with Running(tmp_path, ScriptedReader(arrived(1, 2)), target) as running:
+        wait_until(lambda: running.reader.cursor == 2, "acknowledged")
+    again = ScriptedReader()
+    with Running(tmp_path, again, target):
+        wait_until(lambda: again.opened == [0, 2], "opened behind the mark")
+
+
+def test_a_relay_ends_when_one_side_is_away_for_too_long(tmp_path):
+    options = RelayOptions(0.01, 0.0, QUICK.backoff)
+    target = ScriptedTarget(faults=[Fault.BEFORE] * 1000)
+    with Running(tmp_path, ScriptedReader(arrived(1)), target, options) as running:
+        assert isinstance(running.ended(), SinkUnavailableError)
+    assert running.told[-1].state is SinkState.FAILED
+    assert running.reader.cursor == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "script", "kind"),
+    [
+        (OnRefused.STOP, arrived(1), SinkRefusedError),
+        (OnRefused.PARK, BehindHorizonError(requested=1, horizon=5), BehindHorizonError),
+    ],
+)
+def test_a_relay_ends_with_what_nobody_but_people_can_mend(tmp_path, policy, script, kind):
+    target = ScriptedTarget(refuses=lambda _: "no")
+    with Running(tmp_path, ScriptedReader(script), target, policy=policy) as running:
+        assert isinstance(running.ended(), kind)
+    assert (running.told[-1].state, running.reader.cursor) == (SinkState.FAILED, 0)
+    assert running.told[-1].problem
+
+
+def test_letters_are_sent_again_while_nothing_comes(tmp_path):
+    target = ScriptedTarget(refuses=lambda message: "no" if message.change.offset == 1 else None)
+    reader = ScriptedReader(arrived(1), arrived(2))
+    with Running(tmp_path, reader, target) as running:
+        wait_until(lambda: reader.cursor == 2, "acknowledged")
+        assert running.offsets() == [2]
+        target.refuses = lambda _: None
+        running.letters.retry("s")
+        wait_until(lambda: running.offsets() == [2, 1], "the letter sent")
+
+
+def test_a_sink_that_waits_goes_on_when_its_letter_is_retried(tmp_path):
+    target = ScriptedTarget(refuses=lambda message: "no" if message.change.offset == 1 else None)
+    reader = ScriptedReader(arrived(1, key=5), arrived(2, key=5))
+    with Running(tmp_path, reader, target, policy=OnRefused.WAIT) as running:
+        wait_until(lambda: running.told and running.told[-1].state is SinkState.WAITING, "waiting")
+        assert reader.cursor == 1
+        target.refuses = lambda _: None
+        running.letters.retry("s")
+        wait_until(lambda: reader.cursor == 2, "acknowledged")
+    assert running.offsets() == [1, 2]
+
+
+def test_a_relay_that_is_stopped_while_it_waits_acknowledges_nothing(tmp_path):
+    reader = ScriptedReader(arrived(1))
+    with Running(tmp_path, reader, ScriptedTarget(faults=[Fault.BEFORE] * 100_000)) as running:
+        wait_until(lambda: running.told and running.told[-1].state is SinkState.WAITING, "waiting")
+    assert (reader.cursor, running.error) == (0, None)

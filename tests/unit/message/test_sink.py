@@ -1,0 +1,38 @@
+"""What a sink may be told."""
+
+import msgspec
+import pytest
+
+from tailrace.message.outbox import OutboxOptions
+from tailrace.message.shape import ShapeOptions
+from tailrace.message.sink import SinkConfig, check_sink_config
+from tailrace.model.errors import ConfigError
+from tailrace.model.letter import OnRefused
+
+GOOD = SinkConfig("kafka://user:s3cret@broker:9092/{table}")
+
+
+def test_a_sink_says_what_becomes_of_changes_and_refusals():
+    made = SinkConfig("redis://h/0", "shop", ("orders",), "id > 1", ("id",), "row", OnRefused.WAIT, letters_max=5)
+    assert check_sink_config("s", made) is made
+    assert made.shape == ShapeOptions(("orders",), "id > 1", ("id",), "row")
+    assert made.outbox == OutboxOptions(OnRefused.WAIT, 5)
+
+
+def test_the_password_of_a_sink_is_not_shown():
+    assert "s3cret" not in GOOD.shown_url
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "says"),
+    [
+        ("a b", {}, "name of a sink"),
+        ("s", {"url": "delta:///lake"}, "messages cannot go to delta"),
+        ("s", {"url": "nowhere"}, "not a URL"),
+        ("s", {"envelope": "nothing"}, "no envelope"),
+        ("s", {"letters_max": 0}, "letters_max"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_what_to_write(name, members, says):
+    with pytest.raises(ConfigError, match=says):
+        check_sink_config(name, msgspec.structs.replace(GOOD, **members))
