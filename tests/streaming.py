@@ -108,6 +108,15 @@ class Streamed:
         """Return the next events."""
         return [await self.event() for _ in range(count)]
 
+    async def commits(self, count):
+        """Return the next events that have operations: between any two, a stream may tell how far it has read."""
+        found = []
+        while len(found) < count:
+            event = await self.event()
+            if event.ops:
+                found.append(event)
+        return found
+
     async def event(self):
         """Return the next event; raise what ended the call instead."""
         following = asyncio.ensure_future(anext(self._messages))

@@ -65,7 +65,7 @@ class DeltaTables:
                 DeltaTable.create(self.place(one.schema), columns)
             table = DeltaTable(self.place(one.schema))
             if not self._notes.has(table, number):
-                self._commit(table, one, evolve(table, columns), number)
+                self._commit(table, one, evolve(table, self.place(one.schema), columns), number)
                 _tidy(table)
 
     def takes(self, schema: TableSchema) -> bool:

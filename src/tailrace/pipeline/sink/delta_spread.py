@@ -95,7 +95,7 @@ class _AppendDraft:
             table = _opened(self._directory, columns)
             if notes.has(table, number):
                 return None
-            target = evolve(table, columns)
+            target = evolve(table, str(self._directory), columns)
             actions: list[AddAction | RemoveAction] = [
                 add_action(part) for one in self._files for part in self._fitting(one, target)
             ]
@@ -126,7 +126,7 @@ class _MergeDraft:
             table = _opened(self._directory, columns)
             if notes.has(table, number):
                 return None
-            target = evolve(table, columns)
+            target = evolve(table, str(self._directory), columns)
             removed, parts = self._written(table, target)
             actions: list[AddAction | RemoveAction] = [_remove_action(path) for path in removed]
             actions += [add_action(part) for part in parts]

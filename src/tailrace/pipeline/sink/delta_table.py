@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
@@ -15,9 +17,8 @@ from tailrace.pipeline.sink.progress import has_number
 
 __all__ = ["Notes", "delta_errors", "evolve"]
 
-_FILES_AHEAD = 1
-_BATCHES_AHEAD = 4
-"""How much of a table is read before it is written again."""
+_FILE_BYTES = 32 << 20
+"""Size of the files of a table that is written again: as much is in memory."""
 
 
 class Notes:
@@ -47,22 +48,30 @@ class Notes:
         return CommitProperties(app_transactions=transactions)
 
 
-def evolve(table: DeltaTable, columns: pa.Schema) -> pa.Schema:
-    """Give a table the columns that it lacks, and the types that hold both, in a commit of its own.
+def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
+    """Give the table in a directory the columns that it lacks, and the types that hold both, in a commit of its own.
 
-    A table that gets a type is written anew, some rows at a time.
+    A table that gets a type is written anew, some rows at a time: its size does not matter.
     """
     present = pa.schema(table.schema().to_arrow())
     target = united(present, columns)
     if any(target.field(field.name).type != field.type for field in present):
-        read = table.to_pyarrow_dataset().to_batches(batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD)
-        rows = (batch for some in read for batch in fitted(pa.table(some), target).to_batches())
+        # Not through the file system of delta-rs, which cannot be asked while delta-rs writes.
+        files = SubTreeFileSystem(directory, LocalFileSystem())
+        rows = _refitted(table.to_pyarrow_dataset(filesystem=files), target)
         stream = pa.RecordBatchReader.from_batches(target, rows)
-        write_deltalake(table, stream, mode="overwrite", schema_mode="overwrite")
+        write_deltalake(table, stream, mode="overwrite", schema_mode="overwrite", target_file_size=_FILE_BYTES)
     elif len(target) > len(present):
         added = DeltaSchema.from_arrow(pa.schema(list(target)[len(present) :]))
         table.alter.add_columns(added.fields)
     return target
+
+
+def _refitted(dataset: Any, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table with the columns of `target`, file by file, nothing ahead of who takes them."""
+    for file in dataset.get_fragments():
+        for some in file.to_batches(schema=dataset.schema, batch_readahead=0, use_threads=False):
+            yield from fitted(pa.table(some), target).to_batches()
 
 
 @contextmanager
