@@ -118,7 +118,11 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
                 _AFTER,
                 _THROUGH,
                 _TABLES,
-                _offset("wait", "Seconds to wait at the head for the next change, where `through` is left out."),
+                _param(
+                    "wait",
+                    "Seconds to wait at the head for the next change, where `through` is left out.",
+                    {"type": "integer", "minimum": 0, "maximum": 30},
+                ),
                 _param("compression", "How buffers are compressed.", {"enum": [*map(str, Compression)]}),
             ],
             "responses": {
