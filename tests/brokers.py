@@ -22,6 +22,7 @@ import pytest
 
 from databases import MEMORY, free_port, program
 from fake_opensearch import FakeOpenSearch
+from hooking import Receiver
 from proxy import Proxy
 
 READY_S = 60
@@ -309,18 +310,22 @@ class Typesense(Broker):
         return False
 
 
-class OpenSearch(Broker):
-    """A stand-in within this process, see `fake_opensearch`. What it has stays when it is killed."""
+class InProcess(Broker):
+    """A stand-in within this process. What it has taken stays when it is killed."""
+
+    running = False
 
     def __init__(self):
         super().__init__()
-        self.fake = FakeOpenSearch("sink", PASSWORD, self.port)
+        self.fake = self.build()
+
+    def build(self):
+        """Return what listens on `self.port`."""
+        raise NotImplementedError
 
     @classmethod
     def missing(cls):
         return None
-
-    running = False
 
     def start(self):
         self.fake.listen()
@@ -343,6 +348,28 @@ class OpenSearch(Broker):
             self.kill()
         self.proxy.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class OpenSearch(InProcess):
+    """See `fake_opensearch`."""
+
+    def build(self):
+        return FakeOpenSearch("sink", PASSWORD, self.port)
+
+
+class Webhook(InProcess):
+    """A receiver that wants a token and takes no large bodies."""
+
+    def build(self):
+        receiver = Receiver(port=self.port)
+        receiver.answer = _judged
+        return receiver
+
+
+def _judged(headers, body):
+    if headers.get("authorization") != f"Bearer {PASSWORD}":
+        return 401
+    return 413 if len(body) > 2_000_000 else 204
 
 
 class Brokers:

@@ -27,7 +27,9 @@ def _is_number(text):
     return True
 
 
-class _Server(ThreadingHTTPServer):
+class HttpServer(ThreadingHTTPServer):
+    """Can be closed with all its connections."""
+
     daemon_threads = True
     allow_reuse_address = True
 
@@ -110,7 +112,7 @@ class FakeOpenSearch:
 
     def listen(self):
         """Begin to answer, the first time or again."""
-        self._server = _Server(("127.0.0.1", self.port), self._handler)
+        self._server = HttpServer(("127.0.0.1", self.port), self._handler)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 from enum import Enum
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -51,7 +52,9 @@ class Place:
     server_hides = True
     """Whether a reader does not see what was written in a transaction that was never committed."""
     credentials = True
-    """Whether the server asks for credentials."""
+    """Whether the server asks for credentials, and is asked when a target is opened."""
+    connects = True
+    """Whether opening a target reaches the server."""
     large_bytes = 1_000_000
     """Size of a large value that the server takes."""
 
@@ -218,6 +221,28 @@ def _with_headers(id_, headers, value):
     return Received(id_, headers["tailrace-key"].encode(), None if "tailrace-tombstone" in headers else value, headers)
 
 
+class WebhookPlace(Place):
+    """With one request at a time: otherwise messages of different rows overtake each other."""
+
+    server_kind = brokers.Webhook
+    connects = False
+    credentials = False
+
+    def url(self, *, port, password, timeout_s):
+        more = f"bearer={password}&timeout={timeout_s}&concurrency=1&allow_private=true"
+        return f"webhook+http://127.0.0.1:{port}/{self.part}/{{table}}?{more}"
+
+    def refused(self, message):
+        return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 2_000_000))
+
+    def read(self, table):
+        return [
+            _with_headers(headers["webhook-id"], {n: text for n, text in headers.items() if n[:8] == "tailrace"}, body)
+            for path, headers, body, status in self.server.fake.requests
+            if path == f"/{self.part}/{quote(table, safe='')}" and status == 204
+        ]
+
+
 class SearchPlace(Place):
     repeats = Repeats.ABSENT
     documents = True
@@ -263,4 +288,5 @@ PLACES = {
     "rabbitmq": RabbitMqPlace,
     "redis": RedisPlace,
     "typesense": TypesensePlace,
+    "webhook": WebhookPlace,
 }

@@ -75,6 +75,8 @@ def test_a_server_that_is_down_is_unavailable_and_the_same_target_works_when_it_
 
 
 def test_a_target_cannot_be_opened_while_its_server_is_down_and_can_be_afterwards(place, teller):
+    if not place.connects:
+        pytest.skip("opening the target does not reach the server")
     place.server.kill()
     target = place.target(timeout_s=1)
     with pytest.raises(SinkUnavailableError):

@@ -1,10 +1,11 @@
 """Reading a subscription of a server for a sink that runs elsewhere: the log in bulk, as it grows."""
 
+import contextlib
+import queue
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
-
-import pyarrow as pa
 
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ConnectionFailed, TimedOut
@@ -12,8 +13,8 @@ from tailrace.message.relay import Arrived
 from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.chunk import Chunk
-from tailrace.model.errors import SourceUnavailableError
-from tailrace.model.number import Offset, SchemaId
+from tailrace.model.errors import SourceUnavailableError, TailraceError
+from tailrace.model.number import Offset
 from tailrace.model.table import TableSchema
 
 __all__ = ["ServerReader"]
@@ -23,15 +24,28 @@ _T = TypeVar("_T")
 _ACKNOWLEDGE_S = 0.5
 """How often the server is told how far the sink is, at most."""
 
+_WAIT_S = 5
+"""How long a request waits at the head of the log."""
+
+_BATCHES_AHEAD_MAX = 4
+"""Batches that are read while the target is busy with others."""
+
+_CHANGES_AT_ONCE = 2_000
+"""What has come meanwhile is handed over together up to so many changes; one batch may have more."""
+
 _OPTIONS = BulkOptions(outage_s_max=0.0)
 
 
 class ServerReader:
-    """Reads for one sink; see `tailrace.message.relay.Reader`. The token must be allowed to read the whole source."""
+    """Reads for one sink; see `tailrace.message.relay.Reader`. The token must be allowed to read the whole source.
+
+    A thread reads ahead, a few batches at most, so that the way to the server takes no time from the target.
+    """
 
     def __init__(self, server: str, token: str | None, name: str, config: SinkConfig, store: SinkStore) -> None:
-        self._reading = BulkClient(server, token, _OPTIONS)
         self._calling = BulkClient(server, token, _OPTIONS)
+        self._server = server
+        self._token = token
         self._name = name
         self._config = config
         self._store = store
@@ -40,15 +54,25 @@ class ServerReader:
         self._done = Offset(0)
         self._told = Offset(0)
         self._told_s = 0.0
-        self._batches: Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch | None, Offset]] | None = None
+        self._ahead: _Ahead | None = None
 
     def open(self, after: Offset) -> Sequence[TableSchema]:
         """Begin behind the cursor, or further."""
+        self._end_reading()
         return self._reached(lambda: self._open(after))
 
     def next(self, timeout_s: float) -> Arrived | None:
-        """Return the next changes. What has come is handed over batch by batch, so that little is held at once."""
-        return self._reached(lambda: self._next(timeout_s))
+        """Return the next changes: all that have come meanwhile, as far as they are not too many at once."""
+        if self._ahead is None:
+            client = BulkClient(self._server, self._token, _OPTIONS)
+            self._ahead = _Ahead(client, self._config.source, self._config.tables, self._after)
+        found = self._reached(lambda: None if self._ahead is None else self._ahead.next(timeout_s))
+        if found is None:
+            if self._told < self._done:
+                self._reached(self._acknowledge)
+            return None
+        self._after = found.through
+        return found
 
     def acknowledge(self, through: Offset) -> None:
         """Move the cursor, not more often than is needed."""
@@ -58,19 +82,18 @@ class ServerReader:
 
     def close(self) -> None:
         """Disconnect, with the cursor where it belongs."""
+        self._end_reading()
         try:
             if self._subscription:
                 self._reached(self._acknowledge)
-        except SourceUnavailableError:
+        except TailraceError:
             return  # the sink goes on where it was; its messages are known by their ids
         finally:
-            self._reading.close()
             self._calling.close()
 
     def _open(self, after: Offset) -> Sequence[TableSchema]:
         config = self._config
         kept = self._store.get(self._name)
-        self._batches = None
         if kept is None or kept.source != config.source:
             subscription, cursor = self._calling.subscribe(config.source, config.tables, config.start)
             self._store.put(self._name, source=config.source, url=config.shown_url, subscription=subscription)
@@ -82,24 +105,6 @@ class ServerReader:
         tables = self._calling.info(config.source, config.tables).tables
         return [table.versions[-1].schema for table in tables]
 
-    def _next(self, timeout_s: float) -> Arrived | None:
-        if self._batches is None:
-            if self._told < self._done and time.monotonic() - self._told_s >= _ACKNOWLEDGE_S:
-                self._acknowledge()
-            wait_s = max(1, round(timeout_s))
-            self._batches = self._reading.poll(self._config.source, self._after, self._config.tables, wait_s)
-        try:
-            schemas, batch, through = next(self._batches)
-        except BaseException:
-            self._batches = None
-            raise
-        if batch is None:
-            self._batches = None
-        moved, self._after = through > self._after, through
-        if batch is not None and batch.num_rows:
-            return Arrived(list(Chunk(batch, schemas).changes()), through)
-        return Arrived((), through) if moved else None
-
     def _acknowledge(self) -> None:
         self._told_s = time.monotonic()
         if self._told < self._done:
@@ -110,5 +115,72 @@ class ServerReader:
         try:
             return use()
         except (ConnectionFailed, TimedOut) as error:
-            self._batches = None
+            self._end_reading()
             raise SourceUnavailableError(f"the server cannot be reached: {error}") from error
+
+    def _end_reading(self) -> None:
+        if self._ahead is not None:
+            self._ahead.end()
+            self._ahead = None
+
+
+class _Ahead:
+    """A thread that reads the log from one place on, until something fails or it is ended."""
+
+    def __init__(self, client: BulkClient, source: str, tables: Sequence[str], after: Offset) -> None:
+        self._client = client
+        self._source = source
+        self._tables = tables
+        self._after = after
+        self._ended = threading.Event()
+        self._read: queue.Queue[Arrived | Exception] = queue.Queue(_BATCHES_AHEAD_MAX)
+        self._left: Exception | None = None
+        threading.Thread(target=self._run, name="tailrace-sink-reader", daemon=True).start()
+
+    def next(self, timeout_s: float) -> Arrived | None:
+        """Return what has come, in order; None where nothing came in time. Raises what the thread failed with."""
+        if self._left is not None:
+            raise self._left
+        try:
+            found = self._read.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            raise found
+        changes, through = list(found.changes), found.through
+        while len(changes) < _CHANGES_AT_ONCE:
+            try:
+                more = self._read.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(more, Exception):
+                self._left = more
+                break
+            changes += more.changes
+            through = more.through
+        return Arrived(changes, through)
+
+    def end(self) -> None:
+        """Have the thread end soon; what it reads is nobody's any more."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for schemas, batch, through in self._client.poll(self._source, self._after, self._tables, _WAIT_S):
+                    changes = list(Chunk(batch, schemas).changes()) if batch is not None and batch.num_rows else []
+                    if through > self._after:
+                        self._after = through
+                        self._put(Arrived(changes, through))
+                    if self._ended.is_set():
+                        return
+        except Exception as error:  # whoever takes it raises it
+            self._put(error)
+        finally:
+            self._client.close()
+
+    def _put(self, item: Arrived | Exception) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self._read.put(item, timeout=1.0)
+                return

@@ -1,6 +1,7 @@
 """Reading a subscription of this very process for a sink: a thread takes what the feed has, one batch at a time."""
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -32,6 +33,9 @@ __all__ = ["FeedReader"]
 
 _T = TypeVar("_T")
 
+_ACKNOWLEDGE_S = 0.1
+"""How often the cursor is written, at most. A sink that is killed sends so much again, if its target keeps no mark."""
+
 _ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 _STARTS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 
@@ -58,6 +62,7 @@ class FeedReader:
         self._acknowledging: Future[Any] | None = None
         self._done = Offset(0)
         self._told = Offset(0)
+        self._told_s = 0.0
 
     def open(self, after: Offset) -> Sequence[TableSchema]:
         """Begin behind the cursor, or further."""
@@ -74,6 +79,7 @@ class FeedReader:
         """Return the next changes."""
         batch = self._call(self._next(timeout_s))
         if batch is None:
+            self._tell(0.0)
             return None
         rows = [row for row in batch.rows() if batch.chunk.first + row > batch.after]
         if not rows:
@@ -84,20 +90,25 @@ class FeedReader:
         return Arrived(list(Chunk(chosen, batch.chunk.schemas).changes()), batch.chunk.last)
 
     def acknowledge(self, through: Offset) -> None:
-        """Move the cursor, as soon as the move before has been written."""
+        """Move the cursor, not more often than is needed: each move is a write to the metadata."""
         self._done = through
-        if self._acknowledging is None or self._acknowledging.done():
-            self._told = through
-            self._acknowledging = self._submit(self._acknowledge(through))
+        self._tell(_ACKNOWLEDGE_S)
 
     def close(self) -> None:
         """Close the feed, with the cursor where it belongs."""
         if self._acknowledging is not None:
             self._acknowledging.exception()
-            if self._told < self._done:
-                self._call(self._acknowledge(self._done))
-        self._acknowledging = None
+            self._acknowledging = None
+        if self._number is not None and self._told < self._done:
+            self._call(self._acknowledge(self._done))
         self._call(self._end())
+
+    def _tell(self, pause_s: float) -> None:
+        """Have the cursor written, unless that was done just now or is being done."""
+        busy = self._acknowledging is not None and not self._acknowledging.done()
+        if self._told < self._done and not busy and time.monotonic() - self._told_s >= pause_s:
+            self._told, self._told_s = self._done, time.monotonic()
+            self._acknowledging = self._submit(self._acknowledge(self._done))
 
     async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
         """Return the sink's subscription, made the first time."""
@@ -115,7 +126,7 @@ class FeedReader:
         await self._end()
         self._open = self._service.feed(subscription.id, After(max(subscription.cursor, after)))
         self._feed = self._open.__enter__()
-        self._done = self._feed.after
+        self._done = self._told = self._feed.after
         wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
         known = self._service.logs[self._config.source].schemas()
         newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}

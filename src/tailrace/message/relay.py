@@ -134,7 +134,7 @@ class Relay:
             self._patiently(lambda: self._outbox.deliver(arrived.changes, mark))
         if not self._stop.is_set() or not arrived.changes:
             self._offset = arrived.through
-            self._reader.acknowledge(arrived.through)
+            self._patiently(lambda: self._reader.acknowledge(arrived.through))
 
     def _patiently(self, use: Callable[[], _T]) -> _T | None:
         """Return what a call returns, tried again while target or source are away; None where the relay is stopped."""

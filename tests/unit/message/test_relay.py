@@ -38,6 +38,7 @@ class ScriptedReader:
         self.script = list(script)
         self.cursor = cursor
         self.opened = []
+        self.away = 0
         self.closed = False
 
     def open(self, after):
@@ -54,6 +55,9 @@ class ScriptedReader:
         return step
 
     def acknowledge(self, through):
+        if self.away:
+            self.away -= 1
+            raise SourceUnavailableError("the server is away")
         self.cursor = through
 
     def close(self):
@@ -116,6 +120,14 @@ def test_target_and_source_are_tried_again_while_they_are_away(tmp_path, intake)
         wait_until(lambda: reader.cursor == 3, "all acknowledged")
     assert list(dict.fromkeys(running.offsets())) == [1, 2, 3]
     assert {figures.state for figures in running.told} >= {SinkState.WAITING, SinkState.STOPPED}
+
+
+def test_a_server_that_is_away_is_told_later_how_far_the_sink_is(tmp_path):
+    reader = ScriptedReader(arrived(1), arrived(2))
+    reader.away = 3
+    with Running(tmp_path, reader, ScriptedTarget()) as running:
+        wait_until(lambda: reader.cursor == 2, "all acknowledged")
+    assert (running.offsets(), running.error) == ([1, 2], None)
 
 
 def test_a_target_that_keeps_marks_says_where_to_go_on(tmp_path):

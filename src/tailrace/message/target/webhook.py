@@ -5,18 +5,20 @@ import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import httpx
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
 from tailrace.message.target.signature import secrets_of, signed
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
-from tailrace.sink_url import SinkUrl
+from tailrace.sink_url import SinkUrl, spelled
 
 __all__ = ["WebhookOptions", "WebhookTarget", "build"]
 
@@ -102,15 +104,18 @@ class WebhookTarget:
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send messages; those of one key one after the other."""
         self.open(())
-        lanes: dict[int, list[int]] = {}
+        lanes: dict[tuple[str, int], list[int]] = {}
         for place, message in enumerate(messages):
             if message.id not in self._arrived:
-                lanes.setdefault(zlib.crc32(message.change.key) % self.options.concurrency, []).append(place)
+                lane = zlib.crc32(message.change.key) % self.options.concurrency
+                lanes.setdefault((_path(self.options.path, message), lane), []).append(place)
         sending = _Sending(messages)
         if len(lanes) == 1:
             self._send_lane(sending, *lanes.values())
         elif lanes:
-            with ThreadPoolExecutor(len(lanes), thread_name_prefix="tailrace-webhook") as threads:
+            with ThreadPoolExecutor(
+                min(len(lanes), self.options.concurrency), thread_name_prefix="tailrace-webhook"
+            ) as threads:
                 list(threads.map(lambda places: self._send_lane(sending, places), lanes.values()))
         if sending.problem is not None:
             self._arrived |= sending.arrived
@@ -156,6 +161,7 @@ class WebhookTarget:
         id_ = messages[0].id if len(messages) == 1 else f"{messages[0].id}..{messages[-1].id}"
         headers = {"content-type": _content_type(messages[0], batched=batched)}
         if not batched:
+            headers |= {"tailrace-key": ascii_json(messages[0].key), **TOMBSTONE_HEADER[messages[0].value is None]}
             headers |= dict(messages[0].headers)
         headers |= signed(options.secrets, id_, self._clock.now_us() // 1_000_000, body)
         headers["host"] = options.host if options.port in {80, 443} else f"{options.host}:{options.port}"
@@ -165,7 +171,7 @@ class WebhookTarget:
         place = f"[{self._address}]" if ":" in self._address else self._address
         try:
             response = self._client.post(
-                f"{options.scheme}://{place}:{options.port}{options.path}",
+                f"{options.scheme}://{place}:{options.port}{_path(options.path, messages[0])}",
                 content=body,
                 headers=headers,
                 auth=httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT,
@@ -206,6 +212,10 @@ class _Sending:
                 self._refused.update(_row(self.messages[place]) for place in places)
             else:
                 self.arrived.update(self.messages[place].id for place in places)
+
+
+def _path(template: str, message: Message) -> str:
+    return spelled(quote(template, safe="/{}"), message.change.schema.table, lambda text: quote(text, safe=""))
 
 
 def _row(message: Message) -> tuple[TableName, bytes]:
@@ -256,6 +266,7 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
     """
     given = url.only(*_OPTIONS)
     scheme = url.scheme.removeprefix("webhook+")
+    spelled(url.path, TableName("source", "table"))
     if not url.host:
         raise ConfigError(f"write a web hook as {url.scheme}://HOST/PATH?secret=whsec_…")
     options = WebhookOptions(
