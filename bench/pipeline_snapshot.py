@@ -4,7 +4,7 @@ The loop reads with the standard library's driver, 50 000 rows at a time, makes 
 one Parquet file; it does not sync, and could not go on after a crash. The pipeline reads from a server in a process of
 its own, and syncs each batch.
 
-`TAILRACE_BENCH_WHOLE=1` takes 5 million rows in place of 1 million.
+`BENCH_WHOLE=1` takes 5 million rows in place of 1 million.
 """
 
 import json
@@ -26,7 +26,7 @@ from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.store import PipelineStore
 
-ROWS = 5_000_000 if os.environ.get("TAILRACE_BENCH_WHOLE") else 1_000_000
+ROWS = 5_000_000 if os.environ.get("BENCH_WHOLE") else 1_000_000
 ROUNDS = 3
 RATIO_MIN = 0.7
 PAGE_ROWS = 50_000

@@ -1,6 +1,6 @@
 """The log read by Spark: against Spark's own stream over Parquet files of the same changes, and a source of tuples.
 
-`TAILRACE_BENCH_WHOLE=1` takes 5 million changes in place of 1 million. To start a query takes the same time however
+`BENCH_WHOLE=1` takes 5 million changes in place of 1 million. To start a query takes the same time however
 much it reads, longer where it starts Python; with fewer changes that time, measured by queries over next to nothing, is
 left out of the rates.
 """
@@ -32,12 +32,13 @@ from tailrace.pipeline.layout import coalesced, rows_of
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark import find_java, open_session
 
-WHOLE = bool(os.environ.get("TAILRACE_BENCH_WHOLE"))
+WHOLE = bool(os.environ.get("BENCH_WHOLE"))
 CHANGES = 5_000_000 if WHOLE else 1_000_000
 CHANGES_FEW = 1000
 COMMIT_CHANGES = 100
 GROUP_COMMITS = 10
 ROUNDS = 2
+LOOK_S = 0.1
 TUPLES_SHARE = 4
 """Tuples are so slow that a part of the changes is measured."""
 
@@ -157,31 +158,43 @@ def drain(stream, directory: Path) -> Spent:
     """Read a stream to its end."""
     checkpoint = directory / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
-    processor_s, begin = processor_time_s(), time.perf_counter()
+    processors, begin = ProcessorTime(), time.perf_counter()
     query = (
         stream.writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    return Spent(time.perf_counter() - begin, processor_time_s() - processor_s)
+    while not query.awaitTermination(LOOK_S):
+        processors.look()
+    return Spent(time.perf_counter() - begin, processors.look())
 
 
-def processor_time_s() -> float:
-    """Return the processor time of this process and all that it started, those that ended included."""
-    times, parents = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        number = int(path.parent.name)
-        parents[number], times[number] = int(fields[1]), sum(map(int, fields[11:15]))
-    ours = {os.getpid()}
-    while more := {number for number, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(times[number] for number in ours) / os.sysconf("SC_CLK_TCK")
+class ProcessorTime:
+    """Processor time of this process and all that it started, from now on; little is lost of those that end."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self.look()
+        self._first = dict(self._last)
+
+    def look(self) -> float:
+        """Look at all processes; return the seconds since the beginning."""
+        times, parents = {}, {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            number = int(path.parent.name)
+            parents[number], times[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+        ours = {os.getpid()}
+        while more := {number for number, parent in parents.items() if parent in ours} - ours:
+            ours |= more
+        self._last |= {number: times[number] for number in ours}
+        ticks = sum(last - self._first.get(number, 0) for number, last in self._last.items())
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def report(name: str, measured: str, bar: str, *, good: bool) -> bool:
