@@ -96,9 +96,6 @@ def test_a_key_is_parked_from_its_first_offset(store):
     park(store, draft(1, 7), draft(2, 8), draft(1, 9, BEHIND))
     assert store.keys("s") == {key_hash("s", change(1, 0)): 7, key_hash("s", change(2, 0)): 8}
     assert store.keys("other") == {}
-    first = store.first(key_hash("s", change(1, 0)))
-    assert first.change.offset == 7
-    assert store.first(key_hash("other", change(1, 0))) is None
 
 
 def test_a_retry_is_of_all_letters_of_the_key_in_order(store):
@@ -108,6 +105,15 @@ def test_a_retry_is_of_all_letters_of_the_key_in_order(store):
     assert [letter.change.offset for letter in store.due("s", 10)] == [7, 9]
     assert [letter.change.offset for letter in store.due("s", 1)] == [7]
     assert states(store)[8] == REFUSED
+
+
+def test_a_letter_that_comes_behind_a_retry_is_of_it(store):
+    park(store, draft(1, 7), draft(2, 8))
+    store.retry("s", ids(store, 7))
+    park(store, draft(1, 9, BEHIND), draft(2, 10, BEHIND))
+    park(store, draft(1, 9, BEHIND), sink="other")
+    assert states(store) == {7: RETRY, 8: REFUSED, 9: RETRY, 10: BEHIND}
+    assert states(store, "other") == {9: BEHIND}
 
 
 def test_a_retry_of_all_leaves_other_sinks_alone(store):

@@ -50,13 +50,15 @@ class OutboxOptions(Struct, frozen=True):
 class _Mark(Struct, frozen=True):
     """What a target keeps, so that nothing is sent twice.
 
-    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows.
+    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows:
+    so many of its changes, the last of which has the offset `settled`.
     """
 
     mark: bytes | None
     letters: tuple[int, ...] = ()
     batch: bytes = b""
     done: int = 0
+    settled: int = 0
 
 
 class _Interrupted(Struct):
@@ -64,6 +66,7 @@ class _Interrupted(Struct):
 
     mark: bytes
     done: int = 0
+    settled: int = 0
     parked: set[str] = msgspec.field(default_factory=set)
 
 
@@ -121,6 +124,14 @@ class Outbox:
         """Return the mark of the last batch that the target has; None where it has none, or keeps none."""
         return self._mark
 
+    @property
+    def settled(self) -> int:
+        """Return up to which offset the changes of a batch that broke off are settled; 0 where none did.
+
+        Of use to whoever has one source, no snapshots, and may cut the rest of the batch otherwise.
+        """
+        return self._batch.settled
+
     def deliver(self, changes: Sequence[Change], mark: bytes, *, snapshot: bool = False) -> None:
         """Send changes. When it returns, each is with the target, among the dead letters, or was not wanted.
 
@@ -139,7 +150,7 @@ class Outbox:
         if self._mark == mark:
             return
         if self._batch.mark != mark:
-            self._batch = _Interrupted(mark)
+            self._batch = _Interrupted(mark, settled=self._batch.settled)
         self._drafts = []
         self._deliver(self._shape.shaped(changes, snapshot=snapshot))
         self._mark = mark
@@ -184,12 +195,12 @@ class Outbox:
             one = shaped[place]
             row = (one.change.schema.table, one.change.key)
             if len(run) >= options.messages_max or size >= options.bytes_max or (each and row in seen):
-                self._settle_through(place, run)
+                self._settle_through(place, run, shaped)
                 run, seen, size = [], set(), 0
             try:
                 admitted = self._admits(one)
             except (SinkUnavailableError, SinkRefusedError):
-                self._settle_through(place, run)
+                self._settle_through(place, run, shaped)
                 raise
             if admitted:
                 run.append(one)
@@ -197,11 +208,15 @@ class Outbox:
                 size += sum(len(message.value or b"") for message in one.messages)
         self._settle(run, _Mark(batch.mark))
 
-    def _settle_through(self, place: int, run: Sequence[Shaped]) -> None:
-        """Send what is before a place in the batch."""
+    def _settle_through(self, place: int, run: Sequence[Shaped], shaped: Sequence[Shaped]) -> None:
+        """Send what is before a place in the batch, and keep what is parked there."""
+        batch = self._batch
+        settled = shaped[place - 1].change.offset if place > batch.done else batch.settled
         if run:
-            self._settle(run, _Mark(self._mark, batch=self._batch.mark, done=place))
-        self._batch.done = place
+            self._settle(run, _Mark(self._mark, batch=batch.mark, done=place, settled=settled))
+        else:
+            self._write()
+        batch.done, batch.settled = place, settled
 
     def _admits(self, one: Shaped) -> bool:
         """Tell whether a change is to be sent; one that is not is parked, if it is not parked yet.
@@ -304,7 +319,8 @@ class Outbox:
         while left:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
-            mark = _Mark(self._mark, tuple(gone), self._batch.mark, self._batch.done)
+            batch = self._batch
+            mark = _Mark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
             refusals = self._send([message for _, message in sending], mark) if sending else []
             reasons = {letter.id: shaped.reason for letter, shaped in left if shaped and shaped.reason}
             reasons |= {sending[one.place][0].id: one.reason for one in refusals}
@@ -315,7 +331,9 @@ class Outbox:
             left = [(letter, shaped) for letter, shaped in left if letter.id not in reasons]
             if not refusals or self._intake is not Intake.WHOLE:
                 break
+        self._in_doubt = self._intake is Intake.WHOLE  # until they are forgotten, they are known by the mark alone
         self._letters.sent([letter.id for letter, _ in left])
+        self._in_doubt = False
         self.messages += len(left)
         return len(left)
 
@@ -340,8 +358,14 @@ class Outbox:
                 raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
             self._letters.sent(found.letters)
             self._mark = found.mark
-            parked = self._batch.parked if self._batch.mark == found.batch else set()
-            self._batch = _Interrupted(found.batch, found.done, parked)
+            mine = self._batch
+            if found.batch:
+                parked = mine.parked if mine.mark == found.batch else set()
+                self._batch = _Interrupted(found.batch, found.done, found.settled, parked)
+            else:
+                self._batch = (
+                    _Interrupted(b"") if mine.mark == found.mark else _Interrupted(mine.mark, parked=mine.parked)
+                )
         self._in_doubt = False
         self._read_keys()
 

@@ -1,7 +1,7 @@
 """Dead letters in the metadata database: what sinks did not take, until somebody has it sent again or drops it."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,6 +54,8 @@ class DeadLetterStore:
     def park(self, sink: str, drafts: Sequence[LetterDraft], letters_max: int) -> int:
         """Keep letters of a sink, all or none; one that is there already stays as it is. Return how many are new.
 
+        One that stands behind letters that are being sent again is sent again with them.
+
         Raises:
             SinkRefusedError: There would be more than `letters_max`.
         """
@@ -67,8 +69,12 @@ class DeadLetterStore:
                 raise SinkRefusedError(
                     f"sink {sink!r} has {count} dead letters and may have {letters_max}: retry or drop some"
                 )
-            for begin in range(0, len(new), _AT_ONCE):
-                connection.execute(insert(dead_letter), new[begin : begin + _AT_ONCE])
+            retried = _retried(connection, {row["key_hash"] for row in new if row["state"] == LetterState.BEHIND})
+            for row in new:
+                if row["key_hash"] in retried:
+                    row["state"] = str(LetterState.RETRY)
+            for some in _portions(new):
+                connection.execute(insert(dead_letter), some)
             return len(new)
 
         return self._transact(run)
@@ -78,12 +84,6 @@ class DeadLetterStore:
         columns = (dead_letter.c.key_hash, func.min(dead_letter.c.offset))
         statement = select(*columns).where(dead_letter.c.sink == sink).group_by(dead_letter.c.key_hash)
         return {row[0]: row[1] for row in self._transact(lambda connection: connection.execute(statement).all())}
-
-    def first(self, key: str) -> Letter | None:
-        """Return the first letter of a key, which is given by its hash."""
-        statement = select(dead_letter).where(dead_letter.c.key_hash == key).order_by(*_ORDER).limit(1)
-        found = self._letters(statement)
-        return found[0] if found else None
 
     def due(self, sink: str, limit: int) -> Sequence[Letter]:
         """Return letters of a sink that are to be sent again, in order, at most so many."""
@@ -215,26 +215,36 @@ def _shortened(reason: str) -> str:
 
 def _known(connection: Connection, sink: str, hashes: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    for begin in range(0, len(hashes), _AT_ONCE):
-        some = dead_letter.c.message_hash.in_(hashes[begin : begin + _AT_ONCE])
-        statement = select(dead_letter.c.message_hash).where(dead_letter.c.sink == sink, some)
-        found.update(connection.execute(statement).scalars())
+    for some in _portions(hashes):
+        wanted = (dead_letter.c.sink == sink, dead_letter.c.message_hash.in_(some))
+        found.update(connection.execute(select(dead_letter.c.message_hash).where(*wanted)).scalars())
+    return found
+
+
+def _retried(connection: Connection, keys: set[str]) -> set[str]:
+    """Return those of some keys, given by their hashes, whose letters are being sent again."""
+    found: set[str] = set()
+    for some in _portions(list(keys)):
+        wanted = (dead_letter.c.key_hash.in_(some), dead_letter.c.state == str(LetterState.RETRY))
+        found.update(connection.execute(select(dead_letter.c.key_hash).where(*wanted)).scalars())
     return found
 
 
 def _keys(connection: Connection, sink: str, letter_ids: Sequence[int]) -> set[str]:
     found: set[str] = set()
-    for begin in range(0, len(letter_ids), _AT_ONCE):
-        some = dead_letter.c.id.in_(letter_ids[begin : begin + _AT_ONCE])
-        found.update(
-            connection.execute(select(dead_letter.c.key_hash).where(dead_letter.c.sink == sink, some)).scalars()
-        )
+    for some in _portions(letter_ids):
+        wanted = (dead_letter.c.sink == sink, dead_letter.c.id.in_(some))
+        found.update(connection.execute(select(dead_letter.c.key_hash).where(*wanted)).scalars())
     return found
 
 
 def _delete(connection: Connection, letter_ids: Sequence[int], *where: Any) -> int:
     count = 0
-    for begin in range(0, len(letter_ids), _AT_ONCE):
-        some = dead_letter.c.id.in_(letter_ids[begin : begin + _AT_ONCE])
-        count += connection.execute(delete(dead_letter).where(some, *where)).rowcount
+    for some in _portions(letter_ids):
+        count += connection.execute(delete(dead_letter).where(dead_letter.c.id.in_(some), *where)).rowcount
     return count
+
+
+def _portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Cut values so that each part fits into one statement."""
+    return (values[begin : begin + _AT_ONCE] for begin in range(0, len(values), _AT_ONCE))

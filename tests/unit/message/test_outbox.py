@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sqlite3
 from collections import defaultdict
 
 import pytest
@@ -13,7 +14,7 @@ from tailrace.message.base import Intake
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
+from tailrace.model.errors import ConfigError, MetadataError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.letter import LetterState, OnRefused
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.target import Fault, ScriptedTarget
@@ -24,10 +25,10 @@ EVERY_INTAKE = pytest.mark.parametrize("intake", list(Intake))
 class Sink:
     """An outbox with its target, its letters and what its target refuses: offsets."""
 
-    def __init__(self, intake=Intake.EACH, *, tombstones=False, shape=None, **options):
+    def __init__(self, intake=Intake.EACH, *, tombstones=False, shape=None, letters="sqlite://", **options):
         self.refused = set()
         self.clock = FakeClock()
-        self.letters = DeadLetterStore.open("sqlite://", self.clock)
+        self.letters = DeadLetterStore.open(letters, self.clock)
         self.target = ScriptedTarget(intake, self._refuses, tombstones=tombstones)
         self._shape = shape or ShapeOptions()
         self._options = OutboxOptions(**options)
@@ -129,6 +130,18 @@ def test_letters_are_sent_again_in_order_when_somebody_asks_for_it(intake):
     assert sink.offsets(1) == [1, 2, 3, 4, 6]
     assert sink.parked() == {}
     assert [message.parked for message in sink.target.arrived if message.change.offset in (1, 6)] == [True, False]
+
+
+@EVERY_INTAKE
+def test_a_change_that_comes_before_a_retry_is_done_is_sent_with_it(intake):
+    sink = Sink(intake)
+    sink.refused = {1}
+    sink.deliver((1, 1))
+    sink.refused = set()
+    sink.retry()
+    sink.deliver((1, 2))
+    assert sink.outbox.tend() == 2
+    assert (sink.offsets(), sink.parked()) == ([1, 2], {})
 
 
 @EVERY_INTAKE
@@ -262,6 +275,46 @@ def test_a_letter_that_was_sent_while_the_sink_waits_is_not_sent_again_with_its_
     assert sink.outbox.tend() == 1
     sink.deliver((1, 1), (2, 2), (1, 3))
     assert sink.offsets() == [2, 1, 3]
+
+
+def test_a_letter_that_has_arrived_is_not_sent_again_when_it_could_not_be_forgotten(tmp_path):
+    sink = Sink(Intake.WHOLE, letters=f"sqlite:///{tmp_path / 'letters.db'}")
+    sink.refused = {1}
+    sink.deliver((1, 1), (2, 2))
+    sink.refused = set()
+    sink.retry()
+    with contextlib.closing(sqlite3.connect(tmp_path / "letters.db", isolation_level=None)) as database:
+        refuse = "CREATE TRIGGER keep BEFORE DELETE ON tailrace_dead_letter BEGIN SELECT RAISE(ABORT, 'no'); END"
+        database.execute(refuse)
+        with pytest.raises(MetadataError):
+            sink.outbox.tend()
+        database.execute("DROP TRIGGER keep")
+    assert sink.outbox.tend() == 0
+    assert (sink.offsets(), sink.parked()) == ([2, 1], {})
+
+
+def test_a_letter_that_was_dropped_does_not_come_back_when_the_target_was_away():
+    sink = Sink(Intake.WHOLE)
+    sink.refused = {1, 2}
+    sink.deliver((9, 0))
+    sink.target.faults = [None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver((1, 1), (2, 2), (3, 3))
+    sink.drop(1)
+    sink.deliver((1, 1), (2, 2), (3, 3))
+    assert (sink.offsets(), sink.parked()) == ([0, 3], {2: "refused"})
+
+
+@pytest.mark.parametrize("policy", [OnRefused.PARK, OnRefused.WAIT])
+def test_a_batch_that_broke_off_tells_up_to_where_it_is_settled(policy):
+    sink = Sink(Intake.WHOLE, messages_max=2, on_refused=policy)
+    sink.target.faults = [None, None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver((1, 11), (2, 12), (3, 13), (4, 14), (5, 15))
+    sink.restart()
+    assert (sink.outbox.mark, sink.outbox.settled) == (None, 14)
+    sink.deliver((5, 15), mark=b"otherwise")
+    assert (sink.outbox.settled, sink.offsets()) == (0, [11, 12, 13, 14, 15])
 
 
 def test_a_mark_that_is_none_of_ours_is_refused():
