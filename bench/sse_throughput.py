@@ -17,13 +17,13 @@ from pathlib import Path
 from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, create_app, serve
-from tailrace.delivery.name import sub_id_of
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService

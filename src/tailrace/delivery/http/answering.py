@@ -11,10 +11,10 @@ from tailrace.delivery.http.methods import Methods
 from tailrace.delivery.http.session import Session, Write
 from tailrace.delivery.http.stream import Ending
 from tailrace.delivery.http.ws_protocol import FRAMES
-from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.problem import problem_of
 from tailrace.model.errors import InvalidRequestError, TailraceError
 from tailrace.model.subscription import SubscriptionId
+from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 
 __all__ = ["CLOSE_CODES", "Answering", "close", "writer_to"]
 

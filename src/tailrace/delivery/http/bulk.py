@@ -29,7 +29,6 @@ from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.option import OPS, start_of
 from tailrace.delivery.http.options import HttpOptions
-from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.problem import problem_of
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
@@ -42,6 +41,7 @@ from tailrace.model.errors import (
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.start import After, CursorStart
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import BulkSight, bulk_sight

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tailrace.delivery.name import sub_id_of
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
@@ -21,6 +20,7 @@ from tailrace.model.subscription import (
     TableTarget,
     Target,
 )
+from tailrace.model.subscription_name import sub_id_of
 
 __all__ = ["OPS", "ExportDocument", "ExportedOptions", "ExportedSubscription", "export_of"]
 

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.frame import frame_of, payloads
-from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.present import Wire
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
+from tailrace.model.subscription_name import sub_id_of
 
 __all__ = ["Framing", "SseFraming", "SseManyFraming", "WsFraming", "WsManyFraming", "parse_places"]
 

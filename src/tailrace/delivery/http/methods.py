@@ -40,7 +40,6 @@ from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.query_methods import Call, QueryMethods
 from tailrace.delivery.http.restore import restore
 from tailrace.delivery.http.stream_options import check_envelope
-from tailrace.delivery.name import parse_sub_id, sub_id_of
 from tailrace.delivery.present import Wire, view_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.resume import RESNAPSHOT_REASON, start_after
@@ -48,6 +47,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
+from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.stats import alerts_of, stats_of

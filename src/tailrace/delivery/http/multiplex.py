@@ -7,11 +7,11 @@ browser that reconnects sends the URL that it was given and the id that it has s
 from collections.abc import Sequence
 
 from tailrace.delivery.http.framing import parse_places
-from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import seen_in
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
+from tailrace.model.subscription_name import parse_sub_id
 
 __all__ = ["STREAMS_MAX", "parse_streams"]
 

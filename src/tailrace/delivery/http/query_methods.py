@@ -23,8 +23,8 @@ from tailrace.delivery.http.query_message import (
     literals_of,
     result_of,
 )
-from tailrace.delivery.name import sub_id_of
 from tailrace.model.subscription import Format, QueryTarget
+from tailrace.model.subscription_name import sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.access_query import ScopedQueries
 

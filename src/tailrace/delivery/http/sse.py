@@ -19,10 +19,10 @@ from tailrace.delivery.http.multiplex import parse_streams
 from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.http.stream_options import stream_options
-from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.errors import AccessError, InvalidRequestError, LogClosedError, NotFoundError, QuotaError
 from tailrace.model.number import Offset
+from tailrace.model.subscription_name import parse_sub_id
 from tailrace.subscription.feed import Feed
 
 __all__ = ["REFUSED", "SseEndpoint", "SseManyEndpoint", "refusal_of"]

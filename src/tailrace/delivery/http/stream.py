@@ -23,7 +23,6 @@ from tailrace.delivery.http.framing import Framing
 from tailrace.delivery.http.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.stream_options import USUAL, StreamOptions
-from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.present import view_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import problem_of
@@ -40,6 +39,7 @@ from tailrace.model.errors import (
     UnknownSubscriptionError,
 )
 from tailrace.model.number import Offset
+from tailrace.model.subscription_name import sub_id_of
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState

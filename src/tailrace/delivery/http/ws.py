@@ -18,9 +18,9 @@ from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.sse import REFUSED, refusal_of
 from tailrace.delivery.http.stream import StreamTools
 from tailrace.delivery.http.stream_options import stream_options
-from tailrace.delivery.name import parse_sub_id
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
 from tailrace.model.number import Offset
+from tailrace.model.subscription_name import parse_sub_id
 from tailrace.subscription.feed import Feed
 
 __all__ = ["WsEndpoint"]

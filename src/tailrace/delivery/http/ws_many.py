@@ -17,11 +17,11 @@ from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.sse import refusal_of
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.http.stream_options import StreamOptions, check_envelope, stream_options
-from tailrace.delivery.name import sub_id_of
 from tailrace.delivery.resume import begins_with_snapshot, start_after
 from tailrace.model.errors import AccessError, InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId
+from tailrace.model.subscription_name import sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
