@@ -159,8 +159,52 @@ def test_a_process_feeds_a_sink_and_goes_on_after_kills_of_either_side(tmp_path,
     assert (listed["name"], listed["state"], listed["offset"]) == ("out", "stopped", count)
 
 
+def test_a_sink_rests_while_it_is_paused_and_may_move_into_the_server_with_more_tables(
+    tmp_path, serve, shop, streams, broker
+):
+    shop.execute("CREATE TABLE payments (id INTEGER PRIMARY KEY)")
+    data, config = tmp_path / "data", tmp_path / "tailrace.toml"
+    config.write_text(f'[sources.shop]\nurl = "sqlite:///{tmp_path / "shop.db"}"\n')
+    server = serve(config)
+    server.subscribe("payments", "shop")
+    shop.execute("INSERT INTO orders VALUES (1, 1)")
+    options = ("--table", "orders", "--start", "earliest", "--data-dir", str(data))
+
+    def state():
+        return sink("status", "out", "--data-dir", data)["state"]
+
+    with running_sink(tmp_path, server, broker, *options) as process:
+        wait_until(lambda: offsets(streams, "out.orders") == [1], "the first")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    subscription = {"sub_id": sink("status", "out", "--data-dir", data)["subscription"]}
+    server.call("cdc.pause", subscription)
+    shop.execute("INSERT INTO orders VALUES (2, 1)")
+    assert state() == "stopped"
+    with running_sink(tmp_path, server, broker, *options) as process:
+        wait_until(lambda: state() == "running", "running")
+        assert offsets(streams, "out.orders") == [1]
+        server.call("cdc.resume", subscription)
+        wait_until(lambda: offsets(streams, "out.orders") == [1, 2], "the second")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    server.stop()
+    url = f"redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=out.{{table}}"
+    with config.open("a") as more:
+        more.write(f'[sinks.out]\nurl = "{url}"\nsource = "shop"\ntables = ["orders", "payments"]\n')
+    serve(config, env={"BROKER": PASSWORD})
+    shop.execute("INSERT INTO payments VALUES (1)")
+    shop.execute("INSERT INTO orders VALUES (3, 1)")
+    wait_until(lambda: offsets(streams, "out.payments") == [3], "the table that is new")
+    wait_until(lambda: offsets(streams, "out.orders") == [1, 2, 4], "the table that was there")
+
+
 def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path):
     unknown = run("sink", "status", "out", "--data-dir", tmp_path / "work")
     assert (unknown.returncode, "there is no sink 'out'" in unknown.stderr) == (1, True)
     nowhere = run("sink", "run", "out", "--data-dir", tmp_path / "work")
     assert (nowhere.returncode, "--url" in nowhere.stderr) == (2, True)
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sinks.out]\nurl = "redis://127.0.0.1:1/0"\n')
+    mixed = run("sink", "run", "out", "--config", config, "--data-dir", tmp_path / "work", "--filter", "id > 1")
+    assert (mixed.returncode, "leave out filter" in mixed.stderr) == (2, True)

@@ -4,13 +4,14 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import Struct
 
 from tailrace.cli.access import table_lines
@@ -29,7 +30,7 @@ from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkStore
 from tailrace.model.errors import ConfigError, NotFoundError
-from tailrace.model.letter import OnRefused
+from tailrace.model.letter import LetterFigures, OnRefused
 from tailrace.model.quantity import parse_duration_s
 from tailrace.sink_url import Secrets, parse, revealed
 
@@ -148,7 +149,8 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
 @_placed
 def list_all(place: Place) -> None:
     """List all sinks that were ever run with this metadata database."""
-    found = [_shown(kept, place) for kept in place.store().all()]
+    letters = place.letters().figures()
+    found = [_shown(kept, letters) for kept in place.store().all()]
     columns = ("name", "state", "source", "url", "offset", "letters", "problem")
     place.show(found, *table_lines(columns, [[one[column] for column in columns] for one in found]))
 
@@ -158,7 +160,7 @@ def list_all(place: Place) -> None:
 @_placed
 def status(place: Place, name: str) -> None:
     """Show how a sink is."""
-    shown = _shown(_kept(place, name), place)
+    shown = _shown(_kept(place, name), place.letters().figures())
     lines = table_lines(("what", ""), [[key, value] for key, value in shown.items() if value not in ("", None)])[1:]
     place.show(shown, *lines)
 
@@ -173,7 +175,7 @@ def rm(place: Place, name: str, server: str, token: str | None) -> None:
     kept = _kept(place, name)
     client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
     try:
-        client.call("cdc.close", {"sub_id": _sub_id(kept)})
+        client.call("cdc.close", {"sub_id": kept.subscription})
         closed = True
     except ClientError:
         closed = False
@@ -181,7 +183,9 @@ def rm(place: Place, name: str, server: str, token: str | None) -> None:
         client.close()
     place.letters().drop(name)
     place.store().remove(name)
-    rest = "" if closed else f"; its subscription {_sub_id(kept)} is still on the server, which could not be reached"
+    rest = (
+        "" if closed else f"; its subscription {kept.subscription} is still on the server, which could not be reached"
+    )
     place.show({"removed": name, "closed": closed}, f"sink {name} is removed{rest}")
 
 
@@ -194,6 +198,10 @@ def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
         return check_sink_config(name, SinkConfig(**{**told, "on_refused": OnRefused(told["on_refused"])}))
     if name not in place.config.sinks:
         raise ConfigError(f"sink {name}: name its --url, or a --config with [sinks.{name}]")
+    given = click.get_current_context().get_parameter_source
+    besides = [option for option in told if given(option) is ParameterSource.COMMANDLINE]
+    if besides:
+        raise ConfigError(f"sink {name} is as [sinks.{name}] says: without --url leave out {', '.join(besides)}")
     return place.config.sinks[name]
 
 
@@ -204,19 +212,13 @@ def _kept(place: Place, name: str) -> KeptSink:
     return kept
 
 
-def _shown(kept: KeptSink, place: Place) -> dict[str, Any]:
+def _shown(kept: KeptSink, letters: Mapping[str, LetterFigures]) -> dict[str, Any]:
     figures = msgspec.to_builtins(kept.figures)
     time_us = figures.pop("time_us")
     said = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds") if time_us else ""
-    parked = place.letters().figures().get(kept.name)
-    letters = 0 if parked is None else parked.letters
-    named = {"name": kept.name, "source": kept.source, "url": kept.url, "subscription": _sub_id(kept)}
-    return {**named, **figures, "said": said, "letters": letters}
-
-
-def _sub_id(kept: KeptSink) -> str:
-    """Return the name of a sink's subscription on the wires. Sinks inside a server keep the number alone."""
-    return f"sub_{int(kept.subscription):016x}" if kept.subscription.isdigit() else kept.subscription
+    count = letters[kept.name].letters if kept.name in letters else 0
+    named = {"name": kept.name, "source": kept.source, "url": kept.url, "subscription": kept.subscription}
+    return {**named, **figures, "said": said, "letters": count}
 
 
 def _stop_with_signals(relay: Relay) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tailrace.client.bulk import BulkClient, BulkOptions
-from tailrace.client.errors import ConnectionFailed, TimedOut
+from tailrace.client.errors import ConnectionFailed, RateLimited, ServerFault, TimedOut
 from tailrace.message.relay import Arrived
 from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
@@ -23,6 +23,9 @@ _T = TypeVar("_T")
 
 _ACKNOWLEDGE_S = 0.5
 """How often the server is told how far the sink is, at most."""
+
+_LOOK_S = 1.0
+"""How often it is looked whether somebody has paused the subscription."""
 
 _WAIT_S = 5
 """How long a request waits at the head of the log."""
@@ -54,7 +57,14 @@ class ServerReader:
         self._done = Offset(0)
         self._told = Offset(0)
         self._told_s = 0.0
+        self._looked_s = float("-inf")
+        self._paused = False
         self._ahead: _Ahead | None = None
+
+    @property
+    def after(self) -> Offset:
+        """Return the offset behind which it began to read, or reads on."""
+        return self._after
 
     def open(self, after: Offset) -> Sequence[TableSchema]:
         """Begin behind the cursor, or further."""
@@ -62,7 +72,16 @@ class ServerReader:
         return self._reached(lambda: self._open(after))
 
     def next(self, timeout_s: float) -> Arrived | None:
-        """Return the next changes: all that have come meanwhile, as far as they are not too many at once."""
+        """Return the next changes: all that have come meanwhile, as far as they are not too many at once.
+
+        While the subscription is paused there are none.
+        """
+        if time.monotonic() - self._looked_s >= _LOOK_S:
+            self._paused = self._reached(self._is_paused)
+            self._looked_s = time.monotonic()
+        if self._paused:
+            time.sleep(timeout_s)
+            return None
         if self._ahead is None:
             client = BulkClient(self._server, self._token, _OPTIONS)
             self._ahead = _Ahead(client, self._config.source, self._config.tables, self._after)
@@ -105,6 +124,10 @@ class ServerReader:
         tables = self._calling.info(config.source, config.tables).tables
         return [table.versions[-1].schema for table in tables]
 
+    def _is_paused(self) -> bool:
+        params = {"sub_id": self._subscription, "from_offset": self._after, "limit": 1}
+        return bool(self._calling.call("cdc.poll", params)["backpressure"]["paused"])
+
     def _acknowledge(self) -> None:
         self._told_s = time.monotonic()
         if self._told < self._done:
@@ -114,9 +137,9 @@ class ServerReader:
     def _reached(self, use: Callable[[], _T]) -> _T:
         try:
             return use()
-        except (ConnectionFailed, TimedOut) as error:
+        except (ConnectionFailed, TimedOut, RateLimited, ServerFault) as error:
             self._end_reading()
-            raise SourceUnavailableError(f"the server cannot be reached: {error}") from error
+            raise SourceUnavailableError(f"the server does not answer as it should now: {error}") from error
 
     def _end_reading(self) -> None:
         if self._ahead is not None:

@@ -12,6 +12,7 @@ from tailrace.message.relay import Arrived
 from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.chunk import Chunk
+from tailrace.model.errors import NotFoundError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.start import After, CursorStart, Earliest, Latest
@@ -23,6 +24,7 @@ from tailrace.model.subscription import (
     Subscription,
     SubscriptionId,
 )
+from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.feed import Feed, FeedBatch
 from tailrace.subscription.open_feeds import OpenFeed
@@ -60,18 +62,26 @@ class FeedReader:
         self._open: OpenFeed | None = None
         self._feed: Feed | None = None
         self._acknowledging: Future[Any] | None = None
+        self._after = Offset(0)
         self._done = Offset(0)
         self._told = Offset(0)
         self._told_s = 0.0
 
+    @property
+    def after(self) -> Offset:
+        """Return the offset behind which it began to read."""
+        return self._after
+
     def open(self, after: Offset) -> Sequence[TableSchema]:
         """Begin behind the cursor, or further."""
         kept = self._store.get(self._name)
-        number = None if kept is None or kept.source != self._config.source else int(kept.subscription)
-        subscription = self._call(self._subscribed(None if number is None else SubscriptionId(number)))
+        number = None if kept is None or kept.source != self._config.source else parse_sub_id(kept.subscription)
+        subscription = self._call(self._subscribed(number))
         if subscription.id != number:
             url, source = self._config.shown_url, self._config.source
-            self._store.put(self._name, source=source, url=url, subscription=str(subscription.id))
+            self._store.put(self._name, source=source, url=url, subscription=sub_id_of(subscription.id))
+            if number is not None:
+                self._call(self._service.close(number))
         self._number = subscription.id
         return self._call(self._begin(subscription, after))
 
@@ -96,37 +106,60 @@ class FeedReader:
 
     def close(self) -> None:
         """Close the feed, with the cursor where it belongs."""
-        if self._acknowledging is not None:
-            self._acknowledging.exception()
-            self._acknowledging = None
-        if self._number is not None and self._told < self._done:
-            self._call(self._acknowledge(self._done))
-        self._call(self._end())
+        acknowledging, self._acknowledging = self._acknowledging, None
+        try:
+            if acknowledging is not None and acknowledging.exception() is not None:
+                self._told = self._after
+            if self._number is not None and self._told < self._done:
+                self._call(self._acknowledge(self._done))
+                self._told = self._done
+        finally:
+            self._call(self._end())
 
     def _tell(self, pause_s: float) -> None:
-        """Have the cursor written, unless that was done just now or is being done."""
-        busy = self._acknowledging is not None and not self._acknowledging.done()
-        if self._told < self._done and not busy and time.monotonic() - self._told_s >= pause_s:
+        """Have the cursor written, unless that was done just now or is being done.
+
+        Raises:
+            MetadataError: It could not be written the last time. The next call tries again.
+        """
+        acknowledging = self._acknowledging
+        if acknowledging is not None and acknowledging.done():
+            self._acknowledging = None
+            try:
+                acknowledging.result()
+            except BaseException:
+                self._told = self._after
+                raise
+        if self._told < self._done and self._acknowledging is None and time.monotonic() - self._told_s >= pause_s:
             self._told, self._told_s = self._done, time.monotonic()
             self._acknowledging = self._submit(self._acknowledge(self._done))
 
     async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
-        """Return the sink's subscription, made the first time."""
+        """Return the sink's subscription, made the first time, and anew with its cursor for other tables."""
+        start = _STARTS[self._config.start]
         if number is not None:
-            return self._service.subscription(number)
+            try:
+                subscription = self._service.subscription(number)
+            except UnknownSubscriptionError:
+                raise NotFoundError(
+                    f"the subscription of the sink {self._name!r} was closed: remove the sink to begin anew"
+                ) from None
+            if subscription.target == self._target:
+                return subscription
+            start = After(subscription.cursor)
         return await self._service.subscribe_source(
             self._target,
             filter_options=FilterOptions(_ROW_OPS),
             include=Include(before=True, after=True),
             format_=Format.PLAIN_JSON,
-            start=_STARTS[self._config.start],
+            start=start,
         )
 
     async def _begin(self, subscription: Subscription, after: Offset) -> Sequence[TableSchema]:
         await self._end()
         self._open = self._service.feed(subscription.id, After(max(subscription.cursor, after)))
         self._feed = self._open.__enter__()
-        self._done = self._told = self._feed.after
+        self._after = self._done = self._told = self._feed.after
         wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
         known = self._service.logs[self._config.source].schemas()
         newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}

@@ -91,7 +91,7 @@ class Outbox:
         self.parked = 0
         """Changes that were parked."""
 
-        self._name = name
+        self.name = name
         self._target = target
         self._intake = intake_of(target)
         chosen = structs.replace(shape, envelope=envelope_for(target, shape.envelope))
@@ -171,11 +171,11 @@ class Outbox:
             self._recall()
         if not self._keys or (self._batch.mark and self._options.on_refused is not OnRefused.WAIT):
             return 0
-        due = list(self._letters.due(self._name, _LETTERS_AT_ONCE))
+        due = list(self._letters.due(self.name, _LETTERS_AT_ONCE))
         stuck: set[str] = set()
         arrived = 0
         while due:
-            run, due = _first_of_each(due, self._name, stuck)
+            run, due = _first_of_each(due, self.name, stuck)
             arrived += self._send_letters(run, stuck)
         self._read_keys()
         return arrived
@@ -234,7 +234,7 @@ class Outbox:
         if self._options.on_refused is OnRefused.WAIT and self._keys[self._key(one)] < one.change.offset:
             self._write()
             raise SinkUnavailableError(
-                f"sink {self._name!r} waits: a change of table {one.change.schema.table.wire} comes behind a dead "
+                f"sink {self.name!r} waits: a change of table {one.change.schema.table.wire} comes behind a dead "
                 "letter of the same key; retry or drop that"
             )
         self._park(one, LetterState.BEHIND, _BEHIND)
@@ -281,7 +281,7 @@ class Outbox:
         return first is not None and first <= one.change.offset
 
     def _key(self, one: Shaped) -> str:
-        return key_hash(self._name, one.change)
+        return key_hash(self.name, one.change)
 
     def _refuse(self, one: Shaped, reason: str) -> None:
         if self._options.on_refused is OnRefused.STOP:
@@ -302,7 +302,7 @@ class Outbox:
         if not drafts:
             return
         try:
-            new = self._letters.park(self._name, drafts, self._options.letters_max)
+            new = self._letters.park(self.name, drafts, self._options.letters_max)
         except BaseException:
             self._read_keys()
             raise
@@ -310,7 +310,7 @@ class Outbox:
         self.parked += new
         if new:
             first = drafts[0]
-            told = {"sink": self._name, "letters": new, "table": first.change.schema.table.wire}
+            told = {"sink": self.name, "letters": new, "table": first.change.schema.table.wire}
             logger.warning("changes parked", extra={**told, "offset": first.change.offset, "reason": first.reason})
 
     def _send_letters(self, letters: Sequence[Letter], stuck: set[str]) -> int:
@@ -327,7 +327,7 @@ class Outbox:
             for letter, _ in left:
                 if letter.id in reasons:
                     self._letters.refused(letter, reasons[letter.id])
-                    stuck.add(key_hash(self._name, letter.change))
+                    stuck.add(key_hash(self.name, letter.change))
             left = [(letter, shaped) for letter, shaped in left if letter.id not in reasons]
             if not refusals or self._intake is not Intake.WHOLE:
                 break
@@ -370,7 +370,7 @@ class Outbox:
         self._read_keys()
 
     def _read_keys(self) -> None:
-        self._keys = self._letters.keys(self._name)
+        self._keys = self._letters.keys(self.name)
         self._keys_read_s = self._clock.monotonic_s()
 
 

@@ -3,7 +3,9 @@
 import logging
 import random
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -12,12 +14,23 @@ from tailrace.clock import Clock
 from tailrace.message.outbox import Outbox
 from tailrace.meta.sink_store import SinkFigures, SinkState
 from tailrace.model.chunk import Change
-from tailrace.model.errors import MetadataError, SinkUnavailableError, SourceUnavailableError, TailraceError
+from tailrace.model.errors import (
+    AccessError,
+    BehindHorizonError,
+    ConfigError,
+    InvalidRequestError,
+    MetadataError,
+    NotFoundError,
+    SinkRefusedError,
+    SinkUnavailableError,
+    SourceUnavailableError,
+    TailraceError,
+)
 from tailrace.model.number import Offset
 from tailrace.model.table import TableSchema
 from tailrace.retry import Backoff
 
-__all__ = ["Arrived", "Reader", "Relay", "RelayOptions"]
+__all__ = ["LASTING", "Arrived", "Reader", "Relay", "RelayOptions"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +49,10 @@ class Reader(Protocol):
 
     All methods raise `SourceUnavailableError` where nothing can be read now: worth another try.
     """
+
+    @property
+    def after(self) -> Offset:
+        """Return the offset behind which it began to read when it was opened."""
 
     def open(self, after: Offset) -> Sequence[TableSchema]:
         """Begin behind the cursor of the subscription, or behind `after` where that is further. Safe to repeat.
@@ -63,6 +80,12 @@ class RelayOptions(Struct, frozen=True):
     """Longest time for which target and source are tried again; None for ever."""
 
     backoff: Backoff = Backoff(first_s=0.1, longest_s=10.0)
+    again: Backoff = Backoff(first_s=1.0, longest_s=300.0)
+    """How long a relay that has failed rests before it is run again, where it is."""
+
+
+LASTING = (SinkRefusedError, BehindHorizonError, NotFoundError, InvalidRequestError, ConfigError, AccessError)
+"""Failures that do not pass by themselves."""
 
 
 class Relay:
@@ -102,39 +125,75 @@ class Relay:
             TailraceError: The source or the metadata failed.
         """
         try:
-            self._patiently(self._open)
-            while not self._stop.is_set():
-                arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
-                if arrived is not None:
-                    self._pass_on(arrived)
-                if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
-                    self._patiently(self._outbox.tend)
-                    self._note(SinkState.RUNNING)
+            try:
+                self._follow()
+            finally:
+                self._close()
         except TailraceError as error:
             self._note(SinkState.FAILED, str(error))
             raise
-        else:
-            self._note(SinkState.STOPPED)
-        finally:
+        except Exception as error:
+            self._note(SinkState.FAILED, _shown(error))
+            raise
+        self._note(SinkState.STOPPED)
+
+    def keep_running(self) -> None:
+        """Send changes until it is stopped; after a failure that may pass, again, with growing pauses.
+
+        Raises:
+            TailraceError: It has failed in a way that does not pass: see `LASTING`.
+        """
+        failures = 0
+        while not self._stop.is_set():
+            before = self._outbox.messages
+            try:
+                self.run()
+            except LASTING:
+                raise
+            except Exception as error:
+                failures = 1 if self._outbox.messages > before else failures + 1
+                told = {"sink": self._outbox.name, "problem": _shown(error), "failures": failures}
+                logger.error("sink failed, and is tried again", extra=told)
+                self._stop.wait(self._options.again.pause_s(failures, random.random()))  # noqa: S311 (spread)
+
+    def _follow(self) -> None:
+        self._patiently(self._open)
+        while not self._stop.is_set():
+            arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
+            if arrived is not None:
+                self._pass_on(arrived)
+            if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
+                self._patiently(self._outbox.tend)
+                self._note(SinkState.RUNNING)
+
+    def _close(self) -> None:
+        """Let go of both sides. A cursor that cannot be moved now stays: what it lacks is sent again."""
+        try:
             self._reader.close()
+        except TailraceError as error:
+            logger.warning("cursor of a sink not moved", extra={"sink": self._outbox.name, "problem": str(error)})
+        finally:
             self._outbox.close()
 
     def _open(self) -> None:
         """Connect both sides. The target's mark, where it keeps one, may be further than the cursor."""
         schemas = self._reader.open(Offset(0))
         self._outbox.open(schemas)
-        mark = self._outbox.mark
-        if mark is not None and mark.isdigit():
-            self._offset = int(mark)
-            self._reader.open(Offset(self._offset))
+        after = max(_through(self._outbox.mark), self._outbox.settled)
+        if after > self._reader.after:
+            self._reader.open(Offset(after))
+        self._offset = self._reader.after
 
     def _pass_on(self, arrived: Arrived) -> None:
-        if arrived.changes:
-            mark = b"%d" % arrived.through
-            self._patiently(lambda: self._outbox.deliver(arrived.changes, mark))
-        if not self._stop.is_set() or not arrived.changes:
-            self._offset = arrived.through
-            self._patiently(lambda: self._reader.acknowledge(arrived.through))
+        mark = b"%d-%d" % (self._offset, arrived.through)
+        if arrived.changes and self._patiently(lambda: self._deliver(arrived.changes, mark)) is None:
+            return
+        self._offset = arrived.through
+        self._patiently(lambda: self._reader.acknowledge(arrived.through))
+
+    def _deliver(self, changes: Sequence[Change], mark: bytes) -> bool:
+        self._outbox.deliver(changes, mark)
+        return True
 
     def _patiently(self, use: Callable[[], _T]) -> _T | None:
         """Return what a call returns, tried again while target or source are away; None where the relay is stopped."""
@@ -149,7 +208,7 @@ class Relay:
                 failures += 1
                 self._note(SinkState.WAITING, str(error))
                 if failures == 1:
-                    logger.warning("sink waits", extra={"problem": str(error)})
+                    logger.warning("sink waits", extra={"sink": self._outbox.name, "problem": str(error)})
             if self._stop.wait(options.backoff.pause_s(failures, random.random())):  # noqa: S311 (spread, not secrecy)
                 return None
             self._tend_while_waiting()
@@ -169,4 +228,18 @@ class Relay:
         try:
             self._tell(figures)
         except MetadataError as error:
-            logger.warning("figures of a sink not noted", extra={"problem": str(error)})
+            logger.warning("figures of a sink not noted", extra={"sink": outbox.name, "problem": str(error)})
+
+
+def _shown(error: Exception) -> str:
+    """Return what is told of an error. One that is none of ours may hold values: of that it is only where it was."""
+    if isinstance(error, TailraceError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"unexpected {type(error).__name__} in {last.name}, line {last.lineno} of {Path(last.filename).name}"
+
+
+def _through(mark: bytes | None) -> int:
+    """Return the last offset of the batch that has a mark: `AFTER-THROUGH`. 0 where it is none of a relay."""
+    through = (mark or b"").rpartition(b"-")[2]
+    return int(through) if through.isdigit() else 0

@@ -30,7 +30,8 @@ _STOP_S_MAX = 10.0
 class Relays:
     """Runs the sinks of a configuration. Start and stop it from the event loop of the service.
 
-    A sink that fails ends and says so; the others, and the server, go on.
+    A sink that fails says so and is tried again, with growing pauses, unless its target refuses it or it cannot go on
+    as it is configured: then it ends. The others, and the server, go on.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Relays:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
+        self._stores: list[DeadLetterStore | SinkStore] = []
         self._relays: list[Relay] = []
         self._threads: list[threading.Thread] = []
 
@@ -62,6 +64,7 @@ class Relays:
         loop = asyncio.get_running_loop()
         letters = DeadLetterStore.open(self._metadata_url, self._clock)
         store = SinkStore.open(self._metadata_url, self._clock)
+        self._stores = [letters, store]
         for name, config in self._sinks.items():
             target = target_of(revealed(parse(config.url), self._secrets.values()), name)
             outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
@@ -80,10 +83,12 @@ class Relays:
         deadline_s = time.monotonic() + _STOP_S_MAX
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, deadline_s - time.monotonic()))
+        for store in self._stores:
+            store.close()
 
     def _run(self, name: str, relay: Relay) -> None:
         try:
-            relay.run()
+            relay.keep_running()
         except TailraceError as error:
             logger.error("sink failed", extra={"sink": name, "problem": str(error)})
 

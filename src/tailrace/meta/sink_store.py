@@ -79,6 +79,8 @@ class KeptSink(Struct, frozen=True):
     source: str
     url: str
     subscription: str
+    """Its name on the wires."""
+
     figures: SinkFigures
 
 
@@ -108,7 +110,9 @@ class SinkStore:
 
     def get(self, name: str) -> KeptSink | None:
         """Return a sink; None where it was never run."""
-        return next((one for one in self.all() if one.name == name), None)
+        statement = select(_sink).where(_sink.c.name == name)
+        row = self._transact(lambda connection: connection.execute(statement).mappings().first())
+        return None if row is None else _kept(row)
 
     def all(self) -> Sequence[KeptSink]:
         """Return all sinks in order of their names."""

@@ -15,6 +15,7 @@ from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkState
 from tailrace.model.errors import (
     BehindHorizonError,
+    LogClosedError,
     SinkRefusedError,
     SinkUnavailableError,
     SourceUnavailableError,
@@ -38,11 +39,13 @@ class ScriptedReader:
         self.script = list(script)
         self.cursor = cursor
         self.opened = []
+        self.after = 0
         self.away = 0
         self.closed = False
 
     def open(self, after):
         self.opened.append(after)
+        self.after = max(self.cursor, after)
         return [ORDERS]
 
     def next(self, timeout_s):
@@ -67,14 +70,17 @@ class ScriptedReader:
 class Running:
     """A relay in a thread."""
 
-    def __init__(self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK):
+    def __init__(self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK, messages_max=10_000):
         self.told = []
         self.reader, self.target = reader, target
         self.letters = DeadLetterStore.open(f"sqlite:///{tmp_path / 'letters.db'}", SystemClock())
-        outbox = Outbox("s", target, ShapeOptions(), self.letters, SystemClock(), OutboxOptions(policy))
+        outbox = Outbox(
+            "s", target, ShapeOptions(), self.letters, SystemClock(), OutboxOptions(policy, messages_max=messages_max)
+        )
         self.relay = Relay(outbox, reader, self.told.append, SystemClock(), options)
         self.error = None
         self.thread = threading.Thread(target=self._run)
+        self.use = self.relay.run
 
     def __enter__(self):
         self.thread.start()
@@ -88,7 +94,7 @@ class Running:
 
     def _run(self):
         try:
-            self.relay.run()
+            self.use()
         except Exception as error:
             self.error = error
 
@@ -137,6 +143,60 @@ def test_a_target_that_keeps_marks_says_where_to_go_on(tmp_path):
     again = ScriptedReader()
     with Running(tmp_path, again, target):
         wait_until(lambda: again.opened == [0, 2], "opened behind the mark")
+
+
+def test_a_batch_that_broke_off_may_be_cut_otherwise_later_and_each_message_still_arrives_once(tmp_path):
+    target = ScriptedTarget(Intake.WHOLE, faults=[None, None, *[Fault.BEFORE] * 100_000])
+    with Running(tmp_path, ScriptedReader(arrived(1), arrived(2, 3, 4, 5)), target, messages_max=2) as running:
+        wait_until(lambda: running.told and running.told[-1].state is SinkState.WAITING, "waiting")
+    assert running.offsets() == [1, 2, 3]
+    target.faults = []
+    again = ScriptedReader(arrived(4, 5), cursor=1)
+    with Running(tmp_path, again, target) as running:
+        wait_until(lambda: again.cursor == 5, "acknowledged")
+    assert again.opened == [0, 3]
+    assert running.offsets() == [1, 2, 3, 4, 5]
+
+
+def test_what_the_target_has_when_a_relay_is_stopped_is_acknowledged(tmp_path):
+    class Stopping(ScriptedTarget):
+        def send(self, messages, mark):
+            running.relay.stop()
+            return super().send(messages, mark)
+
+    reader = ScriptedReader(arrived(1, 2))
+    with Running(tmp_path, reader, Stopping()) as running:
+        assert running.ended() is None
+    assert (running.offsets(), reader.cursor) == ([1, 2], 2)
+
+
+def test_a_relay_tells_where_it_is_before_anything_comes(tmp_path):
+    with Running(tmp_path, ScriptedReader(cursor=41), ScriptedTarget()) as running:
+        wait_until(lambda: running.told, "told")
+        assert running.told[-1].offset == 41
+
+
+def test_a_relay_that_is_kept_running_goes_on_after_a_failure_that_may_pass(tmp_path):
+    options = RelayOptions(0.01, None, QUICK.backoff, QUICK.backoff)
+    reader = ScriptedReader(arrived(1), LogClosedError("secret"), arrived(2), KeyError("secret"), arrived(3))
+    with Running(tmp_path, reader, ScriptedTarget(), options) as running:
+        wait_until(lambda: running.error is not None, "ended")
+    running = Running(tmp_path, reader, running.target, options)
+    running.use = running.relay.keep_running
+    with running:
+        wait_until(lambda: reader.cursor == 3, "acknowledged")
+    assert (running.offsets(), running.error) == ([1, 2, 3], None)
+    (failed,) = [figures for figures in running.told if figures.state is SinkState.FAILED]
+    assert failed.problem.startswith("unexpected KeyError in next, line ")
+    assert "secret" not in failed.problem
+
+
+def test_a_relay_that_is_kept_running_ends_with_what_does_not_pass(tmp_path):
+    reader = ScriptedReader(BehindHorizonError(requested=1, horizon=5))
+    running = Running(tmp_path, reader, ScriptedTarget())
+    running.use = running.relay.keep_running
+    with running:
+        assert isinstance(running.ended(), BehindHorizonError)
 
 
 def test_a_relay_ends_when_one_side_is_away_for_too_long(tmp_path):
