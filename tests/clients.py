@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from locking import alone
 from serving import DEADLINE_S
 
 SCRIPTS = Path(__file__).parent / "published"
@@ -87,10 +88,11 @@ def published(config: pytest.Config, requirement: str, script: str) -> Published
     directory = Path(config.cache.mkdir("clients")) / requirement.replace("==", "-")
     python = directory / "bin" / "python"
     done = directory / ".installed"
-    if not done.exists():
-        shutil.rmtree(directory, ignore_errors=True)
-        _install(directory, python, requirement)
-        done.touch()
+    with alone(directory.with_suffix(".lock")):
+        if not done.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            _install(directory, python, requirement)
+            done.touch()
     return Published(python, SCRIPTS / script)
 
 
