@@ -14,6 +14,7 @@ from running import Running
 from serving import wait_until
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
+from tailrace.model.errors import SinkRefusedError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
@@ -343,3 +344,20 @@ def test_a_removed_pipeline_is_gone_with_its_subscription(shop, store, tmp_path)
     assert store.all() == []
     assert subscription not in str(shop.call("cdc.list", {}))
     assert copied(tmp_path, "named", "name, data") == source(shop, "named", "name, data")
+
+
+def test_rows_whose_key_is_null_in_part_are_appended_once_and_else_refused_by_name(shop, store, tmp_path):
+    rows = [(text, number) for text in (None, None, "a", "b", "c") for number in (None, None, 1, 2)]
+    values = ", ".join(f"({text!r}, {number}, {place})" for place, (text, number) in enumerate(rows))
+    made = "CREATE TABLE loose (name TEXT, id INTEGER, mark INTEGER, PRIMARY KEY (name, id))"
+    commit(shop, made, f"INSERT INTO loose VALUES {values.replace('None', 'NULL')}")
+    wait_until(lambda: len(shop.client.info("shop").tables) > len(TABLES), "the table known")
+    create(store, shop, tmp_path, "loose", mode=Mode.APPEND)
+    run(store, tmp_path, page_rows=3)
+    assert copied(tmp_path, "loose", "mark") == [(place,) for place in range(len(rows))]
+    with pytest.raises(PipelineError, match="table loose has rows whose key is null in part"):
+        verify(store, tmp_path, repair=True)
+    job(store, tmp_path).remove("p", Watcher(), lambda: False)
+    create(store, shop, tmp_path, "loose", scheme="delta")
+    with pytest.raises(SinkRefusedError, match="of table loose: column 'name' of the key is null"):
+        run(store, tmp_path, page_rows=3)

@@ -24,7 +24,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import next_number, planned
 from tailrace.pipeline.digest import Digests, Fault, Side
-from tailrace.pipeline.errors import SchemaMovedError
+from tailrace.pipeline.errors import PipelineError, SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
@@ -109,6 +109,7 @@ class Verifier:
             BehindHorizonError: The log no longer has the changes that the sink lacks: let the pipeline catch up first.
             ClientError: The server cannot be reached, or refused.
             SinkError: The sink cannot be reached, or refused.
+            PipelineError: A table has rows whose key is null in part.
         """
         verdicts, repaired = [], 0
         for name in self._definition.tables:
@@ -255,7 +256,12 @@ def _fitting(rows: pa.Table, columns: pa.Schema, shape: TableSchema) -> pa.Table
 
     Raises:
         _WiderError: They do not.
+        PipelineError: A key is null in part: several rows may have the same.
     """
+    if any(rows[name].null_count for name in key_names(shape)):
+        raise PipelineError(
+            f"table {shape.table.wire} has rows whose key is null in part: they cannot be told apart, nor compared"
+        )
     joined = _joined(columns, rows, shape)
     if joined != columns:
         raise _WiderError(joined)
