@@ -14,7 +14,8 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import TableChanges
-from tailrace.pipeline.spark_spread import SparkSpread
+from tailrace.pipeline.sink.spread import Tally
+from tailrace.pipeline.spark_spread import SparkSpread, tallied
 
 __all__ = ["RowsSource", "rows_of_spark", "spread_rows"]
 
@@ -69,11 +70,11 @@ def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
 
 def spread_rows(session: Any, task: RowsTask) -> SparkSpread:
     """Return the rows of all ranges as changes that tasks of Spark have."""
-    return SparkSpread(rows_frame(session, task), partial(_changes, schema=task.schema), RANGE)
+    return SparkSpread(rows_frame(session, task), partial(_changes, schema=task.schema))
 
 
-def _changes(rows: pa.Table, schema: TableSchema) -> list[TableChanges]:
-    return [TableChanges(schema, _exactly(rows, schema).drop_columns([RANGE]))]
+def _changes(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[Tally, list[TableChanges]]]:
+    yield tallied(rows, RANGE), [TableChanges(schema, _exactly(rows, schema).drop_columns([RANGE]))]
 
 
 def _exactly(rows: pa.Table, schema: TableSchema) -> pa.Table:
