@@ -145,7 +145,9 @@ class Peer:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "bench.sse_throughput", *arguments]
+        begin = "from tailrace.cli.process import forgo; forgo('pandas')"  # as the command `serve` does
+        run = "import runpy; runpy.run_module('bench.sse_throughput', run_name='__main__')"
+        command = [sys.executable, "-c", f"{begin}; {run}", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout
         self.port = int(self.process.stdout.readline())

@@ -142,6 +142,7 @@ def test_a_worker_that_was_taken_over_writes_nothing_more(store, clock):
         lambda: store.advance(first, 99, Figures()),
         lambda: store.fail(first, Figures()),
         lambda: store.reset(first, 9),
+        lambda: store.reserve(first, 9),
         lambda: store.rebase(first, version=9, number_min=9, subscription=None),
         lambda: store.remove(first),
     ):

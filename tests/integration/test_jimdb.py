@@ -209,6 +209,23 @@ def test_answers_are_bounded_however_large_rows_are(world):
     assert found == list(range(40))
 
 
+def test_no_row_is_left_out_where_an_answer_is_full_among_rows_with_the_same_null_key(world):
+    world.execute("CREATE TABLE loose (name TEXT COLLATE NOCASE, id INTEGER, note TEXT, PRIMARY KEY (name, id))")
+    names = [*[None] * 9, *"aAaAbBc"]
+    for name in names:
+        world.execute("INSERT INTO loose VALUES (?, NULL, ?)", (name, "x" * 300))
+    world.start(JimdbConfig(log_wait="0.05s", page_rows=3, answer_bytes=1000))
+    (one,) = world.ranges("loose")
+    world.client.register(one, "one")
+    found, version, last, end = [], 0, b"", False
+    while not end:
+        answer = world.client.pull_snapshot(one, "one", version, last)
+        version, end = answer.current_snapshot_version, answer.end
+        found += keys(answer.snapshot_data)
+        last = answer.snapshot_data[-1].key if answer.snapshot_data else last
+    assert found == names
+
+
 def test_an_empty_log_and_an_empty_table_are_pulled_too(world):
     world.start()
     puller = world.puller()

@@ -14,13 +14,16 @@ from running import Running
 from serving import wait_until
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
+from tailrace.model.errors import SinkRefusedError
 from tailrace.model.key_interval import KeyInterval
+from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError, PipelineError, SinkLostError, SinkTableGoneError
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.keeper import taken
-from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.base import Batch, Mode
+from tailrace.pipeline.sinks import sink_of
 from tailrace.pipeline.store import PipelineStore
 
 ROWS = 61
@@ -239,6 +242,66 @@ def test_a_row_that_a_lake_has_twice_is_found_and_mended(shop, store, tmp_path):
     assert mended.tables[0].rows == ROWS
 
 
+def half_applied(shop, store, tmp_path, mode):
+    """Change two tables, and give one of them its changes as the next batch; return the sink and that batch."""
+    create(store, shop, tmp_path, "numbered", "named", mode=mode, scheme="delta")
+    run(store, tmp_path)
+    head = shop.client.info("shop").head
+    commit(shop, "INSERT INTO numbered VALUES (-1, 'late', 1)", "INSERT INTO named VALUES ('late', NULL)")
+    through = shop.client.committed("shop", "numbered")
+    commit(shop, "DELETE FROM numbered WHERE id = -1", "DELETE FROM named WHERE name = 'late'")
+    found = list(shop.client.batches("shop", head, through, ["numbered", "named"]))
+    tables = list(table_changes([batch for _, batch in found], found[-1][0]))
+    sink = sink_of(store.get("p").definition.sink, mode, pipeline="p")
+    sink.open([one.schema for one in tables])
+    batch = Batch("p", sink.progress().number + 1, {"shop": through}, tables)
+    sink._tables.apply(next(one for one in tables if one.schema.table.name == "numbered"), batch.number)
+    return sink, batch
+
+
+def damage(tmp_path):
+    DeltaTable(tmp_path / "lake" / "numbered").delete("id = 9")
+    DeltaTable(tmp_path / "lake" / "named").delete("name = 'key 3'")
+
+
+@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.HISTORY])
+def test_a_lake_that_has_a_batch_in_part_is_mended_under_other_numbers(shop, store, tmp_path, mode):
+    sink, batch = half_applied(shop, store, tmp_path, mode)
+    damage(tmp_path)
+    mended = verify(store, tmp_path, repair=True)
+    assert (mended.equal, mended.repaired) == (True, 2)
+    sink.open([one.schema for one in batch.tables])
+    number_min = store.get("p").number_min
+    assert number_min > sink.newest([one.schema for one in batch.tables]) > batch.number
+    sink.apply(structs.replace(batch, number=number_min))
+    assert verify(store, tmp_path).equal
+
+
+def test_a_lake_of_changes_that_has_a_batch_in_part_is_mended_after_that_one_only(shop, store, tmp_path):
+    sink, batch = half_applied(shop, store, tmp_path, Mode.APPEND)
+    damage(tmp_path)
+    with pytest.raises(PipelineError, match="'p' have a batch that others lack: run it once"):
+        verify(store, tmp_path, repair=True)
+    sink.apply(batch)
+    assert verify(store, tmp_path, repair=True).equal
+    late = [row for row in DeltaTable(tmp_path / "lake" / "numbered").to_pyarrow_table().to_pylist() if row["id"] == -1]
+    assert [row["_change_type"] for row in late] == ["insert"]
+
+
+def test_a_batch_after_a_mending_that_was_cut_off_is_not_taken_for_it(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered", scheme="delta")
+    run(store, tmp_path)
+    marker = tmp_path / "lake" / "_tailrace" / "p.json"
+    before = marker.read_bytes()
+    DeltaTable(tmp_path / "lake" / "numbered").delete("id = 9")
+    for _ in range(2):
+        assert verify(store, tmp_path, repair=True).equal
+        marker.write_bytes(before)  # as if it had not been noted any more
+        DeltaTable(tmp_path / "lake" / "numbered").delete("id = 9")
+    assert store.get("p").number_min > DeltaTable(tmp_path / "lake" / "numbered").transaction_version("tailrace:p")
+    assert verify(store, tmp_path, repair=True).equal
+
+
 GONE = {
     "sqlite": lambda tmp_path: drop(tmp_path / "copy.db", "numbered"),
     "delta": lambda tmp_path: shutil.rmtree(tmp_path / "lake" / "numbered"),
@@ -343,3 +406,20 @@ def test_a_removed_pipeline_is_gone_with_its_subscription(shop, store, tmp_path)
     assert store.all() == []
     assert subscription not in str(shop.call("cdc.list", {}))
     assert copied(tmp_path, "named", "name, data") == source(shop, "named", "name, data")
+
+
+def test_rows_whose_key_is_null_in_part_are_appended_once_and_else_refused_by_name(shop, store, tmp_path):
+    rows = [(text, number) for text in (None, None, "a", "b", "c") for number in (None, None, 1, 2)]
+    values = ", ".join(f"({text!r}, {number}, {place})" for place, (text, number) in enumerate(rows))
+    made = "CREATE TABLE loose (name TEXT, id INTEGER, mark INTEGER, PRIMARY KEY (name, id))"
+    commit(shop, made, f"INSERT INTO loose VALUES {values.replace('None', 'NULL')}")
+    wait_until(lambda: len(shop.client.info("shop").tables) > len(TABLES), "the table known")
+    create(store, shop, tmp_path, "loose", mode=Mode.APPEND)
+    run(store, tmp_path, page_rows=3)
+    assert copied(tmp_path, "loose", "mark") == [(place,) for place in range(len(rows))]
+    with pytest.raises(PipelineError, match="table loose has rows whose key is null in part"):
+        verify(store, tmp_path, repair=True)
+    job(store, tmp_path).remove("p", Watcher(), lambda: False)
+    create(store, shop, tmp_path, "loose", scheme="delta")
+    with pytest.raises(SinkRefusedError, match="of table loose: column 'name' of the key is null"):
+        run(store, tmp_path, page_rows=3)

@@ -21,9 +21,10 @@ _PAGE_KEY = b"tailrace.page"
 
 
 class Plan(Struct, frozen=True):
-    """How many rows a table has, and the last key of each part but the last."""
+    """The last key of each part but the last, the greatest key of the table (None: it is empty), and its rows."""
 
     cuts: list[str]
+    last: str | None
     rows: int = 0
 
 
@@ -70,6 +71,14 @@ class BulkRowsClient(BulkClient):
         """
         params = {"table": table, "rows": rows, "count": count, **_bounds(within)}
         return self._get(_path(source, "ranges"), params, Plan).cuts
+
+    def last_key(self, source: str, table: str) -> str | None:
+        """Ask for the greatest key that a table has now; None where it has no rows.
+
+        Raises:
+            ClientError: The server cannot be reached, or refused.
+        """
+        return self._get(_path(source, "ranges"), {"table": table, "rows": 1, "count": 1}, Plan).last
 
     def rows(self, source: str, table: str, within: KeyInterval, *, typed: bool = False) -> Iterator[RowsPage]:
         """Yield the rows of an interval in order of keys, page by page; each page has an offset of its own.

@@ -1,6 +1,6 @@
 """What Spark calls with each micro-batch: it puts the changes into the sink, once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,18 +14,19 @@ from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
 from tailrace.pipeline.image_rows import image_changes
-from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.layout import unpacked
+from tailrace.pipeline.sink.base import Batch, Progress, Sink, TableChanges
 from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink.row import key_names
-from tailrace.pipeline.sink.spread import SpreadBatch
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import MessageOptions, sink_of
-from tailrace.pipeline.spark_spread import SparkSpread
+from tailrace.pipeline.spark_spread import SparkSpread, tallied
 from tailrace.pipeline.transform import transformed
 from tailrace.pipeline.typed import row_schema
 from tailrace.sink_url import Secrets
 
-__all__ = ["BatchWriter"]
+__all__ = ["BatchWriter", "changes_of_packed"]
 
 _CHANGES_MAX = 200_000
 _CHANGES_SPREAD_MAX = 1_000_000
@@ -89,7 +90,9 @@ class BatchWriter:
             if self._is_large():
                 self.apply_spread(frame)
             else:
-                self.apply(frame.toArrow(), frame.sparkSession)
+                rows = list(unpacked(frame.toArrow()))
+                if rows:
+                    self.apply(pa.concat_tables(rows), frame.sparkSession)
         except Exception as error:
             self.problem = error
             raise
@@ -122,14 +125,14 @@ class BatchWriter:
         self.changes += rows.num_rows
 
     def apply_spread(self, frame: Any) -> None:
-        """Have tasks apply rows in the layout `json`, unless the sink has them. The schemas of all are known.
+        """Have tasks apply rows in the layout `packed`, unless the sink has them. The schemas of all are known.
 
         Raises:
             TailraceError: What `apply` raises.
         """
         definition, sink = self._definition, self.sink()
         number = next_number(sink.progress(), self.number_min)
-        changes = SparkSpread(frame, partial(changes_of_json, versions=self._versions), "_table")
+        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions))
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
         ).rows
@@ -233,3 +236,15 @@ class BatchWriter:
             client.close()
         self._versions = {(schema.table.wire, schema.version): schema for schema in info.schemas().values()}
         return info.head
+
+
+def changes_of_packed(
+    rows: pa.Table, versions: dict[tuple[str, int], TableSchema]
+) -> Iterator[tuple[Tally, list[TableChanges]]]:
+    """Yield the changes in rows of the layout `packed`, and what was met among them. Runs in a task.
+
+    Raises:
+        MisfitError: A value does not fit its column's type.
+    """
+    for some in unpacked(rows):
+        yield tallied(some, "_table"), changes_of_json(some, versions)

@@ -40,6 +40,9 @@ _RANGES_SPREAD = 32
 _TRIES_MAX = 5
 """So often rows are read whose table changes its schema meanwhile."""
 
+_KEY_CHARACTERS_MAX = 8_000
+"""A range ends with no longer key: it goes with each request, in the URL."""
+
 
 class CopyOptions(Struct, frozen=True):
     """How tables are copied."""
@@ -57,7 +60,10 @@ class CopyOptions(Struct, frozen=True):
 def planned(
     client: BulkRowsClient, source: str, table: str, options: CopyOptions | None = None
 ) -> tuple[list[KeyInterval], int]:
-    """Return the ranges of a table, with about as many rows each, and how many rows there are."""
+    """Return the ranges of a table, with about as many rows each, and how many rows there are.
+
+    They cover all keys, also those that come later: `verify` needs that. What is copied has an end; see `Copier`.
+    """
     options = options or CopyOptions()
     plan = client.plan(source, table, options.ranges_max)
     cuts = [] if plan.rows <= options.page_rows else plan.cuts[: options.ranges_max - 1]
@@ -71,7 +77,11 @@ def next_number(progress: Progress | None, least: int) -> int:
 
 
 class Copier:
-    """Copies what is left of the tables of one pipeline. For one thread."""
+    """Copies what is left of the tables of one pipeline. For one thread.
+
+    It ends however quickly tables grow at their ends: rows behind the greatest key that a table has when the copier
+    begins are left to the log, which is followed from an offset before that.
+    """
 
     def __init__(
         self,
@@ -100,7 +110,7 @@ class Copier:
         self._fresh = found.number_min == 0
         if found.copying is not None:
             yield self._finish(found.copying)
-        ranges = self._store.progress(self._lease.name)
+        ranges = self._bounded(self._store.progress(self._lease.name))
         if self._spreads():
             yield from self._run_spread(ranges, found.number_min)
             return
@@ -114,6 +124,26 @@ class Copier:
                 copying = structs.replace(cut, number=number)
                 self._store.begin_copy(self._lease, copying)
                 yield self._put(copying, schema, rows)
+
+    def _bounded(self, ranges: Sequence[RangeProgress]) -> list[RangeProgress]:
+        """Return the ranges, each with an end: the last of a table ends with its greatest key.
+
+        That key may be another one after a crash, which does no harm: all that comes behind it, now or then, came after
+        the offset from which the log is followed. Of an empty table nothing is read. Only a range whose end would be a
+        key too long to ask with has none, and ends where no rows are left.
+        """
+        bounded = []
+        for one in ranges:
+            if one.stage is Stage.SNAPSHOT and one.within.through is None:
+                last = self._client.last_key(self._definition.source, one.table)
+                if last is None:
+                    ended = Copying(0, one.table, {one.range_id: one.left}, (one.range_id,))
+                    self._store.finish_copy(self._lease, ended, version=self._version, rows={})
+                    one = structs.replace(one, stage=Stage.INCREMENTAL_LOG)  # noqa: PLW2901
+                elif len(last) <= _KEY_CHARACTERS_MAX:
+                    one = structs.replace(one, within=KeyInterval(one.within.after, last))  # noqa: PLW2901
+            bounded.append(one)
+        return bounded
 
     def _run_spread(self, ranges: Sequence[RangeProgress], number_min: int) -> Iterator[int]:
         """Copy batch after batch by tasks, which read and write the rows."""

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -191,7 +192,7 @@ class Job:
             if not self._copy(keeper, client, writer, watcher, stopped):
                 return
             for _ in range(_RECOPIES_MAX):
-                checkpoint = self._sweep(self._store.get(name), client, writer, watcher)
+                checkpoint = self._sweep(keeper.lease, client, writer, watcher)
                 follower = Follower(
                     definition,
                     self._store,
@@ -246,12 +247,13 @@ class Job:
                 return False
         return True
 
-    def _sweep(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Path:
+    def _sweep(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Path:
         """Mend what differs in the sink before a new checkpoint begins; return the checkpoint.
 
         That is what an earlier run of the pipeline left, or what it missed because retention was quicker.
         """
-        checkpoint = self.checkpoint(found.definition.name, found.generation)
+        found = self._store.get(lease.name)
+        checkpoint = self.checkpoint(lease.name, found.generation)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         began_empty = found.generation == 0 and found.number_min <= NUMBER_MIN_FOREIGN
         sink = writer.sink()
@@ -259,7 +261,7 @@ class Job:
         kept = _mode(found) is not Mode.APPEND or sink.progress() is not None
         if unsure and kept and all(map(sink.is_readable, writer.schemas())):
             watcher.comparing("what the sink has may differ from the source")
-            self._verifier(found, client, writer, watcher).run(repair=True)
+            self._verifier(found, lease, client, writer, watcher).run(repair=True)
         return checkpoint
 
     def _rebase(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, error: BehindHorizonError) -> None:
@@ -294,7 +296,8 @@ class Job:
         proceed = None if keeper is None else keeper.check
         writer = self._writer(found.definition, found.number_min, _OUTAGE_ONCE_S_MAX, proceed, watcher)
         try:
-            verdict = self._verifier(found, client, writer, watcher).run(repair=keeper is not None)
+            lease = None if keeper is None else keeper.lease
+            verdict = self._verifier(found, lease, client, writer, watcher).run(repair=keeper is not None)
         finally:
             writer.close()
             client.close()
@@ -305,8 +308,9 @@ class Job:
             )
         return verdict
 
-    def _verifier(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Verifier:
-        reached = min(one.last_log_index for one in self._store.progress(found.definition.name))
+    def _verifier(
+        self, found: Pipeline, lease: Lease | None, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher
+    ) -> Verifier:
         return Verifier(
             found.definition,
             client,
@@ -315,7 +319,8 @@ class Job:
             self._clock,
             self._token,
             found.number_min,
-            reached,
+            min(one.last_log_index for one in self._store.progress(found.definition.name)),
+            None if lease is None else partial(self._store.reserve, lease),
         )
 
     def _note(self, lease: Lease, problem: str) -> None:

@@ -13,9 +13,9 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_rows, change_schema, typed_rows
 from tailrace.pipeline.source_options import Layout, SourceOptions
 
-__all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of"]
+__all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
 
-_CHANGES_TARGETS = {Layout.TYPED: 32_768, Layout.JSON: 8192, Layout.ENVELOPE: 8192}
+_CHANGES_TARGETS = {Layout.TYPED: 32_768, Layout.JSON: 8192, Layout.ENVELOPE: 8192, Layout.PACKED: 32_768}
 _BYTES_TARGET = 32 << 20
 """A batch is handed on when it has so many changes, or so many bytes.
 
@@ -34,6 +34,9 @@ _ALWAYS_COLUMNS = [field.with_nullable(False) for field in CHANGE_COLUMNS]
 _JSON_SCHEMA = pa.schema([*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_row", pa.string())])
 _ENVELOPE_SCHEMA = pa.schema(
     [*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
+)
+_PACKED_SCHEMA = pa.schema(
+    [pa.field("_offset", pa.int64(), nullable=False), pa.field("_rows", pa.binary(), nullable=False)]
 )
 _OP_WORDS = pa.array([None, *(op.word for op in Op)], pa.string())
 
@@ -56,6 +59,8 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
             return _JSON_SCHEMA
         case Layout.ENVELOPE:
             return _ENVELOPE_SCHEMA
+        case Layout.PACKED:
+            return _PACKED_SCHEMA
     newest = newest_schema(schemas)
     whole = change_schema(newest, options.string_columns)
     for name in (*options.columns, *options.string_columns):
@@ -93,6 +98,8 @@ def rows_of(
     Raises:
         MisfitError: A value does not fit its column's type.
     """
+    if layout is Layout.PACKED:
+        return _packed(rows_of(batch, schemas, Layout.JSON, _JSON_SCHEMA))
     columns: dict[str, Callable[[], Any]]
     if layout is Layout.ENVELOPE:
         words = _OP_WORDS.take(batch.column("op"))
@@ -115,6 +122,24 @@ def rows_of(
             columns |= {name: (lambda column=column: column) for name, column in made}
     arrays = [_exactly(columns[f.name](), f.type) if f.name in columns else pa.nulls(count, f.type) for f in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def unpacked(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of the layout `json` that are in those of the layout `packed`."""
+    for chunk in rows["_rows"].chunks:
+        for held in chunk:
+            yield pa.ipc.open_stream(held.as_buffer()).read_all()
+
+
+def _packed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as one, with the highest of their offsets; none where there are none."""
+    if not rows.num_rows:
+        return pa.RecordBatch.from_pylist([], _PACKED_SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    held = {"_offset": pc.max(rows.column("_offset")).as_py(), "_rows": sink.getvalue().to_pybytes()}
+    return pa.RecordBatch.from_pylist([held], _PACKED_SCHEMA)
 
 
 def _change_columns(words: pa.Array, changes: pa.RecordBatch) -> dict[str, Callable[[], Any]]:

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import TableChanges
-from tailrace.pipeline.spark_spread import SparkSpread
+from tailrace.pipeline.sink.spread import Tally
+from tailrace.pipeline.spark_spread import SparkSpread, tallied
 
 __all__ = ["RowsSource", "rows_of_spark", "spread_rows"]
 
@@ -67,11 +68,11 @@ def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
 
 def spread_rows(session: Any, task: RowsTask) -> SparkSpread:
     """Return the rows of all ranges as changes that tasks of Spark have."""
-    return SparkSpread(rows_frame(session, task), partial(_changes, task=task), RANGE)
+    return SparkSpread(rows_frame(session, task), partial(_changes, task=task))
 
 
-def _changes(rows: pa.Table, task: RowsTask) -> list[TableChanges]:
-    return [TableChanges(task.schema, _exactly(rows, task.row_schema).drop_columns([RANGE]))]
+def _changes(rows: pa.Table, task: RowsTask) -> Iterator[tuple[Tally, list[TableChanges]]]:
+    yield tallied(rows, RANGE), [TableChanges(task.schema, _exactly(rows, task.row_schema).drop_columns([RANGE]))]
 
 
 def _exactly(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -14,7 +14,7 @@ from msgspec import structs
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink
+from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink, Uneven
 from tailrace.pipeline.sink.message import MessageSink
 from tailrace.pipeline.sink.spread import SpreadBatch, SpreadSink, Tally
 from tailrace.retry import Backoff
@@ -59,6 +59,11 @@ class SinkThread:
     def applied(self) -> int | None:
         """Return the number of the last batch that the sink has."""
         return self._call(self._sink.applied)
+
+    def newest(self, schemas: Sequence[TableSchema]) -> int | None:
+        """Return the greatest number of a batch that one of these tables has, also where others lack it."""
+        sink = self._sink
+        return self._call(lambda: sink.newest(schemas)) if isinstance(sink, Uneven) else self.applied()
 
     def apply(self, batch: Batch) -> None:
         """Apply one batch; see `Sink.apply`."""

@@ -27,6 +27,9 @@ class Layout(StrEnum):
     ENVELOPE = "envelope"
     """Changes of any tables, one row each, with the row before and after as JSON text."""
 
+    PACKED = "packed"
+    """Many rows of the layout `json` in each, as Arrow, which Spark hands on as it is."""
+
 
 class Preimages(StrEnum):
     """Which rows before updates there are."""

@@ -16,13 +16,13 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.spread import Divide, Found, Tally
 
-__all__ = ["SparkSpread"]
+__all__ = ["SparkSpread", "tallied"]
 
 _T = TypeVar("_T")
 _I = TypeVar("_I")
 
-Decode = Callable[[pa.Table], list[TableChanges]]
-"""Makes changes of rows of a DataFrame. Picklable."""
+Decode = Callable[[pa.Table], Iterator[tuple[Tally, list[TableChanges]]]]
+"""Takes rows of a DataFrame apart: yields changes, and what was met among them. Picklable."""
 
 _CHANGES, _MADE, _TALLY, _FAILED = range(4)
 """What a row of a task's answer holds."""
@@ -35,25 +35,21 @@ _LOST = ("exited unexpectedly", "ExecutorLostFailure", "Python worker failed to 
 
 
 class SparkSpread:
-    """The changes in a DataFrame, see `Spread`. Each run reads it anew.
+    """The changes in a DataFrame, which `decode` makes of its rows; see `Spread`. Each run reads it anew."""
 
-    `decode` makes changes of its rows in a task; `label` is the column by whose values rows are counted.
-    """
-
-    def __init__(self, frame: Any, decode: Decode, label: str) -> None:
+    def __init__(self, frame: Any, decode: Decode) -> None:
         self._frame = frame
         self._decode = decode
-        self._label = label
 
     def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> Found[_T]:
         """Run `work` in each task over the changes that it has."""
-        return _found(self._frame.mapInArrow(_Each(self._decode, self._label, work), _SPARK_COLUMNS))
+        return _found(self._frame.mapInArrow(_Each(self._decode, work), _SPARK_COLUMNS))
 
     def gathered(
         self, divide: Divide, buckets: int, work: Callable[[int, list[TableChanges]], Iterator[_T]]
     ) -> Found[_T]:
         """Bring the changes of each bucket together, and run `work` over each bucket that has any."""
-        divided = self._frame.mapInArrow(_Divide(self._decode, self._label, divide), _SPARK_COLUMNS)
+        divided = self._frame.mapInArrow(_Divide(self._decode, divide), _SPARK_COLUMNS)
         return _found(divided.repartitionById(buckets, "bucket").mapInArrow(_Gather(work), _SPARK_COLUMNS))
 
     def over(self, items: Sequence[_I], work: Callable[[_I], Iterator[_T]]) -> list[_T]:
@@ -67,7 +63,6 @@ class SparkSpread:
 
 class _Each(Struct, frozen=True):
     decode: Decode
-    label: str
     work: Callable[[Iterator[TableChanges]], Iterator[Any]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +70,7 @@ class _Each(Struct, frozen=True):
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         met: list[Tally] = []
-        changes = (one for batch in batches for one in _decoded(batch, self.decode, self.label, met))
+        changes = (one for batch in batches for one in _decoded(batch, self.decode, met))
         for made in self.work(changes):
             yield 0, _MADE, made
         yield 0, _TALLY, _sum(met)
@@ -83,7 +78,6 @@ class _Each(Struct, frozen=True):
 
 class _Divide(Struct, frozen=True):
     decode: Decode
-    label: str
     divide: Divide
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +86,7 @@ class _Divide(Struct, frozen=True):
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         met: list[Tally] = []
         for batch in batches:
-            for one in _decoded(batch, self.decode, self.label, met):
+            for one in _decoded(batch, self.decode, met):
                 for bucket, some in self.divide(one):
                     yield bucket, _CHANGES, _packed(some)
         yield 0, _TALLY, _sum(met)
@@ -171,14 +165,18 @@ def _found(frame: Any) -> Found[Any]:
     return Found(held[_MADE], _sum(held[_TALLY]))
 
 
-def _decoded(batch: pa.RecordBatch, decode: Decode, label: str, met: list[Tally]) -> list[TableChanges]:
-    """Return the changes in some rows, and note what was met."""
-    if not batch.num_rows:
-        return []
-    rows = pa.table(batch)
+def _decoded(batch: pa.RecordBatch, decode: Decode, met: list[Tally]) -> Iterator[TableChanges]:
+    """Yield the changes in some rows, and note what was met."""
+    if batch.num_rows:
+        for tally, changes in decode(pa.table(batch)):
+            met.append(tally)
+            yield from changes
+
+
+def tallied(rows: pa.Table, label: str) -> Tally:
+    """Return what there is among rows, counted by the values of a column."""
     counted = pc.value_counts(rows[label]).to_pylist()
-    met.append(Tally(pc.max(rows["_offset"]).as_py(), {str(one["values"]): one["counts"] for one in counted}))
-    return decode(rows)
+    return Tally(pc.max(rows["_offset"]).as_py() or 0, {str(one["values"]): one["counts"] for one in counted})
 
 
 def _sum(met: Sequence[Tally]) -> Tally:

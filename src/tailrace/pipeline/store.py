@@ -99,6 +99,10 @@ class PipelineStore(PipelineCatalog):
 
         self._fenced(lease, run, generation=generation, number_min=number_min, subscription=subscription)
 
+    def reserve(self, lease: Lease, number_min: int) -> None:
+        """Let batches have numbers from `number_min` on."""
+        self._fenced(lease, lambda connection: None, number_min=number_min)
+
     def register(
         self,
         lease: Lease,

@@ -152,8 +152,8 @@ class Follower:
 
     @property
     def changes(self) -> int:
-        """Return how many rows of changes were applied: as Spark tells, which may miss batches, or as we counted."""
-        return max(self._changes, self._writer.changes)
+        """Return how many rows of changes were applied; over Spark Connect, where that is not known, changes read."""
+        return self._writer.changes or self._changes
 
     def _check(self, checkpoint: Path) -> "_Place":
         """Return how far the sink is, if all that is needed to go on is there."""
@@ -177,7 +177,7 @@ class Follower:
             "server": definition.server,
             "source": definition.source,
             "tables": msgspec.json.encode(definition.tables).decode(),
-            "layout": "json",
+            "layout": "packed",
             "start": str(offset),
             "maxChangesPerTrigger": str(self._writer.changes_max),
         }
@@ -198,7 +198,7 @@ class Follower:
             return
         if (last.batchId, offset) > self._batch:
             self._batch = (last.batchId, offset)
-            self._changes += last.numInputRows
+            self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
             self._failures, self._moved_s = 0, time.monotonic()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
         told = (offset, head, self.changes)

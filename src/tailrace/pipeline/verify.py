@@ -24,14 +24,15 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import next_number, planned
 from tailrace.pipeline.digest import Digests, Fault, Side
-from tailrace.pipeline.errors import SchemaMovedError
+from tailrace.pipeline.errors import PipelineError, SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
-from tailrace.pipeline.sink.base import Batch, ChangeType, TableChanges
+from tailrace.pipeline.sink.base import Batch, ChangeType, Mode, TableChanges
 from tailrace.pipeline.sink.replay import column_names
 from tailrace.pipeline.sink.row import key_names, key_text
 from tailrace.pipeline.sink_thread import SinkThread
+from tailrace.pipeline.sinks import mode_of
 from tailrace.pipeline.transform import transformed
 
 __all__ = ["TableVerdict", "Verdict", "Verifier"]
@@ -79,6 +80,10 @@ class Verifier:
 
     The sink has all changes through `reached`, at least. Somebody may write into it meanwhile, unless it is mended: the
     keys of changes after `reached` are taken from the log, for both sides.
+
+    What it is mended with has numbers of its own: not the next one, which a batch may have that the sink has in part;
+    and each is reserved first, by `reserve` with the one behind it, so that no later batch is taken for one that the
+    sink has from here. Without `reserve` nothing can be mended.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Verifier:
         token: str | None,
         number_min: int,
         reached: int,
+        reserve: Callable[[int], None] | None,
     ) -> None:
         self._definition = definition
         self._client = client
@@ -100,6 +106,7 @@ class Verifier:
         self._token = token
         self._number_min = number_min
         self._reached = reached
+        self._reserve = reserve
         self._offset = 0
 
     def run(self, *, repair: bool) -> Verdict:
@@ -109,7 +116,11 @@ class Verifier:
             BehindHorizonError: The log no longer has the changes that the sink lacks: let the pipeline catch up first.
             ClientError: The server cannot be reached, or refused.
             SinkError: The sink cannot be reached, or refused.
+            PipelineError: A table has rows whose key is null in part. Or the sink keeps changes, and has a batch in
+                part.
         """
+        if repair:
+            self._require_even()
         verdicts, repaired = [], 0
         for name in self._definition.tables:
             schema = self._client.info(self._definition.source, [name]).tables[0].versions[-1].schema
@@ -192,10 +203,29 @@ class Verifier:
         if rows:
             progress = self._sink.progress()
             offsets = {} if progress is None else dict(progress.offsets)
-            number = next_number(progress, self._number_min)
+            number = 1 + next_number(progress, self._number_min)
+            self._number_min = number + 1
+            assert self._reserve is not None
+            self._reserve(self._number_min)
             whole = TableChanges(shape, pa.concat_tables(changes))
             self._sink.apply(Batch(self._definition.name, number, offsets, [whole]))
         return rows
+
+    def _require_even(self) -> None:
+        """Refuse to mend changes that are kept while some tables have a batch that others lack: it comes once more.
+
+        With another number than before it would be there twice. To rows and their versions that does no harm.
+        """
+        definition = self._definition
+        if mode_of(definition.sink, definition.mode) is not Mode.APPEND:
+            return
+        schemas = self._client.info(definition.source, definition.tables).schemas().values()
+        newest = self._sink.newest(list({schema.table: schema for schema in schemas}.values()))
+        if newest is not None and newest >= next_number(self._sink.progress(), self._number_min):
+            raise PipelineError(
+                f"some tables in the sink of pipeline {definition.name!r} have a batch that others lack: "
+                "run it once, then mend it"
+            )
 
     def _removals(self, keys: pa.Table) -> pa.Table:
         """Return changes that delete these keys."""
@@ -255,7 +285,12 @@ def _fitting(rows: pa.Table, columns: pa.Schema, shape: TableSchema) -> pa.Table
 
     Raises:
         _WiderError: They do not.
+        PipelineError: A key is null in part: several rows may have the same.
     """
+    if any(rows[name].null_count for name in key_names(shape)):
+        raise PipelineError(
+            f"table {shape.table.wire} has rows whose key is null in part: they cannot be told apart, nor compared"
+        )
     joined = _joined(columns, rows, shape)
     if joined != columns:
         raise _WiderError(joined)

@@ -206,10 +206,19 @@ class QuerySource(Protocol):
             SourceUnavailableError: The database cannot be reached.
         """
 
+    async def last_key(self, table: TableName) -> str | None:
+        """Return the greatest key that a table has now, in the order of `cut` and `page`; None where it has no rows.
+
+        Raises:
+            UnknownTableError: There is no such table any more.
+            SourceUnavailableError: The database cannot be reached.
+        """
+
     async def cut(self, table: TableName, within: KeyInterval, *, rows: int, count: int) -> list[str]:
         """Return keys of rows, rising, that cut an interval into runs of so many rows; at most `count`.
 
-        Each is the last key of a run. After the last of fewer than `count` there are fewer than `rows` rows.
+        Each is the last key of a run. After the last of fewer than `count` there are fewer than `rows` rows. Where keys
+        that are null in part are not unique, a run has all rows of its last key, and so more of them.
 
         Raises:
             InvalidRequestError: A bound is no key of the table.
@@ -220,8 +229,11 @@ class QuerySource(Protocol):
     async def page(self, table: TableName, within: KeyInterval, *, rows_max: int, timeout_s: float) -> TablePage:
         """Return the first rows of an interval as they are now. Waits until capture fits the schema.
 
+        Where keys that are null in part are not unique, it has all rows of its last key, and so more than `rows_max`.
+
         Raises:
             InvalidRequestError: A bound is no key of the table.
+            ResultTooLargeError: More rows than a page holds have the same key.
             UnknownTableError: There is no such table any more.
             SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.
         """

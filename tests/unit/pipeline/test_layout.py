@@ -6,7 +6,7 @@ import pytest
 from tailrace.model.errors import ConfigError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.pipeline.layout import arrow_schema_of, coalesced, rows_of
+from tailrace.pipeline.layout import arrow_schema_of, coalesced, rows_of, unpacked
 from tailrace.pipeline.source_options import Layout, parse_options
 from tailrace.subscription.bulk import BULK_SCHEMA
 
@@ -110,12 +110,26 @@ def test_large_batches_are_handed_on_as_they_come():
 def test_batches_of_text_are_smaller_than_batches_that_are_taken_apart():
     some = [(SCHEMAS, batch_of(*[(number, Op.INSERT, 1, None, A) for number in range(1, 4097)]))] * 4
     sizes = {layout: [batch.num_rows for _, batch in coalesced(iter(some), layout)] for layout in Layout}
-    assert sizes == {Layout.TYPED: [16_384], Layout.JSON: [8192, 8192], Layout.ENVELOPE: [8192, 8192]}
+    small = [8192, 8192]
+    assert sizes == {
+        Layout.TYPED: [16_384],
+        Layout.JSON: small,
+        Layout.ENVELOPE: small,
+        Layout.PACKED: [16_384],
+    }
 
 
-@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("layout", [Layout.TYPED, Layout.JSON, Layout.ENVELOPE])
 def test_columns_that_no_row_lacks_are_declared_so(layout):
     schema = arrow_schema_of(options(layout=layout, tables="users"), {1: USERS})
     always = {field.name for field in schema if not field.nullable}
     assert {"_change_type", "_offset", "_commit_version", "_commit_timestamp"} <= always
     assert always <= {field.name for field in schema if field.name.startswith("_")} - {"_before", "_after", "_row"}
+
+
+def test_packed_rows_are_those_of_the_layout_json():
+    held = read(layout="packed")
+    assert held["_offset"] == [4]
+    (rows,) = unpacked(pa.table(held, arrow_schema_of(options(layout="packed"), SCHEMAS)))
+    assert rows.to_pydict() == read(layout="json")
+    assert read(BATCH.slice(0, 0), layout="packed") == {"_offset": [], "_rows": []}

@@ -80,9 +80,13 @@ class BulkSubscribeResult(Struct, frozen=True):
 
 
 class RangesResult(Struct, frozen=True):
-    """Keys that cut an interval into runs, each the last of its run; and how many rows the whole table has."""
+    """Keys that cut an interval into runs, each the last of its run; and of the whole table its greatest key and rows.
+
+    `last` is null where the table has no rows.
+    """
 
     cuts: Sequence[str]
+    last: str | None
     rows: int | UnsetType = UNSET
 
 

@@ -71,9 +71,10 @@ class BulkRowsEndpoint:
                 rows = max(1, -(-total // number_of(request, "parts", _PARTS, least=1)))
             count = min(_CUTS_MAX, number_of(request, "count", _CUTS_MAX, least=1))
             cuts = await shard.source.cut(table, within, rows=rows, count=count)
+            last = await shard.source.last_key(table)
         except TailraceError as error:
             return refusal(error)
-        result = RangesResult(cuts, msgspec.UNSET if total is None else total)
+        result = RangesResult(cuts, last, msgspec.UNSET if total is None else total)
         return json_answer(HTTPStatus.OK, msgspec.json.encode(result))
 
     async def rows(self, request: Request) -> Response:

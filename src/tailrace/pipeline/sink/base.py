@@ -10,7 +10,7 @@ from msgspec import Struct
 from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 
-__all__ = ["Batch", "ChangeType", "Forgetful", "Mode", "Progress", "Sink", "TableChanges"]
+__all__ = ["Batch", "ChangeType", "Forgetful", "Mode", "Progress", "Sink", "TableChanges", "Uneven"]
 
 
 class ChangeType(StrEnum):
@@ -51,7 +51,7 @@ class Batch(Struct, frozen=True):
     """Name of the pipeline: numbers of different pipelines do not mix in one sink."""
 
     number: int
-    """From 0, rising by one."""
+    """From 0, rising; by more than one where the numbers between may be those of batches that only some tables have."""
 
     offsets: dict[str, int]
     """Last offset of each source that is in the sink after this batch."""
@@ -117,6 +117,18 @@ class Forgetful(Protocol):
 
     def forget(self, schemas: Sequence[TableSchema]) -> None:
         """Forget those of these tables that are gone; the next `open` does not miss them. The sink need not be open.
+
+        Raises:
+            SinkError: As `Sink.open`.
+        """
+
+
+@runtime_checkable
+class Uneven(Protocol):
+    """A sink whose tables take a batch one after the other: after a failure some may have one that others lack."""
+
+    def newest(self, schemas: Sequence[TableSchema]) -> int | None:
+        """Return the greatest number of a batch that one of these tables has; None where none has any.
 
         Raises:
             SinkError: As `Sink.open`.

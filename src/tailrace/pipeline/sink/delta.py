@@ -68,6 +68,11 @@ class DeltaTables:
                 self._commit(table, one, evolve(table, self.place(one.schema), columns), number)
                 _tidy(table)
 
+    def number(self, schema: TableSchema) -> int | None:
+        """Return the number of the last batch that a table has."""
+        with delta_errors(schema):
+            return self._notes.number(DeltaTable(self.place(schema)))
+
     def takes(self, schema: TableSchema) -> bool:
         """Tell whether tasks can write a table: not the history of one, and none that asks more than files."""
         if self._mode is Mode.HISTORY:

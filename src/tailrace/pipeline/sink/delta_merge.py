@@ -9,6 +9,7 @@
 One commit removes the old files and adds the new ones. All of it runs in tasks, but the commit.
 """
 
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -223,14 +224,21 @@ def is_ordered(type_: pa.DataType) -> bool:
 def _hashes(keys: pa.Table) -> Any:
     """Return a number for each key, the same in each process."""
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys.column_names)
-    connection = duckdb.connect(":memory:")
-    try:
-        connection.execute("SET threads = 1")
-        connection.register("given", keys)
-        hashed: pa.Table = connection.sql(f"SELECT hash({names}) AS h FROM given").to_arrow_table()  # noqa: S608
-        return hashed["h"].to_numpy()
-    finally:
-        connection.close()
+    given = _connection().from_arrow(keys)
+    hashed: pa.Table = given.query("given", f"SELECT hash({names}) AS h FROM given").to_arrow_table()  # noqa: S608
+    return hashed["h"].to_numpy()
+
+
+_local = threading.local()
+
+
+def _connection() -> Any:
+    """Return this thread's connection to DuckDB: to make one takes as long as to hash what comes at once."""
+    found = getattr(_local, "found", None)
+    if found is None:
+        found = _local.found = duckdb.connect(":memory:")
+        found.execute("SET threads = 1")
+    return found
 
 
 def _schema(message: bytes) -> pa.Schema:

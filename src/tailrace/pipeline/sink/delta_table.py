@@ -34,7 +34,12 @@ class Notes:
         Raises:
             SinkRefusedError: It has a later one.
         """
-        return has_number(table.transaction_version(self._batch), number)
+        return has_number(self.number(table), number)
+
+    def number(self, table: DeltaTable) -> int | None:
+        """Return the number of the last batch that a table has; None for none."""
+        found: int | None = table.transaction_version(self._batch)
+        return found
 
     def highest(self, table: DeltaTable) -> int | None:
         """Return the highest offset of the changes that a table has; None for none."""

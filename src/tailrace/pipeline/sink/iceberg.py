@@ -87,10 +87,14 @@ class IcebergTables:
         with _iceberg_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = self._table(one.schema, columns)
-            held = table.properties.get(self._property("batch"))
-            if not has_number(None if held is None else int(held), number):
+            if not has_number(self._number(table), number):
                 _evolve(table, columns)
                 self._commit(table, one, number)
+
+    def number(self, schema: TableSchema) -> int | None:
+        """Return the number of the last batch that a table has."""
+        with _iceberg_errors(schema):
+            return self._number(self._catalog.load_table((self._namespace, self.place(schema))))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
@@ -112,6 +116,10 @@ class IcebergTables:
             self._opened = SqlCatalog(CATALOG, uri=uri, warehouse=f"file://{self._directory}")
             self._opened.create_namespace_if_not_exists((self._namespace,))
         return self._opened
+
+    def _number(self, table: Table) -> int | None:
+        held = table.properties.get(self._property("batch"))
+        return None if held is None else int(held)
 
     def _property(self, name: str) -> str:
         return f"tailrace.{self._pipeline}.{name}"

@@ -33,6 +33,9 @@ class LakeTables(Protocol):
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table and the number of their batch at once, unless the table has that batch."""
 
+    def number(self, schema: TableSchema) -> int | None:
+        """Return the number of the last batch that a table has which is there; None for none."""
+
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table that is there: the open versions of a history, what changes make together."""
 
@@ -91,6 +94,12 @@ class LakeSink:
     def applied(self) -> int | None:
         """Return the number of the last batch that all tables have."""
         return None if self._progress is None else self._progress.number
+
+    def newest(self, schemas: Sequence[TableSchema]) -> int | None:
+        """Return the number of the last batch that any of these tables has."""
+        with disk_errors(self._directory):
+            held = [self._tables.number(schema) for schema in schemas if self._tables.exists(schema)]
+        return max((number for number in held if number is not None), default=None)
 
     def apply(self, batch: Batch) -> None:
         """Commit the batch to one table after the other, then note that all have it."""

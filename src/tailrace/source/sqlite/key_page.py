@@ -2,6 +2,9 @@
 
 A page is read in a transaction of its own, which is short. The row number is the key of tables that have no other, and
 of those with an INTEGER PRIMARY KEY; all others are read in the order of their primary key's index.
+
+A primary key may be null in part, and then several rows may have the same. Null is before all else, as in an index; and
+rows with the same key are in the same run and on the same page, as no interval ends between them.
 """
 # ruff: noqa: S608 (identifiers are quoted)
 
@@ -13,8 +16,15 @@ from typing import Any
 import apsw
 import msgspec
 import pyarrow as pa
+from msgspec import Struct
 
-from tailrace.model.errors import InvalidRequestError, InvalidValueError, SourceStateError, UnknownTableError
+from tailrace.model.errors import (
+    InvalidRequestError,
+    InvalidValueError,
+    ResultTooLargeError,
+    SourceStateError,
+    UnknownTableError,
+)
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import Kind, TableName, TableSchema
@@ -29,7 +39,7 @@ from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.snapshot import begin_fitting
 from tailrace.source.sqlite.trigger import row_cells
 
-__all__ = ["SqlitePage", "count_rows", "cut_keys", "read_page"]
+__all__ = ["SqlitePage", "count_rows", "cut_keys", "find_last_key", "read_page"]
 
 _BYTES_MAX = 16 << 20
 """A page ends about where it has so many bytes."""
@@ -101,20 +111,28 @@ def count_rows(connection: apsw.Connection, table: TableName) -> int:
     return int(connection.execute(f"SELECT count(*) FROM {quote(listed.name)}").get)
 
 
+def find_last_key(connection: apsw.Connection, table: TableName) -> str | None:
+    """Return the greatest key of a table; see `QuerySource.last_key`. It is looked up at the end of the index."""
+    listed = _listed(connection, table)
+    terms = _terms(listed)
+    falling = ", ".join(f"{term} DESC" for term in terms)
+    chosen = f"SELECT {', '.join(terms)} FROM {quote(listed.name)} ORDER BY {falling} LIMIT 1"
+    found = connection.execute(chosen).fetchall()
+    return _key_text(listed, found[0]) if found else None
+
+
 def cut_keys(connection: apsw.Connection, table: TableName, within: KeyInterval, rows: int, count: int) -> list[str]:
     """Return the last key of each run of so many rows; see `QuerySource.cut`. Only keys are walked over."""
     listed = _listed(connection, table)
-    name, terms = quote(listed.name), _terms(listed)
-    selected = f"{', '.join(terms)} FROM {name}"
+    terms = _terms(listed)
     after, through = _bound(listed, within.after), _bound(listed, within.through)
     cuts: list[str] = []
     while len(cuts) < count:
-        condition, arguments = _condition(terms, after, through)
-        order = f"ORDER BY {', '.join(terms)} LIMIT 1 OFFSET {rows - 1}"
-        found = connection.execute(f"SELECT {selected} {condition} {order}", arguments).fetchall()
-        if not found:
+        chosen = _choose(listed, terms, after, through)
+        found = connection.execute(f"{chosen.text} LIMIT 1 OFFSET {rows - 1}", chosen.arguments).fetchall()
+        if not found or (chosen.open and found[0][-1]):
             break
-        after = tuple(found[0])
+        after = tuple(found[0][: len(terms)])
         cuts.append(_key_text(listed, after))
     return cuts
 
@@ -135,30 +153,52 @@ def read_page(
         listed = _listed(connection, table)
         if version is None:
             raise UnknownTableError(table.source, table.wire)
-        terms, name = _terms(listed), quote(listed.name)
-        condition, arguments = _condition(terms, _bound(listed, within.after), _bound(listed, within.through))
-        listed_cells = ", ".join(row_cells(listed, name))
-        statement = f"SELECT {listed_cells} FROM {name} {condition} ORDER BY {', '.join(terms)} LIMIT {rows_max}"
-        cells, whole = _page(connection.execute(statement, arguments))
+        after, through = _bound(listed, within.after), _bound(listed, within.through)
+        columns = row_cells(listed, quote(listed.name))
+        cells, size_bytes, whole = _read(connection, _choose(listed, columns, after, through), rows_max)
         end = whole and len(cells) < rows_max
+        last = [cells[-1][place] for place in version.key_cells] if cells else []
+        if not end and None in last:
+            chosen = _choose(listed, columns, after, last)
+            cells, _, whole = _read(connection, chosen, None, size_bytes + _BYTES_MAX)
+            if not whole:
+                raise ResultTooLargeError(
+                    f"table {table.name!r} has too many rows with the same key, which is null in part: "
+                    "give them keys of their own"
+                )
         return SqlitePage(found, version.schema(table.source, version.number), RowEncoder(version), cells, end=end)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def _page(cursor: Any) -> tuple[list[Any], bool]:
-    """Return rows until there are no more, or the page is full; and whether there are no more."""
+class _Chosen(Struct, frozen=True):
+    """A statement that selects rows of an interval in order. Of an open one, the last cell tells rows beyond it."""
+
+    text: str
+    arguments: list[Any]
+    open: bool
+
+
+def _read(
+    connection: apsw.Connection, chosen: _Chosen, rows_max: int | None, bytes_max: int = _BYTES_MAX
+) -> tuple[list[Any], int, bool]:
+    """Return rows until there are no more, or the page is full; their bytes; and whether they ended before it was."""
+    limit = "" if rows_max is None else f" LIMIT {rows_max}"
+    cursor = connection.execute(chosen.text + limit, chosen.arguments)
     cells: list[Any] = []
     size_bytes = 0
     while some := list(itertools.islice(cursor, _ROWS_AT_ONCE)):
+        read = len(some)
+        if chosen.open:
+            some = [row[:-1] for row in some if not row[-1]]
         cells += some
         size_bytes += sum(len(cell) for row in some for cell in row if type(cell) in _LONG)
-        size_bytes += _CELL_BYTES * len(some) * len(some[0])
-        if size_bytes >= _BYTES_MAX:
+        size_bytes += _CELL_BYTES * sum(map(len, some))
+        if len(some) < read or size_bytes >= bytes_max:
             cursor.close()
-            return cells, False
-    return cells, True
+            return cells, size_bytes, len(some) < read
+    return cells, size_bytes, True
 
 
 def _column(cells: Sequence[Any], kind: Kind) -> pa.Array | None:
@@ -182,15 +222,54 @@ def _terms(table: CatalogTable) -> list[str]:
     return [quote(name) for name in table.key] if table.key else [f"{quote(table.name)}.{table.rowid}"]
 
 
-def _condition(
-    terms: Sequence[str], after: Sequence[Any] | None, through: Sequence[Any] | None
-) -> tuple[str, list[Any]]:
-    """Return the WHERE clause of an interval, and what is bound to it."""
-    listed = f"({', '.join(terms)})"
-    places = f"({', '.join('?' * len(terms))})"
-    bounds = [(sign, key) for sign, key in ((">", after), ("<=", through)) if key is not None]
-    clause = " AND ".join(f"{listed} {sign} {places}" for sign, _ in bounds)
-    return f"WHERE {clause}" if bounds else "", [value for _, key in bounds for value in key]
+def _choose(
+    table: CatalogTable, columns: Sequence[str], after: Sequence[Any] | None, through: Sequence[Any] | None
+) -> _Chosen:
+    """Return how rows of an interval are selected. Where keys may be null it is open, as `<=` would leave those out."""
+    terms = _terms(table)
+    conditions, arguments = [], []
+    if after is not None:
+        known = list(itertools.takewhile(lambda value: value is not None, after))
+        if 0 < len(known) < len(terms):
+            conditions.append(f"({', '.join(terms[: len(known)])}) >= {_places(known)}")
+            arguments += known
+        greater, bound = _greater(terms, after)
+        conditions.append(greater)
+        arguments += bound
+    nullable = {column.name for column in table.model_columns if column.nullable}
+    is_open = through is not None and (None in through or not nullable.isdisjoint(table.key))
+    if through is not None and is_open:
+        beyond, bound = _greater(terms, through)
+        columns = [*columns, f"ifnull({beyond}, 0)"]
+        arguments = [*bound, *arguments]
+    elif through is not None:
+        conditions.append(f"({', '.join(terms)}) <= {_places(through)}")
+        arguments += through
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    text = f"SELECT {', '.join(columns)} FROM {quote(table.name)}{where} ORDER BY {', '.join(terms)}"
+    return _Chosen(text, arguments, is_open)
+
+
+def _greater(terms: Sequence[str], key: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the condition that a row's key is after another one, null being before all else, and what it binds.
+
+    It is simple where it can be: then the database looks the key up instead of walking over those before it.
+    """
+    if None not in key:
+        return f"({', '.join(terms)}) > {_places(key)}", list(key)
+    condition = "0"
+    arguments: list[Any] = []
+    for term, value in reversed(list(zip(terms, key, strict=True))):
+        if value is None:
+            condition = f"({term} IS NOT NULL OR ({term} IS NULL AND {condition}))"
+        else:
+            condition = f"({term} > ? OR ({term} = ? AND {condition}))"
+            arguments = [value, value, *arguments]
+    return f"ifnull({condition}, 0)", arguments
+
+
+def _places(key: Sequence[Any]) -> str:
+    return f"({', '.join('?' * len(key))})"
 
 
 def _key_text(table: CatalogTable, values: Sequence[Any]) -> str:
@@ -217,8 +296,4 @@ def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
         values = tuple(from_natural(natural, columns[name].kind) for natural, name in pairs)
     except (msgspec.DecodeError, ValueError, InvalidValueError) as error:
         raise InvalidRequestError(f"this is no key of table {table.name!r}: {key[:64]!r}") from error
-    if any(value is None for value in values):
-        raise SourceStateError(
-            f"table {table.name!r} has too many rows whose key is null: give its key NOT NULL columns"
-        )
     return values

@@ -26,7 +26,7 @@ from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import PREFIX, parse_position
-from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, read_page
+from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
 from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
@@ -145,6 +145,10 @@ class SqliteQuerySource:
     async def count(self, table: TableName) -> int:
         """Return how many rows a table has; see `QuerySource.count`."""
         return await self._pages.call(lambda connection: count_rows(connection, table))
+
+    async def last_key(self, table: TableName) -> str | None:
+        """Return the greatest key of a table; see `QuerySource.last_key`."""
+        return await self._pages.call(lambda connection: find_last_key(connection, table))
 
     async def cut(self, table: TableName, within: KeyInterval, *, rows: int, count: int) -> list[str]:
         """Cut an interval of keys into runs; see `QuerySource.cut`."""
