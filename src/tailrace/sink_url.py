@@ -93,14 +93,14 @@ def spelled(template: str, table: TableName, encoded: Callable[[str], str] = str
     """Return the name of a table's target: `{source}` and `{table}` are replaced, each `encoded`.
 
     Raises:
-        ConfigError: The template names something else, or is not well formed.
+        ConfigError: The template names something else, or is not well formed. It is not shown: it may hold a secret.
     """
     try:
         names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
     except ValueError:
         names = {""}
     if names - _PLACES:
-        raise ConfigError(f"in the sink's {template!r} only {{table}} and {{source}} are replaced")
+        raise ConfigError("in the places of tables that a sink names only {table} and {source} are replaced")
     return template.format(source=encoded(table.source), table=encoded(table.wire.replace(".", "_")))
 
 

@@ -2,9 +2,14 @@
 
 import base64
 import collections
+import contextlib
 import json
+import socket
 import ssl
+import threading
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from standardwebhooks import Webhook
 
@@ -58,6 +63,33 @@ def test_the_published_library_verifies_each_request(receiver, targets):
     assert Webhook(SECRET).verify(body, headers) == {"seq": 7, "key": 1}
     assert (headers["webhook-id"], headers["tailrace-offset"]) == ("shop/7", "7")
     assert headers["content-type"] == "application/json"
+
+
+def test_what_headers_cannot_hold_is_percent_encoded_there(receiver, targets):
+    one = msgspec.structs.replace(message(7, 1, (("tailrace-table", "bücher%"),)), id="bücher/7")
+    assert targets(receiver).send([one], b"7") == []
+    [(_, headers, body, _)] = receiver.requests
+    assert Webhook(SECRET).verify(body, headers)
+    assert (headers["webhook-id"], headers["tailrace-table"]) == ("b%C3%BCcher/7", "b%C3%BCcher%25")
+
+
+def test_an_answer_counts_by_its_status_however_long_it_goes_on(targets):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        receiver = SimpleNamespace(port=listening.getsockname()[1])
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b"x" * 10_000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert targets(receiver).send([message(7, 1)], b"7") == []
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_while_secrets_are_exchanged_a_request_is_signed_by_both(receiver, targets):
@@ -144,7 +176,17 @@ def test_a_receiver_that_is_not_there_is_unavailable_and_no_secret_is_named(rece
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:10.0.0.1]"]
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "10.0.0.1",
+        "169.254.169.254",
+        "[::ffff:10.0.0.1]",
+        "[2002:a00:1::1]",
+        "[64:ff9b::a00:1]",
+    ],
 )
 def test_a_private_place_is_refused_unless_it_is_allowed(host):
     target = target_of(parse(f"webhook+http://{host}:9/"), "orders")
@@ -175,7 +217,7 @@ def test_over_tls_the_certificate_is_that_of_the_name_in_the_url(tmp_path):
             if taken:
                 assert target.send([message(7, 1)], b"7") == []
             else:
-                with pytest.raises(SinkUnavailableError):
+                with pytest.raises(SinkUnavailableError, match="not trusted, see the option `ca`"):
                     target.send([message(7, 1)], b"7")
             target.close()
 

@@ -34,8 +34,9 @@ def test_names_are_put_in_place():
 
 @pytest.mark.parametrize("template", ["{tabel}", "{table", "{}", "{table.name}", "{0}"])
 def test_a_template_with_other_places_is_wrong(template):
-    with pytest.raises(ConfigError, match=r"only \{table\} and \{source\} are replaced"):
-        spelled(template, TableName("shop", "orders"))
+    with pytest.raises(ConfigError, match=r"only \{table\} and \{source\} are replaced") as caught:
+        spelled(f"s3cret/{template}", TableName("shop", "orders"))
+    assert "s3cret" not in str(caught.value)
 
 
 SECRET_URL = "kafka://${USER_NAME}:${PASS}@broker:9092/{table}?token=${TOKEN}&plain=a"

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from tailrace.message.base import Message
 
-__all__ = ["ID", "TOMBSTONE_HEADER", "ascii_json", "headers_of"]
+__all__ = ["ID", "TOMBSTONE_HEADER", "ascii_json", "ascii_text", "headers_of"]
 
 ID = "tailrace-id"
 """Name of the header with the message's id, by which a reader tells repeats."""
@@ -14,10 +15,18 @@ TOMBSTONE_HEADER: Mapping[bool, Mapping[str, str]] = {True: {"tailrace-tombstone
 """What tells a message without a value from one whose value is empty, where the target cannot."""
 
 
+_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
 def headers_of(message: Message) -> tuple[tuple[str, str], ...]:
     """Return the message's headers, of which the first is its id."""
     headers = message.headers
     return headers if headers and headers[0][0] == ID else ((ID, message.id), *headers)
+
+
+def ascii_text(text: str) -> str:
+    """Return a text for headers of printable ASCII: where it has more, all but that is percent-encoded, as is `%`."""
+    return text if text.isascii() and text.isprintable() else quote(text, safe=_PRINTABLE)
 
 
 def ascii_json(document: bytes) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 __all__ = ["LoopThread"]
@@ -19,12 +20,19 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of a coroutine."""
+        """Return the result of a coroutine.
+
+        Raises:
+            ConnectionAbortedError: The client has cancelled it, as some do with what waits when they are disconnected.
+        """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CancelledError:
+            raise ConnectionAbortedError from None
 
     def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
         """Run one thing more, then end the loop, whatever is left in it, and the thread. Safe to repeat."""

@@ -7,7 +7,6 @@ the payload, which is empty for a tombstone: that is told by the header `tailrac
 import asyncio
 import contextlib
 import re
-import ssl
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
 from tailrace.message.target.loop_thread import LoopThread
 from tailrace.message.target.option import seconds_of
+from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, spelled
@@ -132,7 +132,7 @@ class NatsTarget:
                 user=options.user or None,
                 password=options.password or None,
                 token=options.token or None,
-                tls=_trusting(options.authority) if options.tls else None,
+                tls=trusting(options.authority) if options.tls else None,
                 tls_hostname=None,
                 allow_reconnect=False,
                 connect_timeout=max(1, round(min(options.timeout_s, _TIMEOUT_S))),
@@ -230,16 +230,11 @@ def _failure(error: Exception) -> SinkError:
         return SinkRefusedError("NATS does not accept the credentials")
     if "permissions violation" in text:
         return SinkRefusedError("NATS does not let the sink's user publish there")
+    if is_untrusted(error):
+        return SinkRefusedError("the certificate of NATS is not trusted: name its authority by the option `ca`")
     if isinstance(error, nats.js.errors.NoStreamResponseError):
         return SinkUnavailableError("no stream of NATS takes the subject now")
     return SinkUnavailableError(f"NATS cannot be reached: {type(error).__name__}")
-
-
-def _trusting(authority: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except OSError:
-        raise SinkRefusedError("the file that the option `ca` of the sink names holds no certificates") from None
 
 
 def build(url: SinkUrl, name: str) -> NatsTarget:

@@ -8,6 +8,9 @@ from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 
 __all__ = ["Resolve", "resolved", "system_addresses"]
 
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that stand for those of IPv4, which are their last bits."""
+
 Resolve = Callable[[str, int], list[str]]
 """Returns the addresses of a host. Raises OSError where there are none."""
 
@@ -38,5 +41,9 @@ def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = sy
 
 def _is_public(address: str) -> bool:
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_global and not parsed.is_multicast
+    if isinstance(parsed, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF) if parsed in _TRANSLATED else None
+        inner = parsed.ipv4_mapped or parsed.sixtofour or translated
+        if inner is not None:
+            return inner.is_global and not inner.is_multicast
+    return parsed.is_global and not parsed.is_multicast

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import re
-import ssl
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +32,7 @@ from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
 from tailrace.message.target.loop_thread import LoopThread
 from tailrace.message.target.option import choice_of, number_of, seconds_of
+from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, spelled
@@ -137,7 +137,7 @@ class RabbitTarget:
                 password=options.password,
                 virtualhost=options.virtual_host,
                 ssl=options.tls,
-                ssl_context=_trusting(options.authority) if options.tls else None,
+                ssl_context=trusting(options.authority) if options.tls else None,
                 timeout=options.timeout_s,
             )
             channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
@@ -218,16 +218,9 @@ def _failure(error: Exception) -> SinkError:
         return SinkRefusedError("RabbitMQ has no such virtual host, or does not let the sink's user in")
     if isinstance(error, ChannelAccessRefused | ChannelNotFoundEntity | ChannelPreconditionFailed):
         return SinkRefusedError(f"RabbitMQ refuses: {type(error).__name__}; see what the sink's user may do there")
-    if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError):
-        return SinkRefusedError("RabbitMQ's certificate is not trusted: name its authority by the option `ca`")
+    if is_untrusted(error):
+        return SinkRefusedError("the certificate of RabbitMQ is not trusted: name its authority by the option `ca`")
     return SinkUnavailableError(f"RabbitMQ cannot be reached: {type(error).__name__}")
-
-
-def _trusting(authority: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except OSError:
-        raise SinkRefusedError("the file that the option `ca` of the sink names holds no certificates") from None
 
 
 def build(url: SinkUrl, name: str) -> RabbitTarget:

@@ -19,6 +19,7 @@ from tailrace.message.base import Intake, Message, Refusal, Target
 from tailrace.message.target.header import headers_of
 from tailrace.message.target.option import number_of, seconds_of
 from tailrace.message.target.redis_script import OTHER, REFUSED, SCRIPT, SENT
+from tailrace.message.target.trust import trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, spelled
@@ -142,7 +143,7 @@ class RedisTarget:
         """Return the mark in the sink's record."""
         with self._errors():
             record = _bytes(self._connected().hget(MARKS, self._name))
-        return record.partition(b" ")[2] if record else None
+        return record.partition(b" ")[2] or None
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Write a batch and its mark. Messages that Redis has from a part whose answer was lost are left out."""
@@ -239,6 +240,8 @@ class RedisTarget:
     def _connected(self) -> redis.Redis:
         if self._client is None:
             options = self._options
+            if options.tls and options.authority:
+                trusting(options.authority)
             self._client = redis.Redis(
                 options.host,
                 options.port,

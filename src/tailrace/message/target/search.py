@@ -1,7 +1,6 @@
 """What search engines have in common: rows as documents, and the requests that carry them."""
 
 import hashlib
-import ssl
 from collections.abc import Mapping
 
 import httpx
@@ -9,6 +8,7 @@ import msgspec
 
 from tailrace.message.base import Message
 from tailrace.message.target.option import seconds_of
+from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.op import Op
@@ -87,7 +87,8 @@ class SearchClient:
             )
         except httpx.TransportError as error:
             self.close()
-            raise SinkUnavailableError(f"the search server cannot be reached: {type(error).__name__}") from None
+            why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
+            raise SinkUnavailableError(f"the search server cannot be reached: {why}") from None
         if answer.status_code in {401, 403}:
             raise SinkRefusedError("the search server does not accept the credentials")
         if answer.status_code == 429 or answer.status_code >= 500:
@@ -101,8 +102,5 @@ class SearchClient:
             self._client = None
 
     def _connected(self) -> httpx.Client:
-        try:
-            verify = ssl.create_default_context(cafile=self._ca) if self._ca else True
-        except OSError:
-            raise SinkRefusedError("the file that the option `ca` of the sink names holds no certificates") from None
+        verify = trusting(self._ca) if self._ca else True
         return httpx.Client(auth=self._auth, timeout=self._timeout_s, verify=verify, trust_env=False)

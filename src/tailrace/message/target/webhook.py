@@ -1,7 +1,8 @@
 """Web hooks: each message, or several together, as a signed POST request in the form of Standard Webhooks."""
 
-import ssl
+import contextlib
 import threading
+import time
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.message.base import Intake, Message, Refusal
-from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
+from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
 from tailrace.message.target.signature import secrets_of, signed
+from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, spelled
@@ -26,6 +28,9 @@ _OPTIONS = ("secret", "bearer", "batch", "concurrency", "timeout", "ca", "allow_
 _BATCH_MAX = 10_000
 _CONCURRENCY_MAX = 64
 _TIMEOUT_S = 15.0
+
+_ANSWER_BYTES_MAX = 64 << 10
+"""How much of an answer is read; only its status counts."""
 
 _BUSY = frozenset({408, 421, 425, 429})
 """Answers that mean: not now. So does everything from 500 on."""
@@ -94,7 +99,7 @@ class WebhookTarget:
                 options.host, options.port, allow_private=options.allow_private, resolve=self._resolve
             )
             limits = httpx.Limits(max_connections=options.concurrency)
-            verify = _trusting(options.ca) if options.ca else True
+            verify = trusting(options.ca) if options.ca else True
             self._client = httpx.Client(timeout=options.timeout_s, limits=limits, verify=verify, trust_env=False)
 
     def mark(self) -> bytes | None:
@@ -158,27 +163,27 @@ class WebhookTarget:
         options = self.options
         batched = options.batch > 1
         body = _array(messages) if batched else _body(messages[0])
-        id_ = messages[0].id if len(messages) == 1 else f"{messages[0].id}..{messages[-1].id}"
+        id_ = ascii_text(messages[0].id if len(messages) == 1 else f"{messages[0].id}..{messages[-1].id}")
         headers = {"content-type": _content_type(messages[0], batched=batched)}
         if not batched:
             headers |= {"tailrace-key": ascii_json(messages[0].key), **TOMBSTONE_HEADER[messages[0].value is None]}
-            headers |= dict(messages[0].headers)
+            headers |= {name: ascii_text(text) for name, text in messages[0].headers}
         headers |= signed(options.secrets, id_, self._clock.now_us() // 1_000_000, body)
-        headers["host"] = options.host if options.port in {80, 443} else f"{options.host}:{options.port}"
+        headers["host"] = _address(options.host) + ("" if options.port in {80, 443} else f":{options.port}")
         if options.bearer:
             headers["authorization"] = f"Bearer {options.bearer}"
         assert self._client is not None
-        place = f"[{self._address}]" if ":" in self._address else self._address
+        url = f"{options.scheme}://{_address(self._address)}:{options.port}{_path(options.path, messages[0])}"
+        auth = httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT
+        extensions = {"sni_hostname": options.host}
         try:
-            response = self._client.post(
-                f"{options.scheme}://{place}:{options.port}{_path(options.path, messages[0])}",
-                content=body,
-                headers=headers,
-                auth=httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT,
-                extensions={"sni_hostname": options.host},
-            )
+            with self._client.stream(
+                "POST", url, content=body, headers=headers, auth=auth, extensions=extensions
+            ) as response:
+                _drain(response, time.monotonic() + options.timeout_s)
         except httpx.TransportError as error:
-            raise SinkUnavailableError(f"the web hook cannot be reached: {type(error).__name__}") from None
+            why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
+            raise SinkUnavailableError(f"the web hook cannot be reached: {why}") from None
         return _judged(response.status_code)
 
 
@@ -214,19 +219,26 @@ class _Sending:
                 self.arrived.update(self.messages[place].id for place in places)
 
 
+def _address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _drain(response: httpx.Response, deadline_s: float) -> None:
+    """Read the rest of an answer, so that its connection can be used again, unless it is much or takes long."""
+    size = 0
+    with contextlib.suppress(httpx.TransportError):  # its status is known
+        for piece in response.iter_raw():
+            size += len(piece)
+            if size > _ANSWER_BYTES_MAX or time.monotonic() > deadline_s:
+                return
+
+
 def _path(template: str, message: Message) -> str:
     return spelled(quote(template, safe="/{}"), message.change.schema.table, lambda text: quote(text, safe=""))
 
 
 def _row(message: Message) -> tuple[TableName, bytes]:
     return message.change.schema.table, message.change.key
-
-
-def _trusting(path: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError:
-        raise SinkRefusedError("the file that the option `ca` of a web hook names holds no certificates") from None
 
 
 def _judged(status: int) -> str:
