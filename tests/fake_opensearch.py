@@ -66,6 +66,8 @@ class FakeOpenSearch:
         self.swallowed = 0
         """How many more bulk requests are carried out, their answers lost."""
         self.bulks = 0
+        self.bytes_max = None
+        """Longest bulk request that is taken."""
         self.answering = threading.Event()
         """Cleared while nothing is answered."""
         self.answering.set()
@@ -134,6 +136,8 @@ class FakeOpenSearch:
         """Return status and answer of a request."""
         if (method, path) == ("POST", "/_bulk"):
             self.bulks += 1
+            if self.bytes_max is not None and len(body) > self.bytes_max:
+                return 413, _error("content_too_long_exception", 413)
             return self._bulk(body)
         index, _, rest = path.removeprefix("/").partition("/")
         if (method, rest) == ("PUT", ""):

@@ -52,6 +52,22 @@ async def test_an_envelope_has_both_images_where_the_subscription_names_none():
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("columns", "row"), [(("id",), {"id": 1}), (("name",), {"id": None, "name": "Ann"}), ((), {"id": 1, "name": "Ann"})]
+)
+async def test_a_schema_in_an_envelope_is_of_the_columns_that_are_told(columns, row):
+    async with web() as world:
+        await world.subscribe(filters={"columns": columns})
+        await world.write((Op.INSERT, 1, None, "Ann"))
+        polled = await world.call("cdc.poll", sub_id=SUB, from_offset=0, envelope="debezium-schema")
+        (event,) = polled["events"]
+        (after,) = [one for one in event["schema"]["fields"] if one["field"] == "after"]
+        fields = {one["field"]: one["optional"] for one in after["fields"]}
+        assert event["payload"]["after"] == row
+        assert fields.keys() == row.keys()
+        assert all(fields[name] for name in row if row[name] is None)
+
+
 @pytest.mark.parametrize("envelope", ["avro", "row", "cloudevents-binary"])
 async def test_an_envelope_that_is_not_to_be_had_is_refused_with_those_that_are(envelope):
     async with web() as world:

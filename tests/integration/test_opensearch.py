@@ -104,6 +104,16 @@ def test_large_batches_go_in_several_requests(server, target):
     assert len(server.sources("shop-orders")) == 20
 
 
+def test_a_request_that_is_too_large_goes_in_parts_and_a_document_that_is_by_itself_is_refused(server, target):
+    server.bytes_max = 1_000
+    messages = [
+        message(insert(row(n, customer="x" * size), offset=n)) for n, size in enumerate((1, 2_000, 500, 500), 1)
+    ]
+    refusals = target.send([*messages, message(delete(row(5), offset=5))], b"")
+    assert [(one.place, one.reason) for one in refusals] == [(1, "larger than the search server takes")]
+    assert server.sources("shop-orders").keys() == {"1", "3", "4"}
+
+
 def test_an_index_is_made_of_the_tables_schema_and_given_the_columns_that_it_lacks(server, target):
     assert server.mappings["shop-orders"] == mapping(ORDERS)["properties"]
     wider = TableSchema(ORDERS.table, 4, (*ORDERS.columns, Column("note", Kind.STR)), ORDERS.key)

@@ -1,6 +1,7 @@
 """Events in the envelopes that other systems have made common, framed as each wire frames its own. Pure."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import structs
 
@@ -13,11 +14,14 @@ from tailrace.model.chunk import Change, Chunk
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.number import Index
 from tailrace.model.op import Op
+from tailrace.model.table import TableSchema
 from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.snapshot import ReadRows
 
 __all__ = ["encode_enveloped", "enveloped_rows"]
+
+_SCHEMAS_KEPT = 1024
 
 
 def encode_enveloped(chunk: Chunk, rows: Rows, view: View) -> Encoded:
@@ -46,15 +50,28 @@ def enveloped_rows(rows: ReadRows, view: View) -> Iterable[bytes]:
 def _told(change: Change, view: View, *, snapshot: bool = False) -> bytes:
     images = {"before": change.before, "after": change.after}
     kept = {name: image if name in view.images else None for name, image in images.items()}
+    schema = change.schema
     if view.columns:
         kept = {name: None if image is None else project(image, view.columns) for name, image in kept.items()}
+        schema = _narrowed(schema, view.columns)
     try:
-        id_ = f"{change.schema.table.source}/{change.offset}"
-        told = envelope_of(view.envelope).tell(structs.replace(change, **kept), id_, snapshot=snapshot)
+        id_ = f"{schema.table.source}/{change.offset}"
+        told = envelope_of(view.envelope).tell(structs.replace(change, schema=schema, **kept), id_, snapshot=snapshot)
     except UnfitError as error:
         raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
     assert told.value is not None
     return told.value
+
+
+@lru_cache(_SCHEMAS_KEPT)
+def _narrowed(schema: TableSchema, columns: tuple[str, ...]) -> TableSchema:
+    """Return the schema of rows that are cut down to columns. Those of the key stay in it, and may be missing."""
+    kept = [
+        column if column.name in columns else structs.replace(column, nullable=True)
+        for column in schema.columns
+        if column.name in columns or column.name in schema.key
+    ]
+    return structs.replace(schema, columns=tuple(kept))
 
 
 def _framed(value: bytes, change: Change, wire: Wire) -> bytes:

@@ -21,6 +21,7 @@ _REQUEST_BYTES_MAX = 8 << 20
 
 _NEWER = 409
 _NOT_FOUND = 404
+_TOO_LARGE = 413
 _ODD = re.compile(r'[\\/*?"<>|\s,#:]')
 """What the name of an index cannot hold."""
 
@@ -77,11 +78,8 @@ class OpenSearchTarget:
         for schema in {id(message.change.schema): message.change.schema for message in messages}.values():
             self._prepare(schema)
         refusals: list[Refusal] = []
-        for places, body in self._requests(messages):
-            answer = self._client.request("POST", "/_bulk", body, "application/x-ndjson")
-            if answer.status_code != 200:
-                raise SinkRefusedError(f"the search server answers a bulk request with {answer.status_code}")
-            refusals += _judged(places, msgspec.json.decode(answer.content))
+        for entries in self._requests(messages):
+            refusals += self._bulk(entries)
         return refusals
 
     def close(self) -> None:
@@ -89,10 +87,21 @@ class OpenSearchTarget:
         self._client.close()
         self._known.clear()
 
-    def _requests(self, messages: Sequence[Message]) -> Iterator[tuple[list[int], bytes]]:
-        """Yield bulk requests, each with the places of its messages."""
-        places: list[int] = []
-        lines: list[bytes] = []
+    def _bulk(self, entries: Sequence[tuple[int, bytes]]) -> list[Refusal]:
+        """Send a bulk request, in halves if it is too large for the server; return what was refused."""
+        answer = self._client.request("POST", "/_bulk", b"".join(lines for _, lines in entries), "application/x-ndjson")
+        if answer.status_code == _TOO_LARGE:
+            half = len(entries) // 2
+            if not half:
+                return [Refusal(entries[0][0], "larger than the search server takes")]
+            return self._bulk(entries[:half]) + self._bulk(entries[half:])
+        if answer.status_code != 200:
+            raise SinkRefusedError(f"the search server answers a bulk request with {answer.status_code}")
+        return _judged([place for place, _ in entries], msgspec.json.decode(answer.content))
+
+    def _requests(self, messages: Sequence[Message]) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield what goes into each bulk request: for each message its place and its lines."""
+        entries: list[tuple[int, bytes]] = []
         size = 0
         for place, message in enumerate(messages):
             where = {
@@ -102,17 +111,17 @@ class OpenSearchTarget:
                 "version_type": "external_gte",
             }
             if is_gone(message):
-                lines.append(msgspec.json.encode({"delete": where}))
+                lines = b"%s\n" % msgspec.json.encode({"delete": where})
             else:
                 assert message.value is not None
-                lines += [msgspec.json.encode({"index": where}), message.value]
-                size += len(message.value)
-            places.append(place)
+                lines = b"%s\n%s\n" % (msgspec.json.encode({"index": where}), message.value)
+            entries.append((place, lines))
+            size += len(lines)
             if size >= _REQUEST_BYTES_MAX:
-                yield places, b"\n".join(lines) + b"\n"
-                places, lines, size = [], [], 0
-        if places:
-            yield places, b"\n".join(lines) + b"\n"
+                yield entries
+                entries, size = [], 0
+        if entries:
+            yield entries
 
     def _index(self, schema: TableSchema) -> str:
         return spelled(self._template, schema.table, lambda text: _ODD.sub("_", text)).lower()
