@@ -24,9 +24,11 @@ from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
+from tailrace.model.table import Kind
 from tailrace.pipeline.batch_writer import changes_of_packed
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.layout import unpacked
+from tailrace.pipeline.preimages import surely_kept_left_out
 from tailrace.pipeline.sink.base import Batch, Mode
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sinks import sink_of
@@ -80,8 +82,8 @@ class Course:
         size = changes // BATCHES
         self.intervals = [(number * size, (number + 1) * size) for number in range(BATCHES)]
         for number, (after, through) in enumerate(self.intervals):
-            json = self.frame(after, through, "envelope")
-            json.select("_offset", "_after", "_before").write.parquet(str(directory / f"messages{number}"))
+            envelope = self.frame(after, through, "envelope")
+            envelope.selectExpr(f"{MESSAGE} AS message").write.parquet(str(directory / f"messages{number}"))
 
     def frame(self, after, through, layout="packed"):
         options = {"log_dir": str(self.directory / "log"), "source": "app", "tables": "orders", "layout": layout}
@@ -91,12 +93,15 @@ class Course:
         sink = self.sink(mode, place)
         for number, (after, through) in enumerate(self.intervals):
             rows = pa.concat_tables(unpacked(self.frame(after, through).toArrow()))
+            if mode is Mode.CURRENT:
+                rows = surely_kept_left_out(rows, [TABLE])
             tables = changes_of_json(rows, {("orders", 1): TABLE})
             sink.apply(Batch("bench", number, {"app": through}, tables))
 
     def tasks(self, mode, place):
         sink = self.sink(mode, place)
-        decode = functools.partial(changes_of_packed, versions={("orders", 1): TABLE})
+        last = mode is Mode.CURRENT
+        decode = functools.partial(changes_of_packed, versions={("orders", 1): TABLE}, last=last)
         for number, (after, through) in enumerate(self.intervals):
             changes = SparkSpread(self.frame(after, through), decode)
             sink.apply_spread(SpreadBatch("bench", number, "app", changes, through - after))
@@ -108,12 +113,13 @@ class Course:
 
     def recipe(self, _mode, place):
         """Merge messages as people usually do."""
-        row = ", ".join(f"{one.name} {'bigint' if one.name in ('id', 'qty') else KINDS[one.name]}" for one in COLUMNS)
+        row = ", ".join(f"{one.name} {KINDS[one.name]}" for one in COLUMNS)
+        members = f"before struct<{row}>, after struct<{row}>, op string, source struct<lsn bigint>"
         for number in range(BATCHES):
             messages = self.spark.read.parquet(str(self.directory / f"messages{number}"))
-            parsed = messages.selectExpr("_offset", f"from_json(_after, '{row}') AS row").select("_offset", "row.*")
-            parsed.createOrReplaceTempView("parsed")
-            ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY _offset DESC) AS rank FROM parsed"
+            parsed = messages.selectExpr(f"from_json(message, '{members}') AS m")
+            parsed.selectExpr("m.source.lsn AS lsn", "m.after.*").createOrReplaceTempView("parsed")
+            ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY lsn DESC) AS rank FROM parsed"
             rows = self.spark.sql(f"SELECT * FROM ({ranked}) WHERE rank = 1").drop("rank").toArrow()
             if number == 0:
                 write_deltalake(place, rows)
@@ -133,7 +139,10 @@ class Course:
         return time.perf_counter() - begin
 
 
-KINDS = {"customer": "string", "status": "string", "note": "string", "amount": "double"}
+KINDS = {one.name: {Kind.I64: "bigint", Kind.F64: "double"}.get(one.kind, "string") for one in COLUMNS}
+MESSAGE = """concat('{"before":', coalesce(_before, 'null'), ',"after":', coalesce(_after, 'null'), ',"op":"',
+    substring(_change_type, 1, 1), '","source":{"connector":"sqlite","db":"app","table":"orders","lsn":', _offset,
+    '},"ts_ms":', unix_millis(_commit_timestamp), '}')"""
 
 
 def contents(place):

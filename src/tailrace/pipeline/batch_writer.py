@@ -15,12 +15,13 @@ from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
-from tailrace.pipeline.sink.base import Batch, Progress, Sink, TableChanges
+from tailrace.pipeline.preimages import surely_kept_left_out
+from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
 from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
-from tailrace.pipeline.sinks import MessageOptions, sink_of
+from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
 from tailrace.pipeline.spark_spread import SparkSpread, tallied
 from tailrace.pipeline.transform import transformed
 from tailrace.pipeline.typed import row_schema
@@ -113,10 +114,12 @@ class BatchWriter:
         progress = sink.progress()
         if progress is not None and progress.offsets.get(definition.source, 0) >= through:
             return
+        versions = self._known(rows)
         if takes_images(definition):
-            tables = image_changes(rows, self._known(rows))
+            tables = image_changes(rows, versions)
         else:
-            tables = changes_of_json(rows, self._known(rows))
+            needed = surely_kept_left_out(rows, versions.values()) if self._takes_last else rows
+            tables = changes_of_json(needed, versions)
         if definition.transform:
             tables = [transformed(one, definition.transform, session) for one in tables]
         number = next_number(progress, self.number_min)
@@ -132,7 +135,7 @@ class BatchWriter:
         """
         definition, sink = self._definition, self.sink()
         number = next_number(sink.progress(), self.number_min)
-        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions))
+        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions, last=self._takes_last))
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
         ).rows
@@ -199,6 +202,12 @@ class BatchWriter:
             sink.use(self._session)
         return sink
 
+    @property
+    def _takes_last(self) -> bool:
+        """Tell whether only the last state of each key counts."""
+        definition = self._definition
+        return not definition.transform and mode_of(definition.sink, definition.mode) is Mode.CURRENT
+
     def _can_spread(self) -> bool:
         """Tell whether tasks can write the sink. What is transformed comes here."""
         return not self._definition.transform and self.sink().takes_spread(self.schemas())
@@ -239,12 +248,15 @@ class BatchWriter:
 
 
 def changes_of_packed(
-    rows: pa.Table, versions: dict[tuple[str, int], TableSchema]
+    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, last: bool
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
     """Yield the changes in rows of the layout `packed`, and what was met among them. Runs in a task.
+
+    With `last`, where only the last state of each key counts, rows before updates may be left out.
 
     Raises:
         MisfitError: A value does not fit its column's type.
     """
     for some in unpacked(rows):
-        yield tallied(some, "_table"), changes_of_json(some, versions)
+        needed = surely_kept_left_out(some, versions.values()) if last else some
+        yield tallied(some, "_table"), changes_of_json(needed, versions)

@@ -8,7 +8,6 @@ What either refuses is looked at again, one value after the other.
 """
 
 import re
-import threading
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Text, Value, from_natural
+from tailrace.pipeline.duck import connection
 
 __all__ = ["MisfitError", "arrow_type", "decode_images", "hidden_key", "row_schema"]
 
@@ -139,9 +139,10 @@ def _texts(images: pa.Array, wishes: Sequence[_Wish]) -> dict[str, pa.Array] | N
     selected = ", ".join(_expression(wish, number) for number, wish in enumerate(wishes))
     quoted = spec.replace("'", "''")
     query = f"SELECT {selected} FROM (SELECT json_transform(image, '{quoted}') AS cells FROM images)"  # noqa: S608
-    duckdb, connection = _connection()
+    import duckdb
+
     try:
-        relation = connection.from_arrow(pa.table([images.view(pa.utf8())], ["image"]))
+        relation = connection().from_arrow(pa.table([images.view(pa.utf8())], ["image"]))
         table = relation.query("images", query).to_arrow_table()
     except duckdb.Error:
         return None
@@ -268,18 +269,3 @@ def _checked(value: Any, type_: pa.DataType) -> Any:
 
 def _is_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
-
-
-_local = threading.local()
-
-
-def _connection() -> Any:
-    """Return DuckDB and this thread's connection to it."""
-    found = getattr(_local, "found", None)
-    if found is None:
-        import duckdb
-
-        connection = duckdb.connect(":memory:")
-        connection.execute("SET threads = 1")
-        found = _local.found = (duckdb, connection)
-    return found

@@ -93,7 +93,9 @@ async def test_a_key_is_looked_up_before_a_web_token_is_read(gate):
     assert await refusal(gate, "a.b.d") is False
 
 
-@pytest.mark.parametrize("token", [None, "unknown", "fixed key ", make_key(), "ü", "\udcff"])
+@pytest.mark.parametrize(
+    "token", [None, "unknown", "fixed key ", pytest.param(make_key(), id="a new one"), "ü", "\udcff"]
+)
 async def test_who_brings_no_good_token_stays_out(gate, token):
     assert await refusal(gate, token) is False
 

@@ -9,14 +9,12 @@
 One commit removes the old files and adds the new ones. All of it runs in tasks, but the commit.
 """
 
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct, structs
 
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted, united
 from tailrace.pipeline.fold import CHANGE_COLUMNS, DELETED, OFFSET, fold_current, last_changes
 from tailrace.pipeline.sink.base import Mode, TableChanges
@@ -224,21 +223,9 @@ def is_ordered(type_: pa.DataType) -> bool:
 def _hashes(keys: pa.Table) -> Any:
     """Return a number for each key, the same in each process."""
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys.column_names)
-    given = _connection().from_arrow(keys)
+    given = connection().from_arrow(keys)
     hashed: pa.Table = given.query("given", f"SELECT hash({names}) AS h FROM given").to_arrow_table()  # noqa: S608
     return hashed["h"].to_numpy()
-
-
-_local = threading.local()
-
-
-def _connection() -> Any:
-    """Return this thread's connection to DuckDB: to make one takes as long as to hash what comes at once."""
-    found = getattr(_local, "found", None)
-    if found is None:
-        found = _local.found = duckdb.connect(":memory:")
-        found.execute("SET threads = 1")
-    return found
 
 
 def _schema(message: bytes) -> pa.Schema:
