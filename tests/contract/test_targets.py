@@ -40,6 +40,18 @@ def test_messages_of_a_key_arrive_in_order_and_each_with_its_id(place, target, t
     check(place, messages)
 
 
+def test_tables_that_appear_after_a_target_was_opened_have_their_place_made_then(place):
+    teller = Teller("orders", "lines")
+    target = place.target()
+    target.open([])
+    messages, more = teller.changes(5), teller.changes(5, table=1)
+    send(target, messages)
+    send(target, more)
+    target.close()
+    check(place, messages)
+    check(place, more, table="lines")
+
+
 def test_offset_index_schema_version_and_op_go_beside_the_value(place, target, teller):
     if place.documents:
         pytest.skip("a document has no headers")

@@ -80,11 +80,13 @@ class NatsTarget:
         self._loop = LoopThread("tailrace-nats")
         self._client: Client | None = None
         self._stream: JetStreamContext | None = None
+        self._subjects: set[str] = set()
+        """Subjects that a stream takes, as far as it was looked since the connection was made."""
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and make the stream if none takes the subjects."""
         self._run(self._connect())
-        self._run(self._ensure([self._subject(schema.table) for schema in schemas]))
+        self._run(self._ensure({schema.table for schema in schemas}))
 
     def mark(self) -> bytes | None:
         """A stream keeps none."""
@@ -97,6 +99,7 @@ class NatsTarget:
     def close(self) -> None:
         """Disconnect, and end the thread that answers the server's questions."""
         client, self._client, self._stream = self._client, None, None
+        self._subjects.clear()
         self._loop.close(None if client is None else _closed(client))
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -142,12 +145,13 @@ class NatsTarget:
             await _closed(client)
             raise (problems[-1] if problems else error) from None
         self._client = client
+        self._subjects.clear()
         self._stream = client.jetstream(timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
 
-    async def _ensure(self, subjects: Sequence[str]) -> None:
-        """Make the stream, unless each subject has one."""
+    async def _ensure(self, tables: set[TableName]) -> None:
+        """Make the stream, unless the subject of each table has one. Tables may appear at any time."""
         assert self._stream is not None
-        for subject in subjects:
+        for subject in sorted({self._subject(table) for table in tables} - self._subjects):
             try:
                 await self._stream.find_stream_name_by_subject(subject)
             except nats.js.errors.NotFoundError:
@@ -157,9 +161,11 @@ class NatsTarget:
                     duplicate_window=_KNOWN_S,
                 )
                 await self._stream.add_stream(config)
+            self._subjects.add(subject)
 
     async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
         await self._connect()
+        await self._ensure({message.change.schema.table for message in messages})
         assert self._client is not None
         assert self._stream is not None
         longest, refusals = self._client.max_payload - _HEADER_BYTES, []
