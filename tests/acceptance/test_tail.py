@@ -30,7 +30,8 @@ def objects(database):
     return [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE name LIKE '%tailrace%'")]
 
 
-def test_changes_of_a_database_are_json_lines_when_piped_and_no_trace_remains(database, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_changes_of_a_database_are_json_lines_when_piped_and_no_trace_remains(database, tmp_path, number):
     tail = start_tail(f"sqlite:///{tmp_path}/app.db", "--table", "t")
     try:
         wait_until(lambda: any("trigger" in n or "change" in n for n in objects(database)), "capture set up")
@@ -42,12 +43,27 @@ def test_changes_of_a_database_are_json_lines_when_piped_and_no_trace_remains(da
             ("insert", [1], None, {"id": 1, "name": "Ada"}),
             ("update", [1], {"id": 1, "name": "Ada"}, {"id": 1, "name": "Bela"}),
         ]
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(20) in (0, 130)
+        tail.send_signal(number)
+        assert tail.wait(20) == 0
     finally:
         tail.kill()
         tail.wait()
         tail.stdout.close()
+    assert objects(database) == []
+
+
+def test_no_trace_remains_of_one_that_is_stopped_while_it_begins_in_the_background_of_a_script(database, tmp_path):
+    begin = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    begin += "from tailrace.cli.group import main; main()"
+    command = [sys.executable, "-c", begin, "tail", f"sqlite:///{tmp_path}/app.db"]
+    tail = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: objects(database), "capture set up")
+        tail.send_signal(signal.SIGTERM)
+        assert tail.wait(20) == 0
+    finally:
+        tail.kill()
+        tail.wait()
     assert objects(database) == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tailrace.cli.access import Access, access_options, parse_value, table_lines
+from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import BlockingEvent, Client, QueryResult
 
 __all__ = ["query"]
@@ -58,8 +59,8 @@ def run(query: str, args: Sequence[str], etag: str | None, db: str | None, acces
 @_DB
 @access_options
 def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None, db: str | None) -> None:
-    """Print a line each time that the result of a query may have changed, until interrupted."""
-    with access.client() as client:
+    """Print a line each time that the result of a query may have changed, until told to stop."""
+    with until_stopped(), access.client() as client:
         query_id, values = _query_id(client, query, db), _values(args)
         subscription = client.subscribe_query(query_id, values, format="plain_json", include=())
         try:

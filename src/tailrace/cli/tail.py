@@ -12,6 +12,7 @@ import uvloop
 from msgspec import json as msgspec_json
 
 from tailrace.cli.show import show_event
+from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
 
@@ -48,7 +49,7 @@ def tail(
     if server is not None and not tables:
         raise click.UsageError("--server needs --table")
     show = _printer(as_json=as_json or not sys.stdout.isatty())
-    with contextlib.suppress(KeyboardInterrupt):
+    with until_stopped():
         if server is not None:
             uvloop.run(_tail_server(server, token, source, tables, show, limit))
         else:

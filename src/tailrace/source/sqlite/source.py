@@ -64,6 +64,9 @@ class SqliteSource:
         session = _Session(self._path, self._reader_name, self._options, self._clock, Announcer(self.name, registry))
         try:
             await session.open()
+        except asyncio.CancelledError:
+            await session.close(leave=True)  # capture may be set up by then
+            raise
         except BaseException:
             await session.close(leave=False)
             raise
