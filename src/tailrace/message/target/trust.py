@@ -21,8 +21,10 @@ def trusting(authority: str | None) -> ssl.SSLContext:
 
 def is_untrusted(error: BaseException | None) -> bool:
     """Tell whether an error, or what led to it, is that a server's certificate is not trusted."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # clients have chains that lead back
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False

@@ -30,3 +30,9 @@ def test_a_certificate_that_is_not_trusted_is_recognised_behind_other_errors():
     assert is_untrusted(outer)
     assert not is_untrusted(ConnectionError("no"))
     assert not is_untrusted(None)
+
+
+def test_errors_that_lead_back_to_each_other_are_looked_at_once():
+    one, other = OSError("one"), OSError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert not is_untrusted(one)
