@@ -1,8 +1,8 @@
 """Streams and polls can tell changes in the envelopes of other systems."""
 
 import json
-from typing import get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from tailrace.delivery.http.message import PollParams
@@ -74,7 +74,10 @@ async def test_an_envelope_that_is_not_to_be_had_is_refused_with_those_that_are(
         await world.subscribe()
         async with world.stream(SUB, f"?envelope={envelope}") as stream:
             assert stream.status == 400
+        code, message = await world.refusal("cdc.poll", sub_id=SUB, from_offset=0, envelope=envelope)
+        assert (code, message) == ("invalid_request", f"`envelope` is one of {', '.join(WHOLE)}")
 
 
 def test_what_a_poll_may_name_is_what_streams_may_name():
-    assert set(get_args(get_type_hints(PollParams)["envelope"])) == {"", *WHOLE}
+    _, components = msgspec.json.schema_components([PollParams])
+    assert components["PollParams"]["properties"]["envelope"]["enum"] == ["", *WHOLE]

@@ -4,10 +4,11 @@ Params are decoded strictly: an unknown member or a wrong type is an error that 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from tailrace.envelope.envelopes import WHOLE
 from tailrace.model.number import Offset
 from tailrace.model.subscription import Format
 from tailrace.subscription.stats import Alert, SubscriptionStats
@@ -93,8 +94,8 @@ class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
     from_offset: _OffsetParam
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
-    envelope: Literal["", "tailrace", "debezium", "debezium-schema", "cloudevents", "maxwell"] = ""
-    """Envelope that changes are told in; empty for our own events."""
+    envelope: Annotated[str, Meta(extra_json_schema={"enum": ["", *WHOLE]})] = ""
+    """Envelope that changes are told in; empty for our own events. One that is not to be had is refused by name."""
 
 
 class AckParams(Struct, frozen=True, forbid_unknown_fields=True):
