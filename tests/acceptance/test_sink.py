@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -197,6 +198,27 @@ def test_a_sink_rests_while_it_is_paused_and_may_move_into_the_server_with_more_
     shop.execute("INSERT INTO orders VALUES (3, 1)")
     wait_until(lambda: offsets(streams, "out.payments") == [3], "the table that is new")
     wait_until(lambda: offsets(streams, "out.orders") == [1, 2, 4], "the table that was there")
+
+
+def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goes_on(
+    tmp_path, serve, shop, streams, broker
+):
+    server = serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}")
+    server.subscribe("orders", "shop")
+    shop.execute("INSERT INTO orders VALUES (1, 1), (2, 1)")
+    url = f"redis://:{{}}@127.0.0.1:{broker.port}/0?stream=out.{{{{table}}}}"
+    work = ("--source", "shop", "--server", server.url, "--data-dir", tmp_path / "work")
+    refused = run("sink", "run", "out", "--url", url.format("wrong"), *work)
+    assert (refused.returncode, "does not accept" in refused.stderr) == (1, True)
+    unfit = run("sink", "run", "out", "--url", url.format(quote(PASSWORD, safe="")), "--filter", "nosuch > 1", *work)
+    assert (unfit.returncode, "nosuch" in unfit.stderr) == (2, True)
+    assert sink("ls", "--data-dir", tmp_path / "work") == []
+    shop.execute("INSERT INTO orders VALUES (3, 1)")
+    for count in (3, 4):
+        with running_sink(tmp_path, server, broker, "--start", "earliest"):
+            wait_until(lambda count=count: len(offsets(streams, "out.orders")) == count, "all")
+            shop.execute("INSERT INTO orders (qty) VALUES (1)")
+    assert (tmp_path / "sink.err").read_text().count("goes on from its cursor") == 1
 
 
 def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path):

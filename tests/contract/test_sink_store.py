@@ -48,6 +48,18 @@ def test_a_sink_that_begins_anew_replaces_what_was_kept(store):
     assert (store.get("s").subscription, store.get("s").figures) == ("sub_2", SinkFigures())
 
 
+def test_a_sink_is_known_before_it_has_a_subscription_and_where_it_goes_to_now(store):
+    store.meet("s", source="shop", url="redis://h", new=False)
+    assert store.get("s") is None
+    store.meet("s", source="shop", url="redis://h")
+    assert (store.get("s").url, store.get("s").subscription) == ("redis://h", "")
+    store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    store.note("s", SinkFigures(SinkState.FAILED))
+    store.meet("s", source="shop", url="redis://other")
+    kept = store.get("s")
+    assert (kept.url, kept.subscription, kept.figures.state) == ("redis://other", "sub_1", SinkState.FAILED)
+
+
 def test_sinks_are_listed_by_name_until_they_are_removed(store):
     for name in ("b", "a"):
         store.put(name, source="shop", url="redis://h", subscription="sub_1")

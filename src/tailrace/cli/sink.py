@@ -28,7 +28,7 @@ from tailrace.message.relay import Relay, RelayOptions
 from tailrace.message.sink import SinkConfig, check_sink_config
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkStore
+from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkState, SinkStore
 from tailrace.model.errors import ConfigError, NotFoundError
 from tailrace.model.letter import LetterFigures, OnRefused
 from tailrace.model.quantity import parse_duration_s
@@ -132,8 +132,12 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
     outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
     reader = ServerReader(server, token, name, config, store)
     last: list[SinkFigures] = []
+    _warn_of_start(config, store.get(name))
 
     def tell(figures: SinkFigures) -> None:
+        if not last:
+            new = figures.state is not SinkState.FAILED  # one that cannot be as it is told leaves nothing behind
+            store.meet(name, source=config.source, url=config.shown_url, new=new)
         last[:] = [figures]
         store.note(name, figures)
 
@@ -175,7 +179,8 @@ def rm(place: Place, name: str, server: str, token: str | None) -> None:
     kept = _kept(place, name)
     client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
     try:
-        client.call("cdc.close", {"sub_id": kept.subscription})
+        if kept.subscription:
+            client.call("cdc.close", {"sub_id": kept.subscription})
         closed = True
     except ClientError:
         closed = False
@@ -203,6 +208,17 @@ def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
     if besides:
         raise ConfigError(f"sink {name} is as [sinks.{name}] says: without --url leave out {', '.join(besides)}")
     return place.config.sinks[name]
+
+
+def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
+    """Say that a sink which was run before does not begin where it is told to."""
+    given = click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE
+    if given and kept is not None and kept.subscription and kept.source == config.source:
+        click.echo(
+            f"sink {kept.name} goes on from its cursor, --start is for the first run: "
+            f"`tailrace sink rm {kept.name}` has it begin anew",
+            err=True,
+        )
 
 
 def _kept(place: Place, name: str) -> KeptSink:

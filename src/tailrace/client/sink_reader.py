@@ -66,10 +66,15 @@ class ServerReader:
         """Return the offset behind which it began to read, or reads on."""
         return self._after
 
-    def open(self, after: Offset) -> Sequence[TableSchema]:
+    def tables(self) -> Sequence[TableSchema]:
+        """Return the tables that the sink is for, as the server knows them."""
+        found = self._reached(lambda: self._calling.info(self._config.source, self._config.tables).tables)
+        return [table.versions[-1].schema for table in found]
+
+    def open(self, after: Offset) -> None:
         """Begin behind the cursor, or further."""
         self._end_reading()
-        return self._reached(lambda: self._open(after))
+        self._reached(lambda: self._open(after))
 
     def next(self, timeout_s: float) -> Arrived | None:
         """Return the next changes: all that have come meanwhile, as far as they are not too many at once.
@@ -110,10 +115,10 @@ class ServerReader:
         finally:
             self._calling.close()
 
-    def _open(self, after: Offset) -> Sequence[TableSchema]:
+    def _open(self, after: Offset) -> None:
         config = self._config
         kept = self._store.get(self._name)
-        if kept is None or kept.source != config.source:
+        if kept is None or not kept.subscription or kept.source != config.source:
             subscription, cursor = self._calling.subscribe(config.source, config.tables, config.start)
             self._store.put(self._name, source=config.source, url=config.shown_url, subscription=subscription)
         else:
@@ -121,8 +126,6 @@ class ServerReader:
             cursor = Offset(self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0})["acked_offset"])
         self._subscription = subscription
         self._after = self._done = self._told = Offset(max(cursor, after))
-        tables = self._calling.info(config.source, config.tables).tables
-        return [table.versions[-1].schema for table in tables]
 
     def _is_paused(self) -> bool:
         params = {"sub_id": self._subscription, "from_offset": self._after, "limit": 1}

@@ -72,10 +72,15 @@ class FeedReader:
         """Return the offset behind which it began to read."""
         return self._after
 
-    def open(self, after: Offset) -> Sequence[TableSchema]:
+    def tables(self) -> Sequence[TableSchema]:
+        """Return the tables that the sink is for, as far as the log knows them."""
+        return self._call(self._tables())
+
+    def open(self, after: Offset) -> None:
         """Begin behind the cursor, or further."""
         kept = self._store.get(self._name)
-        number = None if kept is None or kept.source != self._config.source else parse_sub_id(kept.subscription)
+        begun = kept is not None and kept.subscription and kept.source == self._config.source
+        number = parse_sub_id(kept.subscription) if kept is not None and begun else None
         subscription = self._call(self._subscribed(number))
         if subscription.id != number:
             url, source = self._config.shown_url, self._config.source
@@ -83,7 +88,7 @@ class FeedReader:
             if number is not None:
                 self._call(self._service.close(number))
         self._number = subscription.id
-        return self._call(self._begin(subscription, after))
+        self._call(self._begin(subscription, after))
 
     def next(self, timeout_s: float) -> Arrived | None:
         """Return the next changes."""
@@ -155,11 +160,13 @@ class FeedReader:
             start=start,
         )
 
-    async def _begin(self, subscription: Subscription, after: Offset) -> Sequence[TableSchema]:
+    async def _begin(self, subscription: Subscription, after: Offset) -> None:
         await self._end()
         self._open = self._service.feed(subscription.id, After(max(subscription.cursor, after)))
         self._feed = self._open.__enter__()
         self._after = self._done = self._told = self._feed.after
+
+    async def _tables(self) -> Sequence[TableSchema]:
         wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
         known = self._service.logs[self._config.source].schemas()
         newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}

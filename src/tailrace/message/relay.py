@@ -54,10 +54,13 @@ class Reader(Protocol):
     def after(self) -> Offset:
         """Return the offset behind which it began to read when it was opened."""
 
-    def open(self, after: Offset) -> Sequence[TableSchema]:
+    def tables(self) -> Sequence[TableSchema]:
+        """Return the tables that the sink is for, as far as there are any yet. Leaves nothing behind."""
+
+    def open(self, after: Offset) -> None:
         """Begin behind the cursor of the subscription, or behind `after` where that is further. Safe to repeat.
 
-        Return the tables that the sink is for, as far as there are any yet.
+        The first time the subscription is made.
         """
 
     def next(self, timeout_s: float) -> Arrived | None:
@@ -157,7 +160,8 @@ class Relay:
                 self._stop.wait(self._options.again.pause_s(failures, random.random()))  # noqa: S311 (spread)
 
     def _follow(self) -> None:
-        self._patiently(self._open)
+        if self._patiently(self._open):
+            self._note(SinkState.RUNNING)
         while not self._stop.is_set():
             arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
             if arrived is not None:
@@ -175,14 +179,18 @@ class Relay:
         finally:
             self._outbox.close()
 
-    def _open(self) -> None:
-        """Connect both sides. The target's mark, where it keeps one, may be further than the cursor."""
-        schemas = self._reader.open(Offset(0))
-        self._outbox.open(schemas)
+    def _open(self) -> bool:
+        """Connect both sides. The target's mark, where it keeps one, may be further than the cursor.
+
+        The subscription comes last: a sink that cannot be as it is configured leaves none behind.
+        """
+        self._outbox.open(self._reader.tables())
+        self._reader.open(Offset(0))
         after = max(_through(self._outbox.mark), self._outbox.settled)
         if after > self._reader.after:
             self._reader.open(Offset(after))
         self._offset = self._reader.after
+        return True
 
     def _pass_on(self, arrived: Arrived) -> None:
         mark = b"%d-%d" % (self._offset, arrived.through)

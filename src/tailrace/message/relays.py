@@ -68,6 +68,7 @@ class Relays:
         for name, config in self._sinks.items():
             target = target_of(revealed(parse(config.url), self._secrets.values()), name)
             outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
+            store.meet(name, source=config.source, url=config.shown_url)
             reader = FeedReader(self._service, loop, name, config, store)
             relay = Relay(outbox, reader, self._teller(name, store, letters), self._clock)
             self._relays.append(relay)

@@ -41,7 +41,7 @@ _sink = Table(
     Column("created_time_us", BigInteger, nullable=False),
     Column("figures", Text, nullable=False),
 )
-"""One row for each sink that was ever run. `url` is without its password."""
+"""One row for each sink that was ever run. `url` is without its password; `subscription` is empty until it has one."""
 
 
 class SinkState(StrEnum):
@@ -79,7 +79,7 @@ class KeptSink(Struct, frozen=True):
     source: str
     url: str
     subscription: str
-    """Its name on the wires."""
+    """Its name on the wires; empty while the sink has none yet, as its target was never reached."""
 
     figures: SinkFigures
 
@@ -120,16 +120,22 @@ class SinkStore:
         rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
         return [_kept(row) for row in rows]
 
+    def meet(self, name: str, *, source: str, url: str, new: bool = True) -> None:
+        """Keep where a sink goes to now; one that is not known is kept without a subscription, if it may be `new`."""
+        values = {"name": name, "source": source, "url": url, "subscription": "", **self._fresh()}
+
+        def run(connection: Connection) -> None:
+            known = connection.execute(select(_sink.c.name).where(_sink.c.name == name)).first()
+            if known is not None:
+                connection.execute(update(_sink).where(_sink.c.name == name).values(url=url))
+            elif new:
+                connection.execute(insert(_sink).values(values))
+
+        self._transact(run)
+
     def put(self, name: str, *, source: str, url: str, subscription: str) -> None:
         """Keep which subscription feeds a sink, in place of what was kept of it."""
-        values = {
-            "name": name,
-            "source": source,
-            "url": url,
-            "subscription": subscription,
-            "created_time_us": self._clock.now_us(),
-            "figures": msgspec.json.encode(SinkFigures()).decode(),
-        }
+        values = {"name": name, "source": source, "url": url, "subscription": subscription, **self._fresh()}
 
         def run(connection: Connection) -> None:
             connection.execute(delete(_sink).where(_sink.c.name == name))
@@ -153,6 +159,9 @@ class SinkStore:
         statement = delete(_sink).where(_sink.c.name == name)
         if not self._transact(lambda connection: connection.execute(statement).rowcount):
             raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
+
+    def _fresh(self) -> dict[str, Any]:
+        return {"created_time_us": self._clock.now_us(), "figures": msgspec.json.encode(SinkFigures()).decode()}
 
     def _transact(self, statements: Callable[[Connection], _T]) -> _T:
         try:

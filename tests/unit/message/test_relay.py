@@ -15,6 +15,7 @@ from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkState
 from tailrace.model.errors import (
     BehindHorizonError,
+    ConfigError,
     LogClosedError,
     SinkRefusedError,
     SinkUnavailableError,
@@ -46,6 +47,8 @@ class ScriptedReader:
     def open(self, after):
         self.opened.append(after)
         self.after = max(self.cursor, after)
+
+    def tables(self):
         return [ORDERS]
 
     def next(self, timeout_s):
@@ -165,7 +168,8 @@ def test_what_the_target_has_when_a_relay_is_stopped_is_acknowledged(tmp_path):
             return super().send(messages, mark)
 
     reader = ScriptedReader(arrived(1, 2))
-    with Running(tmp_path, reader, Stopping()) as running:
+    running = Running(tmp_path, reader, Stopping())
+    with running:
         assert running.ended() is None
     assert (running.offsets(), reader.cursor) == ([1, 2], 2)
 
@@ -174,6 +178,17 @@ def test_a_relay_tells_where_it_is_before_anything_comes(tmp_path):
     with Running(tmp_path, ScriptedReader(cursor=41), ScriptedTarget()) as running:
         wait_until(lambda: running.told, "told")
         assert running.told[-1].offset == 41
+
+
+@pytest.mark.parametrize("error", [ConfigError("the filter"), SinkRefusedError("the password")])
+def test_a_sink_that_cannot_be_as_it_is_configured_leaves_no_subscription(tmp_path, error):
+    class Refusing(ScriptedTarget):
+        def open(self, schemas):
+            raise error
+
+    with Running(tmp_path, ScriptedReader(), Refusing()) as running:
+        assert running.ended() is error
+    assert running.reader.opened == []
 
 
 def test_a_relay_that_is_kept_running_goes_on_after_a_failure_that_may_pass(tmp_path):
