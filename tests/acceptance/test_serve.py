@@ -146,3 +146,17 @@ def test_the_log_can_be_listed_printed_and_verified_while_it_is_written(serve, t
     verified = run("log", "verify", tmp_path / "data")
     assert verified.returncode == 0
     database.close()
+
+
+def test_capture_is_removed_when_the_server_is_stopped_and_before_that_only_by_force(serve, tmp_path):
+    sqlite3.connect(tmp_path / "app.db").execute("CREATE TABLE t (id INTEGER PRIMARY KEY)").connection.close()
+    url = f"sqlite:///{tmp_path}/app.db"
+    server = serve("--source", f"app={url}")
+    server.subscribe("t", db="app")
+    refused = run("capture", "remove", url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "stop the server" in refused.stderr
+    assert "--force" in refused.stderr
+    assert server.stop() == 0
+    assert ", stopped)" in run("capture", "status", url).stdout
+    assert run("capture", "remove", url).stdout == "capture is removed\n"

@@ -276,6 +276,9 @@ asyncio.run(main())
 """
 
 
+KILLED = EPHEMERAL.replace('"tail", ephemeral=True', '"log"')
+
+
 async def test_an_ephemeral_reader_whose_process_is_gone_does_not_count(path, writer):
     set_up(path)
     subprocess.run([sys.executable, "-c", EPHEMERAL, str(path)], check=False)
@@ -291,10 +294,32 @@ async def test_an_ephemeral_reader_whose_process_is_gone_does_not_count(path, wr
 async def test_capture_removed_under_a_running_source_is_an_error_with_advice(path, writer):
     capturing = Captured(path)
     await capturing.start()
-    remove(path)
+    remove(path, force=True)
     with pytest.raises(SourceStateError, match="begin a new log"):
         await capturing.changes_of(1)
     await capturing.source.close()
+
+
+async def test_capture_is_not_removed_while_somebody_reads(path, writer):
+    async with captured(path):
+        assert [reader.reading for reader in status(path).readers] == [True]
+        writer.run("UPDATE _tailrace_reader SET seen = seen - 1")  # an idle one is not seen
+        with pytest.raises(SourceStateError, match="stop the server"):
+            remove(path)
+        with pytest.raises(SourceStateError, match="stop the server"):
+            remove_reader(path, "log")
+    assert [reader.reading for reader in status(path).readers] == [False]
+    assert remove(path)
+
+
+def test_a_reader_whose_process_is_not_found_counts_as_reading_for_a_minute(path, writer):
+    set_up(path)
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    with pytest.raises(SourceStateError, match="within the last minute"):
+        remove(path)
+    writer.run("UPDATE _tailrace_reader SET seen = seen - 61 / 86400.0")
+    assert [(reader.alive, reader.reading) for reader in status(path).readers] == [(True, False)]
+    assert remove(path)
 
 
 async def test_changes_removed_behind_our_back_are_noticed(path, writer):

@@ -28,12 +28,13 @@ def set_up_capture(url: str) -> None:
 @capture.command("remove")
 @click.argument("url")
 @click.option("--reader", help="Only forget this reader, so that it no longer keeps changes in the database.")
-def remove_capture(url: str, reader: str | None) -> None:
-    """Remove capture with everything that it added, also changes that nobody has read yet."""
+@click.option("--force", is_flag=True, help="Also while a server or a tail reads, which then fails.")
+def remove_capture(url: str, reader: str | None, *, force: bool) -> None:
+    """Remove capture with everything that it added, also changes that nobody has read yet. Stop the server first."""
     if reader is not None:
-        remove_reader(sqlite_path(url), reader)
+        remove_reader(sqlite_path(url), reader, force=force)
         click.echo(f"reader {reader} is forgotten")
-    elif remove(sqlite_path(url)):
+    elif remove(sqlite_path(url), force=force):
         click.echo("capture is removed")
     else:
         click.echo("capture was not set up")
@@ -55,8 +56,8 @@ def show_status(url: str, *, as_json: bool) -> None:
     click.echo(f"tables: {', '.join(found.tables) or 'none'}")
     for reader in found.readers:
         kind = "a tail" if reader.ephemeral else "a server"
-        gone = "" if reader.alive else ", gone"
-        click.echo(f"reader {reader.name} ({kind}{gone}): {reader.waiting} changes wait for it")
+        state = ", gone" if not reader.alive else "" if reader.reading else ", stopped"
+        click.echo(f"reader {reader.name} ({kind}{state}): {reader.waiting} changes wait for it")
 
 
 @capture.command("exec")

@@ -4,7 +4,7 @@
 import contextlib
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import apsw
@@ -28,6 +28,7 @@ from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.reconcile import drop_triggers, reconcile, width_of
 from tailrace.source.sqlite.registry import (
     Capture,
+    ReaderRow,
     add_reader,
     load_versions,
     note,
@@ -53,12 +54,13 @@ _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class ReaderStatus(Struct, frozen=True):
-    """One reader: how many changes wait for it, and whether it still counts."""
+    """One reader: how many changes wait for it, whether it still counts, and whether a process reads for it now."""
 
     name: str
     waiting: int
     ephemeral: bool
     alive: bool
+    reading: bool
 
 
 class Status(Struct, frozen=True):
@@ -82,10 +84,16 @@ def set_up(path: Path, options: SqliteOptions | None = None) -> None:
         ensure_capture(connection, None)
 
 
-def remove(path: Path, options: SqliteOptions | None = None) -> bool:
-    """Remove capture with everything that it added, also changes that nobody has read. Return whether there was any."""
+def remove(path: Path, options: SqliteOptions | None = None, *, force: bool = False) -> bool:
+    """Remove capture with everything that it added, also changes that nobody has read. Return whether there was any.
+
+    Raises:
+        SourceStateError: Somebody reads it now, who would fail; unless `force`.
+    """
     with _session(path, options) as connection, writing(connection):
         found = read_capture(connection) is not None
+        if found and not force:
+            _check_nobody_reads(read_readers(connection))
         remove_from(connection)
         return found
 
@@ -99,7 +107,7 @@ def status(path: Path, options: SqliteOptions | None = None) -> Status:
             return Status(None)
         first, last = window(connection)
         readers = tuple(
-            ReaderStatus(row.name, last - row.confirmed, row.pid is not None, row.alive)
+            ReaderStatus(row.name, last - row.confirmed, row.pid is not None, row.alive, row.reading)
             for row in read_readers(connection)
         )
         tables = tuple(sorted(version.name for version in load_versions(connection, live=True).values()))
@@ -108,16 +116,19 @@ def status(path: Path, options: SqliteOptions | None = None) -> Status:
         return Status(capture.capture, tables, waiting, int(size), readers)
 
 
-def remove_reader(path: Path, name: str, options: SqliteOptions | None = None) -> None:
+def remove_reader(path: Path, name: str, options: SqliteOptions | None = None, *, force: bool = False) -> None:
     """Forget a reader that will not come back, so that it no longer keeps changes in the database.
 
     Raises:
         NotFoundError: There is no such reader.
+        SourceStateError: It reads now; unless `force`.
     """
     with _session(path, options) as connection, writing(connection):
         known = read_readers(connection) if read_capture(connection) is not None else []
         if name not in {row.name for row in known}:
             raise NotFoundError(f"reader {name!r} not found")
+        if not force:
+            _check_nobody_reads([row for row in known if row.name == name])
         connection.execute(f"DELETE FROM {READER} WHERE name = ?", (name,))
 
 
@@ -180,6 +191,16 @@ def remove_from(connection: apsw.Connection) -> None:
             connection.execute(f"DROP {kind} {quote(name)}")
     for table in (CHANGE, TABLE, READER, CAPTURE):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+def _check_nobody_reads(readers: Iterable[ReaderRow]) -> None:
+    """Look whether some reader is read for now, as far as can be known."""
+    reading = [row.name for row in readers if row.reading]
+    if reading:
+        raise SourceStateError(
+            f"reader {', '.join(reading)} is at work, or was within the last minute, and would fail: stop the server "
+            "or tail first, or use --force"
+        )
 
 
 @contextlib.contextmanager

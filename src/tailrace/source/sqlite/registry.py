@@ -17,6 +17,7 @@ __all__ = [
     "ReaderRow",
     "add_reader",
     "is_alive",
+    "leave_reader",
     "load_versions",
     "next_numbers",
     "note",
@@ -28,6 +29,9 @@ __all__ = [
     "user_trigger_versions",
     "window",
 ]
+
+_ABSENT_S = 60.0
+"""How long a reader whose process is not found counts as reading after it was last seen."""
 
 
 class Capture(Struct, frozen=True):
@@ -41,18 +45,36 @@ class Capture(Struct, frozen=True):
 
 
 class ReaderRow(Struct, frozen=True):
-    """One reader. `pid` and `started` name the process of an ephemeral one."""
+    """One reader. `pid` and `started` name the process of an ephemeral one.
+
+    Of a durable one `started` names the process that reads for it, with its id before it; None when that has left.
+    `seen` is when it last entered or confirmed, and `age_s` how long ago that was.
+    """
 
     name: str
     confirmed: int
     pid: int | None
     started: str | None
     seen: float
+    age_s: float
 
     @property
     def alive(self) -> bool:
         """Return whether the reader still counts: it is durable, or its process runs."""
         return self.pid is None or is_alive(self.pid, self.started)
+
+    @property
+    def reading(self) -> bool:
+        """Return whether a process reads for it now, as far as can be known.
+
+        One that has not left, but is not found, may be gone or run in another container: it counts for a while.
+        """
+        if self.pid is not None:
+            return self.alive
+        if self.started is None:
+            return False
+        pid, _, started = self.started.partition(" ")
+        return is_alive(int(pid), started or None) or self.age_s < _ABSENT_S
 
 
 def read_capture(connection: apsw.Connection) -> Capture | None:
@@ -115,21 +137,34 @@ def next_numbers(connection: apsw.Connection, name: str) -> tuple[int, int]:
 
 def read_readers(connection: apsw.Connection) -> list[ReaderRow]:
     """Return all readers, also those whose process is gone."""
-    found = rows(connection, f"SELECT name, confirmed, pid, started, seen FROM {READER} ORDER BY name")
+    age_s = "(julianday('now') - seen) * 86400"
+    found = rows(connection, f"SELECT name, confirmed, pid, started, seen, {age_s} FROM {READER} ORDER BY name")
     return [ReaderRow(*row) for row in found]
 
 
 def add_reader(connection: apsw.Connection, reader: Reader) -> None:
-    """Enter a reader that begins after the newest change, unless it is known; drop readers whose process is gone."""
+    """Enter a reader that begins after the newest change, unless it is known; drop readers whose process is gone.
+
+    A known one is read by this process from now on.
+    """
     for row in read_readers(connection):
         if not row.alive:
             connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
-    pid = os.getpid() if reader.ephemeral else None
+    pid = os.getpid()
+    started = _started(pid)
+    process = (pid, started) if reader.ephemeral else (None, f"{pid} {started or ''}")
     connection.execute(
-        f"INSERT OR IGNORE INTO {READER}(name, confirmed, pid, started, seen) "
-        f"VALUES(?, (SELECT max(id) FROM {CHANGE}), ?, ?, julianday('now'))",
-        (reader.name, pid, _started(pid) if pid is not None else None),
+        f"INSERT INTO {READER}(name, confirmed, pid, started, seen) "
+        f"VALUES(?, (SELECT max(id) FROM {CHANGE}), ?, ?, julianday('now')) "
+        "ON CONFLICT(name) DO UPDATE SET started = excluded.started, seen = excluded.seen "
+        "WHERE started IS NOT excluded.started",
+        (reader.name, *process),
     )
+
+
+def leave_reader(connection: apsw.Connection, name: str) -> None:
+    """Note that no process reads for a durable reader any more."""
+    connection.execute(f"UPDATE {READER} SET started = NULL WHERE name = ?", (name,))
 
 
 def is_alive(pid: int, started: str | None) -> bool:

@@ -13,12 +13,12 @@ from pathlib import Path
 import apsw
 
 from tailrace.clock import Clock
-from tailrace.model.errors import SourceUnavailableError
+from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.source.sqlite.capture_setup import remove_from
 from tailrace.source.sqlite.change_table import CHANGE, READER
 from tailrace.source.sqlite.connection import connect, translated, writing
 from tailrace.source.sqlite.options import Reader, SqliteOptions
-from tailrace.source.sqlite.registry import read_capture, read_readers, window
+from tailrace.source.sqlite.registry import leave_reader, read_capture, read_readers, window
 
 __all__ = ["Trimmer"]
 
@@ -58,7 +58,7 @@ class Trimmer:
             self._running = self._executor.submit(self._trim)
 
     def close(self) -> None:
-        """Confirm what is left, forget an ephemeral reader, and stop. Blocks for at most the busy timeout."""
+        """Confirm what is left, leave (an ephemeral reader is forgotten), stop. Blocks for at most the busy timeout."""
         self._stop.set()
         self._executor.submit(self._finish).result()
         self._executor.shutdown()
@@ -96,23 +96,26 @@ class Trimmer:
             return through >= goal or self._stop.is_set()
 
     def _finish(self) -> None:
-        if not self._reader.ephemeral and self._confirmed <= self._trimmed:
-            return
         try:
             connection = connect(self._path, busy_timeout_ms=self._options.busy_timeout_ms)
             with translated(self._path):
-                self._slice(connection, self._confirmed)
-                if self._reader.ephemeral:
-                    self._leave(connection)
+                if self._reader.ephemeral or self._confirmed > self._trimmed:
+                    self._slice(connection, self._confirmed)
+                self._leave(connection)
             connection.close()
         except SourceUnavailableError:
             logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
+        except SourceStateError as error:  # the file is gone, say: whoever reads it has told
+            logger.info("the reader stays entered", extra={"reader": self._reader.name, "reason": str(error)})
 
     def _leave(self, connection: apsw.Connection) -> None:
-        """Forget this reader; and capture too, when this reader has set it up and nobody else reads."""
+        """Leave; forget an ephemeral reader, and capture too, when this reader has set it up and nobody else reads."""
         with writing(connection):
             capture = read_capture(connection)
             if capture is None:
+                return
+            if not self._reader.ephemeral:
+                leave_reader(connection, self._reader.name)
                 return
             connection.execute(f"DELETE FROM {READER} WHERE name = ?", (self._reader.name,))
             if capture.owner == self._reader.name and not read_readers(connection):
