@@ -219,6 +219,10 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
             wait_until(lambda count=count: len(offsets(streams, "out.orders")) == count, "all")
             shop.execute("INSERT INTO orders (qty) VALUES (1)")
     assert (tmp_path / "sink.err").read_text().count("goes on from its cursor") == 1
+    streams.delete("out.orders")
+    assert sink("rm", "out", "--server", server.url, "--data-dir", tmp_path / "work")["closed"]
+    with running_sink(tmp_path, server, broker, "--start", "earliest"):
+        wait_until(lambda: offsets(streams, "out.orders") == [1, 2, 3, 4, 5], "all of them anew")
 
 
 def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path):

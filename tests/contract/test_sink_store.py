@@ -60,6 +60,18 @@ def test_a_sink_is_known_before_it_has_a_subscription_and_where_it_goes_to_now(s
     assert (kept.url, kept.subscription, kept.figures.state) == ("redis://other", "sub_1", SinkState.FAILED)
 
 
+def test_a_sink_began_when_it_was_first_kept_unless_it_goes_on(tmp_path):
+    clock = FakeClock()
+    store = SinkStore.open(f"sqlite:///{tmp_path / 'sinks.db'}", clock)
+    first = store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    clock.advance(1)
+    assert store.put("s", source="shop", url="redis://h", subscription="sub_2", began_us=first) == first
+    assert store.get("s").began_us == first
+    store.remove("s")
+    assert store.put("s", source="shop", url="redis://h", subscription="sub_3") > first
+    store.close()
+
+
 def test_sinks_are_listed_by_name_until_they_are_removed(store):
     for name in ("b", "a"):
         store.put(name, source="shop", url="redis://h", subscription="sub_1")

@@ -71,10 +71,10 @@ class ServerReader:
         found = self._reached(lambda: self._calling.info(self._config.source, self._config.tables).tables)
         return [table.versions[-1].schema for table in found]
 
-    def open(self, after: Offset) -> None:
+    def open(self, after: Offset) -> str:
         """Begin behind the cursor, or further."""
         self._end_reading()
-        self._reached(lambda: self._open(after))
+        return self._reached(lambda: self._open(after))
 
     def next(self, timeout_s: float) -> Arrived | None:
         """Return the next changes: all that have come meanwhile, as far as they are not too many at once.
@@ -115,17 +115,19 @@ class ServerReader:
         finally:
             self._calling.close()
 
-    def _open(self, after: Offset) -> None:
+    def _open(self, after: Offset) -> str:
         config = self._config
         kept = self._store.get(self._name)
         if kept is None or not kept.subscription or kept.source != config.source:
             subscription, cursor = self._calling.subscribe(config.source, config.tables, config.start)
-            self._store.put(self._name, source=config.source, url=config.shown_url, subscription=subscription)
+            url, source = config.shown_url, config.source
+            began_us = self._store.put(self._name, source=source, url=url, subscription=subscription)
         else:
-            subscription = kept.subscription
+            subscription, began_us = kept.subscription, kept.began_us
             cursor = Offset(self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0})["acked_offset"])
         self._subscription = subscription
         self._after = self._done = self._told = Offset(max(cursor, after))
+        return str(began_us)
 
     def _is_paused(self) -> bool:
         params = {"sub_id": self._subscription, "from_offset": self._after, "limit": 1}

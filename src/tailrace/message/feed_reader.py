@@ -76,19 +76,22 @@ class FeedReader:
         """Return the tables that the sink is for, as far as the log knows them."""
         return self._call(self._tables())
 
-    def open(self, after: Offset) -> None:
+    def open(self, after: Offset) -> str:
         """Begin behind the cursor, or further."""
         kept = self._store.get(self._name)
         begun = kept is not None and kept.subscription and kept.source == self._config.source
         number = parse_sub_id(kept.subscription) if kept is not None and begun else None
         subscription = self._call(self._subscribed(number))
+        began_us = 0 if kept is None else kept.began_us
         if subscription.id != number:
-            url, source = self._config.shown_url, self._config.source
-            self._store.put(self._name, source=source, url=url, subscription=sub_id_of(subscription.id))
+            url, source, told = self._config.shown_url, self._config.source, sub_id_of(subscription.id)
+            goes_on = None if number is None else began_us
+            began_us = self._store.put(self._name, source=source, url=url, subscription=told, began_us=goes_on)
             if number is not None:
                 self._call(self._service.close(number))
         self._number = subscription.id
         self._call(self._begin(subscription, after))
+        return str(began_us)
 
     def next(self, timeout_s: float) -> Arrived | None:
         """Return the next changes."""

@@ -10,13 +10,14 @@ is kept; whoever calls moves on when `deliver` has returned.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from msgspec import Struct, structs
 
 from tailrace.clock import Clock
 from tailrace.message.base import Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
@@ -45,29 +46,6 @@ class OutboxOptions(Struct, frozen=True):
     messages_max: int = 10_000
     bytes_max: int = 32 << 20
     """Most messages, and about the most bytes, that a target is given at once."""
-
-
-class _Mark(Struct, frozen=True):
-    """What a target keeps, so that nothing is sent twice.
-
-    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows:
-    so many of its changes, the last of which has the offset `settled`.
-    """
-
-    mark: bytes | None
-    letters: tuple[int, ...] = ()
-    batch: bytes = b""
-    done: int = 0
-    settled: int = 0
-
-
-class _Interrupted(Struct):
-    """How far the batch with this mark is: so many of its changes are settled, and these messages parked besides."""
-
-    mark: bytes
-    done: int = 0
-    settled: int = 0
-    parked: set[str] = msgspec.field(default_factory=set)
 
 
 class Outbox:
@@ -99,15 +77,18 @@ class Outbox:
         self._letters = letters
         self._clock = clock
         self._options = options or OutboxOptions()
+        self._owner = ""
         self._mark: bytes | None = None
         self._keys: dict[str, int] = {}
         self._keys_read_s = 0.0
         self._drafts: list[LetterDraft] = []
-        self._batch = _Interrupted(b"")
+        self._batch = Interrupted(b"")
         self._in_doubt = False
 
-    def open(self, schemas: Sequence[TableSchema]) -> None:
+    def open(self, schemas: Sequence[TableSchema], owner: Callable[[], str] = str) -> None:
         """Connect, and find out what the target has and what is parked.
+
+        `owner` is asked, when the target can be reached, whose marks count; those of others are left out of account.
 
         Raises:
             ConfigError: Filter or projection do not fit the tables.
@@ -117,6 +98,7 @@ class Outbox:
         """
         self._shape.check(schemas)
         self._target.open(schemas)
+        self._owner = owner()
         self._recall()
 
     @property
@@ -150,11 +132,11 @@ class Outbox:
         if self._mark == mark:
             return
         if self._batch.mark != mark:
-            self._batch = _Interrupted(mark, settled=self._batch.settled)
+            self._batch = Interrupted(mark, settled=self._batch.settled)
         self._drafts = []
         self._deliver(self._shape.shaped(changes, snapshot=snapshot))
         self._mark = mark
-        self._batch = _Interrupted(b"")
+        self._batch = Interrupted(b"")
 
     def tend(self) -> int:
         """Send letters that somebody wants to be sent again; return how many have arrived.
@@ -206,14 +188,14 @@ class Outbox:
                 run.append(one)
                 seen.add(row)
                 size += sum(len(message.value or b"") for message in one.messages)
-        self._settle(run, _Mark(batch.mark))
+        self._settle(run, Mark(batch.mark))
 
     def _settle_through(self, place: int, run: Sequence[Shaped], shaped: Sequence[Shaped]) -> None:
         """Send what is before a place in the batch, and keep what is parked there."""
         batch = self._batch
         settled = shaped[place - 1].change.offset if place > batch.done else batch.settled
         if run:
-            self._settle(run, _Mark(self._mark, batch=batch.mark, done=place, settled=settled))
+            self._settle(run, Mark(self._mark, batch=batch.mark, done=place, settled=settled))
         else:
             self._write()
         batch.done, batch.settled = place, settled
@@ -240,7 +222,7 @@ class Outbox:
         self._park(one, LetterState.BEHIND, _BEHIND)
         return False
 
-    def _settle(self, run: Sequence[Shaped], mark: _Mark) -> None:
+    def _settle(self, run: Sequence[Shaped], mark: Mark) -> None:
         """Send changes, and park what is refused with what stands behind it."""
         while True:
             owners = [one for one in run for _ in one.messages]
@@ -320,7 +302,7 @@ class Outbox:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
             batch = self._batch
-            mark = _Mark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
+            mark = Mark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
             refusals = self._send([message for _, message in sending], mark) if sending else []
             reasons = {letter.id: shaped.reason for letter, shaped in left if shaped and shaped.reason}
             reasons |= {sending[one.place][0].id: one.reason for one in refusals}
@@ -342,32 +324,36 @@ class Outbox:
         made = self._shape.shaped([letter.change], snapshot=letter.snapshot, parked=True)
         return made[0] if made else None
 
-    def _send(self, messages: Sequence[Message], mark: _Mark) -> Sequence[Refusal]:
+    def _send(self, messages: Sequence[Message], mark: Mark) -> Sequence[Refusal]:
         self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
-        refusals = self._target.send(messages, msgspec.json.encode(mark))
+        refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
         self._in_doubt = False
         return refusals
 
     def _recall(self) -> None:
         """Find out what the target has and what is parked."""
-        kept = self._target.mark()
-        if kept is not None:
-            try:
-                found = msgspec.json.decode(kept, type=_Mark)
-            except msgspec.MsgspecError:
-                raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
+        found = self._kept_mark()
+        if found is not None:
             self._letters.sent(found.letters)
             self._mark = found.mark
             mine = self._batch
             if found.batch:
                 parked = mine.parked if mine.mark == found.batch else set()
-                self._batch = _Interrupted(found.batch, found.done, found.settled, parked)
+                self._batch = Interrupted(found.batch, found.done, found.settled, parked)
             else:
                 self._batch = (
-                    _Interrupted(b"") if mine.mark == found.mark else _Interrupted(mine.mark, parked=mine.parked)
+                    Interrupted(b"") if mine.mark == found.mark else Interrupted(mine.mark, parked=mine.parked)
                 )
         self._in_doubt = False
         self._read_keys()
+
+    def _kept_mark(self) -> Mark | None:
+        kept = self._target.mark()
+        try:
+            found = None if kept is None else msgspec.json.decode(kept, type=Mark)
+        except msgspec.MsgspecError:
+            raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
+        return found if found is not None and found.owner == self._owner else None
 
     def _read_keys(self) -> None:
         self._keys = self._letters.keys(self.name)

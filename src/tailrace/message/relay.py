@@ -57,10 +57,10 @@ class Reader(Protocol):
     def tables(self) -> Sequence[TableSchema]:
         """Return the tables that the sink is for, as far as there are any yet. Leaves nothing behind."""
 
-    def open(self, after: Offset) -> None:
+    def open(self, after: Offset) -> str:
         """Begin behind the cursor of the subscription, or behind `after` where that is further. Safe to repeat.
 
-        The first time the subscription is made.
+        The first time the subscription is made. Return what tells the sink from others that had its name before it.
         """
 
     def next(self, timeout_s: float) -> Arrived | None:
@@ -184,8 +184,7 @@ class Relay:
 
         The subscription comes last: a sink that cannot be as it is configured leaves none behind.
         """
-        self._outbox.open(self._reader.tables())
-        self._reader.open(Offset(0))
+        self._outbox.open(self._reader.tables(), lambda: self._reader.open(Offset(0)))
         after = max(_through(self._outbox.mark), self._outbox.settled)
         if after > self._reader.after:
             self._reader.open(Offset(after))

@@ -81,6 +81,9 @@ class KeptSink(Struct, frozen=True):
     subscription: str
     """Its name on the wires; empty while the sink has none yet, as its target was never reached."""
 
+    began_us: int
+    """When it began anew the last time: tells it from others that had its name before."""
+
     figures: SinkFigures
 
 
@@ -133,15 +136,22 @@ class SinkStore:
 
         self._transact(run)
 
-    def put(self, name: str, *, source: str, url: str, subscription: str) -> None:
-        """Keep which subscription feeds a sink, in place of what was kept of it."""
+    def put(self, name: str, *, source: str, url: str, subscription: str, began_us: int | None = None) -> int:
+        """Keep which subscription feeds a sink, in place of what was kept of it; return when the sink began.
+
+        That is now, unless the subscription goes on where another ended, for which `began_us` was kept.
+        """
         values = {"name": name, "source": source, "url": url, "subscription": subscription, **self._fresh()}
+        if began_us is not None:
+            values["created_time_us"] = began_us
+        began_us = int(values["created_time_us"])
 
         def run(connection: Connection) -> None:
             connection.execute(delete(_sink).where(_sink.c.name == name))
             connection.execute(insert(_sink).values(values))
 
         self._transact(run)
+        return began_us
 
     def note(self, name: str, figures: SinkFigures) -> None:
         """Keep how a sink goes."""
@@ -176,4 +186,4 @@ def _kept(row: Any) -> KeptSink:
         figures = msgspec.json.decode(row["figures"], type=SinkFigures)
     except msgspec.MsgspecError as error:
         raise MetadataError(f"sink {row['name']!r} in the metadata database is not readable") from error
-    return KeptSink(row["name"], row["source"], row["url"], row["subscription"], figures)
+    return KeptSink(row["name"], row["source"], row["url"], row["subscription"], row["created_time_us"], figures)

@@ -36,7 +36,8 @@ def arrived(*offsets, key=None):
 class ScriptedReader:
     """Hands over what a script has: batches, None for a quiet time, or errors."""
 
-    def __init__(self, *script, cursor=0):
+    def __init__(self, *script, cursor=0, owner="1"):
+        self.owner = owner
         self.script = list(script)
         self.cursor = cursor
         self.opened = []
@@ -47,6 +48,7 @@ class ScriptedReader:
     def open(self, after):
         self.opened.append(after)
         self.after = max(self.cursor, after)
+        return self.owner
 
     def tables(self):
         return [ORDERS]
@@ -146,6 +148,17 @@ def test_a_target_that_keeps_marks_says_where_to_go_on(tmp_path):
     again = ScriptedReader()
     with Running(tmp_path, again, target):
         wait_until(lambda: again.opened == [0, 2], "opened behind the mark")
+
+
+def test_a_mark_of_a_sink_that_was_removed_means_nothing_to_the_next_of_its_name(tmp_path):
+    target = ScriptedTarget(Intake.WHOLE)
+    with Running(tmp_path, ScriptedReader(arrived(1, 2)), target) as running:
+        wait_until(lambda: running.reader.cursor == 2, "acknowledged")
+    anew = ScriptedReader(arrived(1, 2), owner="2")
+    with Running(tmp_path, anew, target) as running:
+        wait_until(lambda: anew.cursor == 2, "acknowledged")
+    assert anew.opened == [0]
+    assert running.offsets() == [1, 2, 1, 2]
 
 
 def test_a_batch_that_broke_off_may_be_cut_otherwise_later_and_each_message_still_arrives_once(tmp_path):
