@@ -62,6 +62,7 @@ from tailrace.sources import (
     build_source,
     build_statement_runner,
     create_embedded,
+    require_source,
     without_password,
 )
 from tailrace.subscription.access import Scopes
@@ -178,6 +179,9 @@ class Application:
             await asyncio.to_thread(create_embedded, embedded["default"].url)
         store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
         stack.push_async_callback(store.close)
+        if config.capture.enabled:  # a locked database may come back while we listen, one that is not there will not
+            for source in sources.values():
+                await asyncio.to_thread(require_source, source.url)
         shard_ids = await store.shards(list(sources))
         consumers = await ConsumerStore(store, self._clock).consumers()
         self._kept_ranges = await RangeStore(store).load()

@@ -7,7 +7,7 @@ from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
-from tailrace.source.sqlite.connection import create_database
+from tailrace.source.sqlite.connection import create_database, require_file
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
@@ -22,6 +22,7 @@ __all__ = [
     "build_source",
     "build_statement_runner",
     "create_embedded",
+    "require_source",
     "sqlite_path",
     "without_password",
 ]
@@ -47,6 +48,16 @@ def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
         ConfigError: No kind of source has such a URL.
     """
     return SqliteQuerySource(sqlite_path(url), reader, runs_max)
+
+
+def require_source(url: str) -> None:
+    """Look whether there is a database at a URL, which may still be locked or refuse to be captured. Blocking.
+
+    Raises:
+        ConfigError: No kind of source has such a URL.
+        SourceStateError: There is none.
+    """
+    require_file(sqlite_path(url))
 
 
 def create_embedded(url: str) -> None:

@@ -75,6 +75,14 @@ def test_a_port_in_use_is_a_clear_failure(serve, tmp_path):
     assert port in result.stderr
 
 
+def test_a_database_that_is_not_there_is_told_in_one_line_before_it_listens(tmp_path):
+    ports = ["--http-port", 0, "--grpc-port", 0]
+    result = run("serve", "--data-dir", tmp_path / "data", "--source", f"app=sqlite:///{tmp_path}/none.db", *ports)
+    assert (result.returncode, result.stdout) == (1, "")
+    told = f"tailrace: there is no database '{tmp_path}/none.db'; make it first or correct the URL\n"
+    assert result.stderr == told
+
+
 def test_an_unknown_kind_of_source_is_a_configuration_error(tmp_path):
     result = run("serve", "--data-dir", tmp_path / "data", "--source", "oracle://db")
     assert result.returncode == 2

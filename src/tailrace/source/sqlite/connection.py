@@ -10,7 +10,7 @@ import apsw
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 
-__all__ = ["connect", "create_database", "rows", "translated", "writing"]
+__all__ = ["connect", "create_database", "require_file", "rows", "translated", "writing"]
 
 
 def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.Connection:
@@ -20,14 +20,24 @@ def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.C
         SourceStateError: There is no such file, or it is not a database.
         SourceUnavailableError: It cannot be opened now.
     """
-    if not create and not path.exists():
-        raise SourceStateError(f"there is no database {os.fspath(path)!r}; make it first or correct the URL")
+    if not create:
+        require_file(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         connection = apsw.Connection(os.fspath(path), flags=flags)
         connection.set_busy_timeout(busy_timeout_ms)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     return connection
+
+
+def require_file(path: Path) -> None:
+    """Look whether the file of a database is there, without opening it.
+
+    Raises:
+        SourceStateError: It is not.
+    """
+    if not path.exists():
+        raise SourceStateError(f"there is no database {os.fspath(path)!r}; make it first or correct the URL")
 
 
 def create_database(path: Path) -> None:
