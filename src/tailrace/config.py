@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.tls import TlsConfig
-from tailrace.message.sink import SinkConfig, check_sink_config
+from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
@@ -222,8 +222,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     for path, value in flags.items():
         if value is not None:
             _put(tree, path, value)
+    sinks = read_sinks(tree.pop("sinks", {}))
     try:
-        config = msgspec.convert(tree, Config, strict=False)
+        config = structs.replace(msgspec.convert(tree, Config, strict=False), sinks=sinks)
     except msgspec.ValidationError as error:
         raise ConfigError(f"configuration: {error}") from error
     _check(config)
@@ -318,8 +319,6 @@ def _check(config: Config) -> None:
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
     _check_auth(config.auth)
-    for name, sink in config.sinks.items():
-        check_sink_config(name, sink)
     if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
         raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")
 

@@ -61,8 +61,8 @@ class SinkUrl(Struct, frozen=True):
         return self.options
 
 
-def parse(text: str) -> SinkUrl:
-    """Take a URL apart.
+def parse(text: str, example: str = "delta:///lake/orders") -> SinkUrl:
+    """Take a URL apart. Who wrote something else is shown an example.
 
     Raises:
         ConfigError: It is none. The message does not show it: it may hold a password.
@@ -73,11 +73,9 @@ def parse(text: str) -> SinkUrl:
         port = None if "," in hosts else parts.port
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise ConfigError(
-            "the sink is not a URL: write e.g. delta:///lake/orders, percent-encoding passwords"
-        ) from None
+        raise ConfigError(f"the sink is not a URL: write e.g. {example}, percent-encoding passwords") from None
     if not parts.scheme or parts.fragment:
-        raise ConfigError("the sink is not a URL: write e.g. delta:///lake/orders, percent-encoding passwords")
+        raise ConfigError(f"the sink is not a URL: write e.g. {example}, percent-encoding passwords")
     host = hosts if "," in hosts else parts.hostname or ""
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     options = dict(pairs)
@@ -134,7 +132,10 @@ def revealed(url: SinkUrl, secrets: Mapping[str, str] | None) -> SinkUrl:
         if secrets is None:
             return "secret"
         if found[1] not in secrets:
-            raise ConfigError(f"the sink needs {found[1]}: set that environment variable, or name it in --secrets FILE")
+            raise ConfigError(
+                f"{found[1]} is missing: set that environment variable, or write it into the file that --secrets, or "
+                "secrets_file in the configuration, names"
+            )
         return secrets[found[1]]
 
     parts = {name: _SECRET.sub(fill, getattr(url, name)) for name in ("user", "password", "path")}

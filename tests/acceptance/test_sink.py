@@ -100,7 +100,16 @@ def test_a_server_does_not_start_with_a_sink_whose_secret_is_missing(tmp_path, s
     config.write_text('[sinks.out]\nurl = "redis://:${NO_SUCH_SECRET}@127.0.0.1:1/0"\n')
     done = run("serve", config, "--data-dir", tmp_path / "data", "--http-port", 0, "--grpc-port", 0)
     assert done.returncode == 2
-    assert "NO_SUCH_SECRET" in done.stderr
+    assert "sink out: NO_SUCH_SECRET is missing" in done.stderr
+    assert "secrets_file" in done.stderr
+
+
+def test_a_server_does_not_start_with_a_sink_of_a_source_that_is_not_there(tmp_path):
+    config = tmp_path / "tailrace.toml"
+    config.write_text('[sinks.out]\nurl = "redis://127.0.0.1:1/0"\nsource = "nope"\n')
+    done = run("serve", config, "--data-dir", tmp_path / "data", "--http-port", 0, "--grpc-port", 0)
+    assert done.returncode == 2
+    assert "sink out: there is no source 'nope'; there is default" in done.stderr
 
 
 @contextlib.contextmanager

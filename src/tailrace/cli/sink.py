@@ -25,7 +25,7 @@ from tailrace.diagnostics import set_up_logging
 from tailrace.envelope.envelopes import ENVELOPES, OWN
 from tailrace.message.outbox import Outbox
 from tailrace.message.relay import Relay, RelayOptions
-from tailrace.message.sink import SinkConfig, check_sink_config
+from tailrace.message.sink import SinkConfig, check_sink_config, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkState, SinkStore
@@ -127,9 +127,10 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
     """Send changes until told to stop. The first run makes a subscription, which later ones go on with."""
     set_up_logging(place.config.logging.level, place.config.logging.format)
     config = _config(place, name, told)
-    url = revealed(parse(config.url), Secrets(place.config.secrets_file).values())
     store, clock = place.store(), SystemClock()
-    outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
+    with sink_named(name):
+        url = revealed(parse(config.url), Secrets(place.config.secrets_file).values())
+        outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
     reader = ServerReader(server, token, name, config, store)
     last: list[SinkFigures] = []
     _warn_of_start(config, store.get(name))
@@ -143,7 +144,8 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
 
     relay = Relay(outbox, reader, tell, clock, RelayOptions(outage_s_max=parse_duration_s(outage_max)))
     _stop_with_signals(relay)
-    relay.run()
+    with sink_named(name):
+        relay.run()
     figures = last[0] if last else SinkFigures()
     line = f"sink {name}: {figures.messages:,} messages, {figures.parked:,} parked, at offset {figures.offset:,}"
     place.show({"name": name, **msgspec.to_builtins(figures)}, line)

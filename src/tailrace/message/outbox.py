@@ -96,10 +96,19 @@ class Outbox:
             SinkRefusedError: The target will not take this.
             MetadataError: The dead letters cannot be read.
         """
-        self._shape.check(schemas)
+        self.awaited(schemas)
         self._target.open(schemas)
         self._owner = owner()
         self._recall()
+
+    def awaited(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        """Return the tables that the sink names and that are not among these, which are all that there are.
+
+        Raises:
+            ConfigError: Filter or projection do not fit the tables.
+        """
+        self._shape.check(schemas)
+        return self._shape.missing(schemas)
 
     @property
     def mark(self) -> bytes | None:

@@ -113,6 +113,9 @@ class Relay:
         self._stop = threading.Event()
         self._offset = 0
         self._told_s = float("-inf")
+        self._awaits_tables = True
+        self._problem = ""
+        """What is to be said of the sink although it runs."""
 
     def stop(self) -> None:
         """Have it end soon. From any thread."""
@@ -168,7 +171,9 @@ class Relay:
                 self._pass_on(arrived)
             if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
                 self._patiently(self._outbox.tend)
-                self._note(SinkState.RUNNING)
+                if self._awaits_tables:
+                    self._patiently(self._look_for_tables)
+                self._note(SinkState.RUNNING, self._problem)
 
     def _close(self) -> None:
         """Let go of both sides. A cursor that cannot be moved now stays: what it lacks is sent again."""
@@ -190,6 +195,21 @@ class Relay:
             self._reader.open(Offset(after))
         self._offset = self._reader.after
         return True
+
+    def _look_for_tables(self) -> None:
+        """Check the tables that have appeared, and say which the sink still waits for.
+
+        Raises:
+            ConfigError: Filter or projection do not fit one.
+        """
+        schemas = self._reader.tables()
+        missing = self._outbox.awaited(schemas)
+        self._awaits_tables = bool(missing) or not schemas
+        names = ", ".join(missing)
+        problem = f"the source has no table {names} yet: the sink waits for it" if missing else ""
+        if problem and problem != self._problem:
+            logger.warning("sink waits for tables", extra={"sink": self._outbox.name, "tables": names})
+        self._problem = problem
 
     def _pass_on(self, arrived: Arrived) -> None:
         mark = b"%d-%d" % (self._offset, arrived.through)

@@ -10,12 +10,12 @@ from tailrace.clock import Clock
 from tailrace.message.feed_reader import FeedReader
 from tailrace.message.outbox import Outbox
 from tailrace.message.relay import Relay
-from tailrace.message.sink import SinkConfig
+from tailrace.message.sink import SinkConfig, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkFigures, SinkStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import TailraceError
+from tailrace.model.errors import ConfigError, TailraceError
 from tailrace.sink_url import Secrets, parse, revealed
 from tailrace.subscription.service import SubscriptionService
 
@@ -57,7 +57,7 @@ class Relays:
         """Start all sinks.
 
         Raises:
-            ConfigError: A URL is wrong, or a secret is missing. Then none runs.
+            ConfigError: A URL is wrong, there is no such source, or a secret is missing. Then none runs.
         """
         if not self._sinks:
             return
@@ -66,8 +66,12 @@ class Relays:
         store = SinkStore.open(self._metadata_url, self._clock)
         self._stores = [letters, store]
         for name, config in self._sinks.items():
-            target = target_of(revealed(parse(config.url), self._secrets.values()), name)
-            outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
+            with sink_named(name):
+                if config.source not in self._service.logs:
+                    there = ", ".join(sorted(self._service.logs))
+                    raise ConfigError(f"there is no source {config.source[:64]!r}; there is {there}")
+                target = target_of(revealed(parse(config.url), self._secrets.values()), name)
+                outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
             store.meet(name, source=config.source, url=config.shown_url)
             reader = FeedReader(self._service, loop, name, config, store)
             relay = Relay(outbox, reader, self._teller(name, store, letters), self._clock)

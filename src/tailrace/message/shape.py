@@ -13,7 +13,7 @@ from tailrace.message.projection import Projection, compile_projection
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, InvalidPredicateError, PredicateError, SinkRefusedError
 from tailrace.model.op import Op
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
 
 __all__ = ["Shape", "ShapeOptions", "Shaped", "message_id"]
@@ -75,6 +75,12 @@ class Shape:
         self._tombstones = tombstones and self._envelope.tombstones
         self._dialect = dialect
         self._versions: dict[int, _Version] = {}
+        self._fitted: set[TableName] = set()
+        """Tables that filter and projection have fitted once."""
+
+    def missing(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        """Return the tables that the sink names and that are not among these."""
+        return sorted(self._tables.difference(schema.table.wire for schema in schemas))
 
     def check(self, schemas: Sequence[TableSchema]) -> None:
         """Have a look at whether filter and projection fit tables.
@@ -138,7 +144,8 @@ class Shape:
             try:
                 found = self._versions[id(schema)] = self._compile(schema)
             except InvalidPredicateError as error:
-                reason = f"it has changed so that the sink's filter or projection no longer fits: {error}"
+                why = "it has changed so that" if schema.table in self._fitted else "as it is,"
+                reason = f"{why} the sink's filter or projection does not fit: {error}"
                 raise SinkRefusedError(reason, table=schema.table.wire) from error
         return found
 
@@ -149,7 +156,9 @@ class Shape:
             predicate = compile_cel(options.filter.removeprefix(_CEL).strip(), schema)
         elif options.filter:
             predicate = compile_where(options.filter, schema, self._dialect)
-        return _Version(schema, predicate, compile_projection(options.project, schema) if options.project else None)
+        projection = compile_projection(options.project, schema) if options.project else None
+        self._fitted.add(schema.table)
+        return _Version(schema, predicate, projection)
 
 
 def message_id(change: Change, *, snapshot: bool) -> str:

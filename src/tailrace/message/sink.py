@@ -1,8 +1,11 @@
 """What a sink without Spark is: where from, where to, and how."""
 
 import re
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from tailrace.envelope.envelopes import OWN, envelope_of
@@ -13,8 +16,9 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.letter import OnRefused
 from tailrace.sink_url import parse
 
-__all__ = ["SinkConfig", "check_sink_config"]
+__all__ = ["SinkConfig", "check_sink_config", "read_sinks", "sink_named"]
 
+_EXAMPLE = "kafka://HOST:9092/{table}"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -64,12 +68,40 @@ def check_sink_config(name: str, config: SinkConfig) -> SinkConfig:
     Raises:
         ConfigError: Something in it is wrong; the message says what to write.
     """
-    if not _NAME.fullmatch(name):
-        raise ConfigError("the name of a sink is up to 64 letters, digits, '_', '-' and '.'")
-    scheme = parse(config.url).scheme
-    if scheme not in TARGETS:
-        raise ConfigError(f"sink {name}: messages cannot go to {scheme} URLs; they can go to {', '.join(TARGETS)}")
-    if config.letters_max < 1:
-        raise ConfigError(f"sink {name}: letters_max is at least 1")
-    envelope_of(config.envelope)
+    with sink_named(name):
+        if not _NAME.fullmatch(name):
+            raise ConfigError("the name of a sink is up to 64 letters, digits, '_', '-' and '.'")
+        scheme = parse(config.url, _EXAMPLE).scheme
+        if scheme not in TARGETS:
+            raise ConfigError(f"messages cannot go to {scheme} URLs; they can go to {', '.join(TARGETS)}")
+        if config.letters_max < 1:
+            raise ConfigError("letters_max is at least 1")
+        envelope_of(config.envelope)
     return config
+
+
+def read_sinks(tables: Any) -> dict[str, SinkConfig]:
+    """Return the sinks of a configuration: `tables` is what it has as `sinks`.
+
+    Raises:
+        ConfigError: One is wrong; the message names it.
+    """
+    if not isinstance(tables, dict):
+        raise ConfigError("sinks: write a table [sinks.NAME] for each")
+    return {name: check_sink_config(name, _read(name, table)) for name, table in tables.items()}
+
+
+@contextmanager
+def sink_named(name: str) -> Iterator[None]:
+    """Have errors of configuration name the sink whose they are."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"sink {name[:64]}: {error}") from error
+
+
+def _read(name: str, table: Any) -> SinkConfig:
+    try:
+        return msgspec.convert(table, SinkConfig, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"sink {name[:64]}: {error}") from error

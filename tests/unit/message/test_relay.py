@@ -25,6 +25,7 @@ from tailrace.model.letter import OnRefused
 from tailrace.retry import Backoff
 from tailrace.testing.target import Fault, ScriptedTarget
 
+WHOLE = ShapeOptions()
 QUICK = RelayOptions(idle_s=0.01, backoff=Backoff(first_s=0.001, longest_s=0.002))
 
 
@@ -36,7 +37,8 @@ def arrived(*offsets, key=None):
 class ScriptedReader:
     """Hands over what a script has: batches, None for a quiet time, or errors."""
 
-    def __init__(self, *script, cursor=0, owner="1"):
+    def __init__(self, *script, cursor=0, owner="1", tables=(ORDERS,)):
+        self.there = list(tables)
         self.owner = owner
         self.script = list(script)
         self.cursor = cursor
@@ -51,7 +53,7 @@ class ScriptedReader:
         return self.owner
 
     def tables(self):
-        return [ORDERS]
+        return self.there
 
     def next(self, timeout_s):
         if not self.script:
@@ -75,12 +77,14 @@ class ScriptedReader:
 class Running:
     """A relay in a thread."""
 
-    def __init__(self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK, messages_max=10_000):
+    def __init__(
+        self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK, messages_max=10_000, shape=WHOLE
+    ):
         self.told = []
         self.reader, self.target = reader, target
         self.letters = DeadLetterStore.open(f"sqlite:///{tmp_path / 'letters.db'}", SystemClock())
         outbox = Outbox(
-            "s", target, ShapeOptions(), self.letters, SystemClock(), OutboxOptions(policy, messages_max=messages_max)
+            "s", target, shape, self.letters, SystemClock(), OutboxOptions(policy, messages_max=messages_max)
         )
         self.relay = Relay(outbox, reader, self.told.append, SystemClock(), options)
         self.error = None
@@ -202,6 +206,26 @@ def test_a_sink_that_cannot_be_as_it_is_configured_leaves_no_subscription(tmp_pa
     with Running(tmp_path, ScriptedReader(), Refusing()) as running:
         assert running.ended() is error
     assert running.reader.opened == []
+
+
+def test_a_relay_says_which_tables_it_waits_for_until_they_are_there(tmp_path, caplog):
+    reader = ScriptedReader(tables=())
+    with Running(tmp_path, reader, ScriptedTarget(), shape=ShapeOptions(("orders",))) as running:
+        wait_until(lambda: running.told and running.told[-1].problem, "told")
+        assert "no table orders yet" in running.told[-1].problem
+        reader.there = [ORDERS]
+        wait_until(lambda: not running.told[-1].problem, "told that it is there")
+    (said,) = [one for one in caplog.records if one.message == "sink waits for tables"]
+    assert (said.levelname, said.sink, said.tables) == ("WARNING", "s", "orders")
+
+
+def test_a_relay_ends_when_a_filter_does_not_fit_a_table_that_appears(tmp_path):
+    reader = ScriptedReader(tables=())
+    with Running(tmp_path, reader, ScriptedTarget(), shape=ShapeOptions(filter="nosuch > 1")) as running:
+        wait_until(lambda: running.told, "opened")
+        reader.there = [ORDERS]
+        assert isinstance(running.ended(), ConfigError)
+    assert "nosuch" in running.told[-1].problem
 
 
 def test_a_relay_that_is_kept_running_goes_on_after_a_failure_that_may_pass(tmp_path):

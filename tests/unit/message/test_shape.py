@@ -123,11 +123,17 @@ def test_what_does_not_fit_a_table_is_refused_when_the_sink_is_opened():
         shape.check([ORDERS])
 
 
+def test_a_table_that_the_filter_never_fitted_is_not_said_to_have_changed():
+    with pytest.raises(SinkRefusedError, match="as it is, the sink's filter") as raised:
+        shaped([inserted(1)], filter="nothing = 1")
+    assert "changed" not in str(raised.value)
+
+
 def test_a_table_that_has_changed_under_the_filter_stops_the_sink():
     shape = Shape(ShapeOptions(filter="qty = 1"))
     shape.check([ORDERS])
     newer = msgspec.structs.replace(ORDERS, version=4, columns=(Column("id", Kind.I64),))
-    with pytest.raises(SinkRefusedError, match="orders"):
+    with pytest.raises(SinkRefusedError, match="it has changed so that"):
         shape.shaped([change(1, after={"id": 1}, schema=newer)])
 
 

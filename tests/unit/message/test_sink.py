@@ -5,7 +5,7 @@ import pytest
 
 from tailrace.message.outbox import OutboxOptions
 from tailrace.message.shape import ShapeOptions
-from tailrace.message.sink import SinkConfig, check_sink_config
+from tailrace.message.sink import SinkConfig, check_sink_config, read_sinks
 from tailrace.model.errors import ConfigError
 from tailrace.model.letter import OnRefused
 
@@ -34,5 +34,24 @@ def test_the_password_of_a_sink_is_not_shown():
     ],
 )
 def test_what_cannot_be_run_is_refused_with_what_to_write(name, members, says):
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=f"^sink {name}: .*{says}"):
         check_sink_config(name, msgspec.structs.replace(GOOD, **members))
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        ({"out": {"url": "redis://h/0", "colour": "red"}}, "^sink out: .*colour"),
+        ({"out": {"source": "shop"}}, "^sink out: .*url"),
+        ({"out": {"url": "nowhere"}}, r"^sink out: .*kafka://HOST:9092/\{table\}"),
+        ({"out": {"url": "redis://h/0", "start": "then"}}, "^sink out: .*then"),
+        (["out"], "sinks.NAME"),
+    ],
+)
+def test_an_error_in_the_configuration_of_a_sink_names_it(tables, says):
+    with pytest.raises(ConfigError, match=says):
+        read_sinks(tables)
+
+
+def test_the_sinks_of_a_configuration_are_read_by_name():
+    assert read_sinks({"out": {"url": "redis://h/0"}}) == {"out": SinkConfig("redis://h/0")}
