@@ -27,10 +27,6 @@ _COMMANDS = {
 """The commands. Each is the function of that name in its module, imported when called, so that help starts at once."""
 
 
-_EXTRAS = {"pipeline": "spark"}
-"""Commands that need more than a plain installation, and the extra that brings it."""
-
-
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -38,13 +34,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        try:
-            module = importlib.import_module(f"tailrace.cli.{cmd_name}")
-        except ModuleNotFoundError as error:
-            if cmd_name not in _EXTRAS or (error.name or "").startswith("tailrace"):
-                raise
-            extra = _EXTRAS[cmd_name]
-            raise ConfigError(f"{cmd_name} needs {error.name}: pip install 'tailrace[{extra}]'") from error
+        module = importlib.import_module(f"tailrace.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

@@ -8,7 +8,6 @@ from tailrace.cli.pipeline_place import Place, placed
 from tailrace.client.bulk import BulkClient
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.emit import project
 from tailrace.pipeline.sinks import mode_of
 
 __all__ = ["emit"]
@@ -22,6 +21,8 @@ __all__ = ["emit"]
 @placed
 def emit(place: Place, name: str, directory: Path, storage: str | None, start: str) -> None:
     """Write a project for Spark Declarative Pipelines: the tables' changes, and AUTO CDC into tables."""
+    from tailrace.pipeline.emit import project  # needs the extra `spark`
+
     definition = place.store().get(name).definition
     directory = directory.absolute()
     if directory.exists() and any(directory.iterdir()):

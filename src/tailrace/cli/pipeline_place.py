@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,15 +17,21 @@ from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
 from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.model.errors import ConfigError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.pipeline_status import PipelineStatus, status_of
-from tailrace.pipeline.copy import CopyOptions
-from tailrace.pipeline.job import Job
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
 from tailrace.sink_url import Secrets, parse
 
+if TYPE_CHECKING:  # these need what only the extra `spark` brings
+    from tailrace.pipeline.copy import CopyOptions
+    from tailrace.pipeline.job import Job
+
 __all__ = ["Place", "placed", "session_choice", "session_options", "spark_choice", "spark_options"]
+
+_OF_SPARK = frozenset({"numpy", "pandas", "pyspark"})
+"""Packages that the extra `spark` brings, and a plain installation does without."""
 
 
 class Place(Struct, frozen=True):
@@ -61,10 +67,12 @@ class Place(Struct, frozen=True):
         self,
         store: PipelineStore,
         spark: SparkChoice | None = None,
-        copy: CopyOptions | None = None,
+        copy: "CopyOptions | None" = None,
         sessions: SparkSessions | None = None,
-    ) -> Job:
+    ) -> "Job":
         """Return what works on a pipeline."""
+        from tailrace.pipeline.job import Job
+
         choice = spark or SparkChoice()
         return Job(store, self.directory, self.token, choice, SystemClock(), copy, sessions, self.secrets)
 
@@ -124,7 +132,13 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
         place = Place(DataDirectory(data_directory(config)), config.metadata_url, token, as_json, Secrets(secrets))
-        command(place=place, **options)
+        try:
+            command(place=place, **options)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _OF_SPARK:
+                raise
+            name = click.get_current_context().info_name
+            raise ConfigError(f"pipeline {name} needs pyspark: pip install 'tailrace[spark]'") from error
 
     return run
 
@@ -160,8 +174,10 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def spark_choice(
     master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...]
-) -> tuple[SparkChoice, CopyOptions]:
+) -> "tuple[SparkChoice, CopyOptions]":
     """Return what the options of `spark_options` say."""
+    from tailrace.pipeline.copy import CopyOptions
+
     return session_choice(master, remote, confs), CopyOptions(ranges, page_rows)
 
 

@@ -6,6 +6,11 @@ import sys
 
 import pytest
 
+from tailrace.clock import SystemClock
+from tailrace.datadir import DataDirectory
+from tailrace.model.pipeline import Definition
+from tailrace.pipeline.store import PipelineStore
+
 FACTS = """
 import gc, json, resource, sys
 soft, hard = map(int, sys.argv[1:])
@@ -50,15 +55,44 @@ except ModuleNotFoundError as error:
     assert ran.stdout == "colorsys\n"
 
 
-def test_a_command_without_its_extra_says_what_to_install():
-    script = """
+PLAIN = """
 import sys
 from tailrace.cli.group import main
 from tailrace.cli.process import forgo
-forgo("numpy")
-sys.argv = ["tailrace", "pipeline", "ls"]
+for module in ("numpy", "pandas", "pyspark"):
+    forgo(module)
+sys.argv[0] = "tailrace"
 main()
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
+"""The command in a plain installation, without what the extra `spark` brings."""
+
+
+def plain(*arguments):
+    command = [sys.executable, "-c", PLAIN, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["emit", "--help"], ["dlq", "retry", "--help"]])
+def test_help_of_pipelines_needs_no_extra(command):
+    ran = plain("pipeline", *command)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Usage: tailrace pipeline")
+
+
+def test_pipelines_are_looked_after_without_an_extra(tmp_path):
+    data = DataDirectory(tmp_path)
+    data.pipelines.parent.mkdir()
+    store = PipelineStore.open(f"sqlite:///{data.pipelines}", SystemClock())
+    store.create(Definition(name="p", source="app", tables=["t"], sink="delta:///lake", server="http://127.0.0.1:1"))
+    store.close()
+    for command in (["ls"], ["status", "p"], ["pause", "p"], ["resume", "p"], ["dlq", "ls"]):
+        ran = plain("pipeline", *command, "--data-dir", tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, ""), command
+        assert ran.stdout
+
+
+@pytest.mark.parametrize("command", [["run", "p"], ["work"], ["verify", "p"], ["rm", "p"]])
+def test_a_command_without_its_extra_says_what_to_install(tmp_path, command):
+    ran = plain("pipeline", *command, "--data-dir", tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "tailrace: pipeline needs numpy: pip install 'tailrace[spark]'\n"
+    assert ran.stderr == f"tailrace: pipeline {command[0]} needs pyspark: pip install 'tailrace[spark]'\n"
