@@ -159,6 +159,12 @@ class Metrics:
         self.sink_failed = Gauge(
             "tailrace_sink_failed", "Whether a sink has stopped with an error.", ["sink"], registry=self.registry
         )
+        self.sink_waiting = Gauge(
+            "tailrace_sink_waiting",
+            "Whether a sink waits for its target, its source, a table or a letter.",
+            ["sink"],
+            registry=self.registry,
+        )
         self.query_invalidations = Counter(
             "tailrace_query_invalidations_total",
             "Changes told to subscribers of queries as invalidations.",

@@ -104,6 +104,21 @@ def test_a_server_does_not_start_with_a_sink_whose_secret_is_missing(tmp_path, s
     assert "secrets_file" in done.stderr
 
 
+def test_a_sink_that_waits_is_told_by_metrics_and_by_status_with_where_it_goes_now(tmp_path, serve, shop):
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[sources.shop]\nurl = "sqlite:///{tmp_path / "shop.db"}"\n'
+        '[sinks.out]\nurl = "redis://127.0.0.1:1/0"\nsource = "shop"\n'
+    )
+    server = serve(config)
+    wait_until(lambda: 'tailrace_sink_waiting{sink="out"} 1.0' in _metrics(server), "waiting")
+    shown = sink("status", "out", "--data-dir", tmp_path / "data")
+    assert (shown["state"], shown["url"], shown["subscription"]) == ("waiting", "redis://127.0.0.1:1/0", "")
+    assert "Redis" in shown["problem"]
+    said = (tmp_path / "data.err").read_text().splitlines()
+    assert '"sink":"out"' in next(line for line in said if "sink waits" in line)
+
+
 def test_a_server_does_not_start_with_a_sink_of_a_source_that_is_not_there(tmp_path):
     config = tmp_path / "tailrace.toml"
     config.write_text('[sinks.out]\nurl = "redis://127.0.0.1:1/0"\nsource = "nope"\n')

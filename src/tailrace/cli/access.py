@@ -1,7 +1,7 @@
 """Access to a running server, shared by the commands: where it is, who asks, and how to print what it says."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tailrace.client import Client
 
-__all__ = ["Access", "access_options", "parse_start", "parse_value", "server_option", "table_lines"]
+__all__ = ["Access", "access_options", "member_lines", "parse_start", "parse_value", "server_option", "table_lines"]
 
 server_option = click.option(
     "--server",
@@ -82,9 +82,20 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[s
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
+def member_lines(members: Mapping[str, Any]) -> list[str]:
+    """Return one thing as lines, each a name and a value, which is shown whole; without those that say nothing."""
+    said = {name: _text(value) for name, value in members.items() if value not in (None, {}, "")}
+    width = max(map(len, said), default=0)
+    return [f"{name:<{width}}  {text}" for name, text in said.items()]
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text.replace("\n", "⏎")
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = text.replace("\n", "⏎")
+    text = _text(value)
     return text if len(text) <= _CELL_WIDTH_MAX else f"{text[: _CELL_WIDTH_MAX - 1]}…"

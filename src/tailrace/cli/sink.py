@@ -14,7 +14,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import Struct
 
-from tailrace.cli.access import table_lines
+from tailrace.cli.access import member_lines, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
@@ -167,8 +167,7 @@ def list_all(place: Place) -> None:
 def status(place: Place, name: str) -> None:
     """Show how a sink is."""
     shown = _shown(_kept(place, name), place.letters().figures())
-    lines = table_lines(("what", ""), [[key, value] for key, value in shown.items() if value not in ("", None)])[1:]
-    place.show(shown, *lines)
+    place.show(shown, *member_lines(shown))
 
 
 @sink.command()

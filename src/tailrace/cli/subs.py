@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.access import Access, access_options, parse_start, parse_value, table_lines
+from tailrace.cli.access import Access, access_options, member_lines, parse_start, parse_value, table_lines
 from tailrace.client import Backpressure, NotFound, SubscribeOptions, SubscriptionInfo
 
 __all__ = ["subs"]
@@ -42,7 +42,7 @@ def show(sub_id: str, access: Access) -> None:
         entry = next((entry for entry in client.list() if entry.sub_id == sub_id), None)
     if entry is None:
         raise NotFound("not_found", f"there is no subscription {sub_id}")
-    access.show(entry, lambda: _member_lines(msgspec.to_builtins(entry)))
+    access.show(entry, lambda: member_lines(msgspec.to_builtins(entry)))
 
 
 @subs.command()
@@ -199,8 +199,3 @@ def _row(entry: SubscriptionInfo) -> tuple[Any, ...]:
 
 def _pressure(pressure: Backpressure) -> str:
     return f"{pressure.state}, lag {pressure.lag}"
-
-
-def _member_lines(members: dict[str, Any]) -> list[str]:
-    rows = [(name, value) for name, value in members.items() if value not in (None, {}, "")]
-    return table_lines(("", ""), rows)[1:]

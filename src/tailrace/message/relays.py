@@ -13,7 +13,7 @@ from tailrace.message.relay import Relay
 from tailrace.message.sink import SinkConfig, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.meta.sink_store import SinkFigures, SinkStore
+from tailrace.meta.sink_store import SinkFigures, SinkState, SinkStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, TailraceError
 from tailrace.sink_url import Secrets, parse, revealed
@@ -122,4 +122,6 @@ class _Teller:
         metrics.sink_letters.labels(self._name).set(0 if parked is None else parked.letters)
         age_s = 0.0 if parked is None else (self._clock.now_us() - parked.oldest_time_us) / 1e6
         metrics.sink_letter_age.labels(self._name).set(age_s)
-        metrics.sink_failed.labels(self._name).set(figures.state == "failed")
+        failed = figures.state is SinkState.FAILED
+        metrics.sink_failed.labels(self._name).set(failed)
+        metrics.sink_waiting.labels(self._name).set(bool(figures.problem) and not failed)

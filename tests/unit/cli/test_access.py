@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.cli.access import parse_start, parse_value, table_lines
+from tailrace.cli.access import member_lines, parse_start, parse_value, table_lines
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,8 @@ def test_a_start_is_an_offset_a_word_or_a_time(word, start):
 def test_a_table_is_aligned_and_its_cells_are_short():
     lines = table_lines(("id", "note"), [(1, "x" * 100), (100, None), (2, "a\nb")])
     assert lines == ["id   note", f"1    {'x' * 59}…", "100  -", "2    a⏎b"]
+
+
+def test_members_are_shown_whole_without_those_that_say_nothing():
+    members = {"id": 1, "problem": "x" * 100, "note": "", "options": {}, "more": {"a": None}, "none": None}
+    assert member_lines(members) == ["id       1", f"problem  {'x' * 100}", 'more     {"a":null}']
