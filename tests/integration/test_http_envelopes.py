@@ -75,7 +75,8 @@ async def test_an_envelope_that_is_not_to_be_had_is_refused_with_those_that_are(
         async with world.stream(SUB, f"?envelope={envelope}") as stream:
             assert stream.status == 400
         code, message = await world.refusal("cdc.poll", sub_id=SUB, from_offset=0, envelope=envelope)
-        assert (code, message) == ("invalid_request", f"`envelope` is one of {', '.join(WHOLE)}")
+        assert code == "invalid_request"
+        assert f"`envelope` is one of {', '.join(WHOLE)}" in message
 
 
 def test_what_a_poll_may_name_is_what_streams_may_name():

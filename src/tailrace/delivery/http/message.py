@@ -95,7 +95,11 @@ class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
     envelope: Annotated[str, Meta(extra_json_schema={"enum": ["", *WHOLE]})] = ""
-    """Envelope that changes are told in; empty for our own events. One that is not to be had is refused by name."""
+    """Envelope that changes are told in; empty for our own events."""
+
+    def __post_init__(self) -> None:
+        if self.envelope not in ("", *WHOLE):  # the words of a `Literal` that does not fit name none that would
+            raise ValueError(f"`envelope` is one of {', '.join(WHOLE)}")
 
 
 class AckParams(Struct, frozen=True, forbid_unknown_fields=True):
