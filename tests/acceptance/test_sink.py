@@ -114,7 +114,7 @@ def test_a_sink_that_waits_is_told_by_metrics_and_by_status_with_where_it_goes_n
     wait_until(lambda: 'tailrace_sink_waiting{sink="out"} 1.0' in _metrics(server), "waiting")
     shown = sink("status", "out", "--data-dir", tmp_path / "data")
     assert (shown["state"], shown["url"], shown["subscription"]) == ("waiting", "redis://127.0.0.1:1/0", "")
-    assert "Redis" in shown["problem"]
+    assert "Redis at 127.0.0.1:1/0 cannot be reached" in shown["problem"]
     said = (tmp_path / "data.err").read_text().splitlines()
     assert '"sink":"out"' in next(line for line in said if "sink waits" in line)
 
@@ -128,10 +128,10 @@ def test_a_server_does_not_start_with_a_sink_of_a_source_that_is_not_there(tmp_p
 
 
 @contextlib.contextmanager
-def running_sink(tmp_path, server, broker, *options):
+def running_sink(tmp_path, server, broker, *options, told=("--json",)):
     """`tailrace sink run` as a process, killed when the block ends."""
     url = f"redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=out.{{table}}"
-    command = [sys.executable, "-m", "tailrace", "sink", "run", "out", "--url", url, "--source", "shop", "--json"]
+    command = [sys.executable, "-m", "tailrace", "sink", "run", "out", "--url", url, "--source", "shop", *told]
     command += ["--server", server.url, "--data-dir", str(tmp_path / "work"), *options]
     with (tmp_path / "sink.err").open("ab") as errors:
         env = {**os.environ, "BROKER": PASSWORD}
@@ -234,6 +234,10 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
     work = ("--source", "shop", "--server", server.url, "--data-dir", tmp_path / "work")
     refused = run("sink", "run", "out", "--url", url.format("wrong"), *work)
     assert (refused.returncode, "does not accept" in refused.stderr) == (1, True)
+    beyond = run("sink", "run", "out", "--url", url.format(quote(PASSWORD, safe="")).replace("/0?", "/999?"), *work)
+    assert (beyond.returncode, "no database 999: DB index" in beyond.stderr) == (1, True)
+    nowhere = run("sink", "run", "out", "--url", url.format("wrong"), "--source", "nope", *work[2:])
+    assert (nowhere.returncode, "there is no source 'nope'" in nowhere.stderr) == (1, True)
     unfit = run("sink", "run", "out", "--url", url.format(quote(PASSWORD, safe="")), "--filter", "nosuch > 1", *work)
     assert (unfit.returncode, "nosuch" in unfit.stderr) == (2, True)
     assert sink("ls", "--data-dir", tmp_path / "work") == []
@@ -244,6 +248,14 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
             shop.execute("INSERT INTO orders (qty) VALUES (1)")
     assert (tmp_path / "sink.err").read_text().count("goes on from its cursor") == 1
     streams.delete("out.orders")
+    early = run("sink", "rm", "out", "--server", server.url, "--data-dir", tmp_path / "work")
+    assert (early.returncode, "stop it first" in early.stderr) == (1, True)
+    with running_sink(tmp_path, server, broker, told=()) as process:
+        wait_until(lambda: "connected, shop to redis://" in (tmp_path / "sink.err").read_text(), "connected")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert PASSWORD not in (tmp_path / "sink.err").read_text()
+    streams.delete("out.orders")
     assert sink("rm", "out", "--server", server.url, "--data-dir", tmp_path / "work")["closed"]
     with running_sink(tmp_path, server, broker, "--start", "earliest"):
         wait_until(lambda: offsets(streams, "out.orders") == [1, 2, 3, 4, 5], "all of them anew")
@@ -252,6 +264,8 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
 def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path):
     unknown = run("sink", "status", "out", "--data-dir", tmp_path / "work")
     assert (unknown.returncode, "there is no sink 'out'" in unknown.stderr) == (1, True)
+    letters = run("sink", "dlq", "ls", "out", "--data-dir", tmp_path / "work")
+    assert (letters.returncode, "there is no sink 'out'" in letters.stderr) == (1, True)
     nowhere = run("sink", "run", "out", "--data-dir", tmp_path / "work")
     assert (nowhere.returncode, "--url" in nowhere.stderr) == (2, True)
     config = tmp_path / "tailrace.toml"

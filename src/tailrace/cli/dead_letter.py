@@ -21,6 +21,13 @@ class LetterPlace(Protocol):
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
 
+    def require(self, name: str) -> None:
+        """Look whether there is anything of that name which may have letters.
+
+        Raises:
+            NotFoundError: There is not.
+        """
+
     def show(self, result: Any, *lines: str) -> None:
         """Print a result: as one line of JSON, or as lines for people."""
 
@@ -42,6 +49,8 @@ _IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
 def _list(place: LetterPlace, name: str | None, limit: int) -> None:
     """List letters, the oldest first, of one sink or of all."""
     found = [_summary(letter) for letter in place.letters().letters(name, limit)]
+    if name is not None and not found:
+        place.require(name)
     columns = ("id", "sink", "table", "key", "offset", "op", "state", "tries", "parked", "reason")
     rows = [[one[column] for column in columns] for one in found]
     place.show(found, *(table_lines(columns, rows) if rows else ["there are no dead letters"]))
@@ -71,7 +80,8 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
     chosen = _chosen(letter_ids, every=every)
     count = place.letters().retry(name, chosen)
     _require(name, chosen, count)
-    place.show({"sink": name, "retried": count}, f"{count} letters of {name} are sent again by its worker")
+    line = f"{count} letters of {name} are to be sent again: at once if it runs now, else when it is run next"
+    place.show({"sink": name, "retried": count}, line)
 
 
 @_NAME

@@ -63,6 +63,14 @@ class Place(Struct, frozen=True):
         self.directory.mkdir(parents=True, exist_ok=True)
         return DeadLetterStore.open(self.url, SystemClock())
 
+    def require(self, name: str) -> None:
+        """Look whether there is a pipeline of that name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        self.store().get(name)
+
     def job(
         self,
         store: PipelineStore,

@@ -29,7 +29,7 @@ from tailrace.message.sink import SinkConfig, check_sink_config, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkState, SinkStore
-from tailrace.model.errors import ConfigError, NotFoundError
+from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
 from tailrace.model.letter import LetterFigures, OnRefused
 from tailrace.model.quantity import parse_duration_s
 from tailrace.sink_url import Secrets, parse, revealed
@@ -37,6 +37,9 @@ from tailrace.sink_url import Secrets, parse, revealed
 __all__ = ["sink"]
 
 _NAME = click.argument("name")
+_ALIVE_S = 30
+"""A sink that has said something since then runs: it does so each second, and between tries to reach its target."""
+
 _POLICIES = [str(policy) for policy in OnRefused]
 
 
@@ -61,6 +64,17 @@ class Place(Struct, frozen=True):
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
         return DeadLetterStore.open(self.url, SystemClock())
+
+    def require(self, name: str) -> KeptSink:
+        """Return the sink of that name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        kept = self.store().get(name)
+        if kept is None:
+            raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
+        return kept
 
     def show(self, result: Any, *lines: str) -> None:
         """Print a result: as one line of JSON, or as lines for people."""
@@ -112,6 +126,7 @@ def sink() -> None:
 @click.option(
     "--start", type=click.Choice(["earliest", "latest"]), default="latest", help="Where the first run begins."
 )
+@click.option("--letters-max", type=int, default=10_000, show_default=True, help="With more dead letters it stops.")
 @click.option("--outage-max", default="10m", help="End when target or server are away for longer; 'none' for never.")
 @click.option(
     "--server",
@@ -133,12 +148,17 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
         outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
     reader = ServerReader(server, token, name, config, store)
     last: list[SinkFigures] = []
+    connected: list[bool] = []
     _warn_of_start(config, store.get(name))
 
     def tell(figures: SinkFigures) -> None:
         if not last:
             new = figures.state is not SinkState.FAILED  # one that cannot be as it is told leaves nothing behind
             store.meet(name, source=config.source, url=config.shown_url, new=new)
+        if figures.state is SinkState.RUNNING and not connected and not place.as_json:
+            connected.append(True)
+            route = f"{config.source} to {config.shown_url}"
+            click.echo(f"sink {name}: connected, {route}, goes on behind offset {figures.offset:,}", err=True)
         last[:] = [figures]
         store.note(name, figures)
 
@@ -166,7 +186,7 @@ def list_all(place: Place) -> None:
 @_placed
 def status(place: Place, name: str) -> None:
     """Show how a sink is."""
-    shown = _shown(_kept(place, name), place.letters().figures())
+    shown = _shown(place.require(name), place.letters().figures())
     place.show(shown, *member_lines(shown))
 
 
@@ -177,7 +197,8 @@ def status(place: Place, name: str) -> None:
 @_placed
 def rm(place: Place, name: str, server: str, token: str | None) -> None:
     """Forget a sink, its subscription and its dead letters: its next run begins anew. Stop it first."""
-    kept = _kept(place, name)
+    kept = place.require(name)
+    _require_rest(kept)
     client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
     try:
         if kept.subscription:
@@ -222,11 +243,15 @@ def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
         )
 
 
-def _kept(place: Place, name: str) -> KeptSink:
-    kept = place.store().get(name)
-    if kept is None:
-        raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
-    return kept
+def _require_rest(kept: KeptSink) -> None:
+    """Refuse to remove a sink that runs."""
+    figures = kept.figures
+    age_s = SystemClock().now_us() / 1e6 - figures.time_us / 1e6
+    if figures.state in {SinkState.RUNNING, SinkState.WAITING} and age_s < _ALIVE_S:
+        raise InvalidRequestError(
+            f"sink {kept.name} runs, or did {max(0, round(age_s))} s ago: stop it first; "
+            f"one that was killed can be removed {_ALIVE_S} s after it last said something"
+        )
 
 
 def _shown(kept: KeptSink, letters: Mapping[str, LetterFigures]) -> dict[str, Any]:

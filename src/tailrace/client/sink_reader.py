@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tailrace.client.bulk import BulkClient, BulkOptions
-from tailrace.client.errors import ConnectionFailed, RateLimited, ServerFault, TimedOut
+from tailrace.client.errors import ConnectionFailed, NotFound, RateLimited, ServerFault, TimedOut
 from tailrace.message.relay import Arrived
 from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.chunk import Chunk
-from tailrace.model.errors import SourceUnavailableError, TailraceError
+from tailrace.model.errors import NotFoundError, SourceUnavailableError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.table import TableSchema
 
@@ -68,8 +68,12 @@ class ServerReader:
 
     def tables(self) -> Sequence[TableSchema]:
         """Return the tables that the sink is for, as the server knows them."""
-        found = self._reached(lambda: self._calling.info(self._config.source, self._config.tables).tables)
-        return [table.versions[-1].schema for table in found]
+        source, tables = self._config.source, self._config.tables
+        try:
+            self._reached(lambda: self._calling.info(source))
+        except NotFound:
+            raise NotFoundError(f"there is no source {source[:64]!r} on the server") from None
+        return [table.versions[-1].schema for table in self._reached(lambda: self._calling.info(source, tables).tables)]
 
     def open(self, after: Offset) -> str:
         """Begin behind the cursor, or further."""

@@ -242,7 +242,7 @@ class KafkaTarget:
         except KafkaException as error:
             codes = [error.args[0].code(), *self._codes]
             self.close()
-            raise error_of(codes, self._name, transactions=self._options.transactions) from None
+            raise error_of(codes, self._name, self._options.brokers, transactions=self._options.transactions) from None
 
 
 class TransactionalKafkaTarget(KafkaTarget):

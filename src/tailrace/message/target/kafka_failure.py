@@ -54,7 +54,7 @@ class Failure(Struct, frozen=True):
     code: int
 
 
-def error_of(codes: Sequence[int], name: str, *, transactions: bool) -> SinkError:
+def error_of(codes: Sequence[int], name: str, brokers: str, *, transactions: bool) -> SinkError:
     """Return the error of a sink which failed with these codes, of which the most telling counts."""
     if CREDENTIALS.intersection(codes):
         return SinkRefusedError(
@@ -68,7 +68,7 @@ def error_of(codes: Sequence[int], name: str, *, transactions: bool) -> SinkErro
         return SinkRefusedError(f"another process sends for the sink {name!r}: end one of them")
     if unfit := _UNFIT.intersection(codes):
         return SinkRefusedError(f"the brokers cannot do what the sink's options ask for: {_shown(min(unfit))}")
-    return SinkUnavailableError(f"the brokers cannot be reached: {_shown(codes[0])}")
+    return SinkUnavailableError(f"the brokers at {brokers} cannot be reached: {_shown(codes[0])}")
 
 
 def failed_places(

@@ -116,7 +116,7 @@ class NatsTarget:
             raise SinkRefusedError(f"JetStream refuses: {error.description}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             self.close()
-            raise _failure(error) from None
+            raise _failure(error, self._options) from None
 
     async def _connect(self) -> None:
         if self._client is not None and self._client.is_connected:
@@ -229,7 +229,7 @@ async def _closed(client: Client) -> None:
             await socket.wait_closed()  # type: ignore[no-untyped-call]
 
 
-def _failure(error: Exception) -> SinkError:
+def _failure(error: Exception, options: NatsOptions) -> SinkError:
     """Return what an error of the connection means."""
     text = str(error).lower()
     if isinstance(error, nats.errors.AuthorizationError) or "authorization" in text or "authentication" in text:
@@ -240,7 +240,7 @@ def _failure(error: Exception) -> SinkError:
         return SinkRefusedError("the certificate of NATS is not trusted: name its authority by the option `ca`")
     if isinstance(error, nats.js.errors.NoStreamResponseError):
         return SinkUnavailableError("no stream of NATS takes the subject now")
-    return SinkUnavailableError(f"NATS cannot be reached: {type(error).__name__}")
+    return SinkUnavailableError(f"{options!r} cannot be reached: {type(error).__name__}")
 
 
 def build(url: SinkUrl, name: str) -> NatsTarget:

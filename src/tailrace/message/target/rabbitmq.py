@@ -120,7 +120,7 @@ class RabbitTarget:
             raise
         except (AMQPError, OSError, RuntimeError, TimeoutError) as error:
             self.close()
-            raise _failure(error) from None
+            raise _failure(error, self._options) from None
 
     async def _prepared(self, queues: Sequence[str]) -> None:
         await asyncio.wait_for(self._prepare(queues), self._options.timeout_s)
@@ -210,7 +210,7 @@ async def _closed(connection: AbstractConnection) -> None:
         await asyncio.wait_for(connection.close(), _CLOSING_S)
 
 
-def _failure(error: Exception) -> SinkError:
+def _failure(error: Exception, options: RabbitOptions) -> SinkError:
     """Return what an error of the connection means."""
     if isinstance(error, ProbableAuthenticationError | AuthenticationError):
         return SinkRefusedError("RabbitMQ does not accept the credentials")
@@ -220,7 +220,7 @@ def _failure(error: Exception) -> SinkError:
         return SinkRefusedError(f"RabbitMQ refuses: {type(error).__name__}; see what the sink's user may do there")
     if is_untrusted(error):
         return SinkRefusedError("the certificate of RabbitMQ is not trusted: name its authority by the option `ca`")
-    return SinkUnavailableError(f"RabbitMQ cannot be reached: {type(error).__name__}")
+    return SinkUnavailableError(f"{options!r} cannot be reached: {type(error).__name__}")
 
 
 def build(url: SinkUrl, name: str) -> RabbitTarget:

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 from msgspec import Struct
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError
 from redis.retry import Retry
 
 from tailrace.message.base import Intake, Message, Refusal, Target
@@ -46,6 +46,7 @@ _TRANSIENT = re.compile(
     r"|used memory > 'maxmemory'|max number of clients|loading the dataset|read only replica"
 )
 _CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+_NO_DATABASE = "DB index is out of range"
 _CODE = re.compile(r"[A-Z]{2,}\b")
 
 
@@ -269,12 +270,17 @@ class RedisTarget:
             self.close()
             if _CERTIFICATE in str(error):
                 raise SinkRefusedError("the certificate of Redis is not trusted: see the option ca") from None
-            raise SinkUnavailableError(f"Redis cannot be reached: {type(error).__name__}") from None
+            raise SinkUnavailableError(f"{self._options!r} cannot be reached: {type(error).__name__}") from None
+        except InvalidResponse:
+            self.close()
+            raise SinkRefusedError(f"{self._options!r} is no Redis server: it answers otherwise") from None
         except RedisError as error:
             self.close()
             text = str(error)
             code = _CODE.match(text)
             shown = code[0] if code else type(error).__name__
+            if _NO_DATABASE in text:
+                raise SinkRefusedError(f"Redis has no database {self._options.database}: {_NO_DATABASE}") from None
             if _TRANSIENT.search(text):
                 raise SinkUnavailableError(f"Redis cannot write now: {shown}") from None
             raise SinkRefusedError(f"Redis refuses to write: {shown}; see what the sink's user may do") from None

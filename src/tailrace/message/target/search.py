@@ -88,7 +88,7 @@ class SearchClient:
         except httpx.TransportError as error:
             self.close()
             why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
-            raise SinkUnavailableError(f"the search server cannot be reached: {why}") from None
+            raise SinkUnavailableError(f"the search server at {self._base} cannot be reached: {why}") from None
         if answer.status_code in {401, 403}:
             raise SinkRefusedError("the search server does not accept the credentials")
         if answer.status_code == 429 or answer.status_code >= 500:

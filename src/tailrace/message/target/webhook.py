@@ -183,7 +183,8 @@ class WebhookTarget:
                 _drain(response, time.monotonic() + options.timeout_s)
         except httpx.TransportError as error:
             why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
-            raise SinkUnavailableError(f"the web hook cannot be reached: {why}") from None
+            where = f"{options.host}:{options.port}"
+            raise SinkUnavailableError(f"the web hook at {where} cannot be reached: {why}") from None
         return _judged(response.status_code)
 
 

@@ -24,7 +24,7 @@ from target_messages import Teller
     ],
 )
 def test_the_most_telling_error_counts(codes, transactions, kind):
-    assert type(error_of(codes, "sink", transactions=transactions)) is kind
+    assert type(error_of(codes, "sink", "host:9092", transactions=transactions)) is kind
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.data())
