@@ -10,7 +10,7 @@ from pipelines import PipelinePlace
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.pipeline import Mode
 from tailrace.model.pipeline_status import status_of
-from tailrace.pipeline.sinks import SINKS, sink_of
+from tailrace.pipeline.sinks import MODES, SINKS, sink_of
 from tailrace.sink_url import parse
 
 pytest.importorskip("pyspark")
@@ -101,6 +101,7 @@ def test_each_change_is_applied_once_by_a_sink_that_is_away_and_loses_answers(pl
     target = f"sqlite:///{place.directory / 'p.db'}"
     build = lambda url, mode, pipeline: FaultySink(sink_of(target, mode, pipeline=pipeline))  # noqa: E731
     monkeypatch.setitem(SINKS, "faulty", (build, tuple(Mode)))
+    monkeypatch.setitem(MODES, "faulty", tuple(Mode))
     place.shop.insert(*range(1, 10))
     place.create(sink="faulty:", mode=mode)
     monkeypatch.setattr(FaultySink, "script", ("away", "away", "lost", "", "lost"))

@@ -88,7 +88,7 @@ def test_pipelines_come_and_go_beside_each_other_with_one_spark(place, working):
     place.store.pause("thrice", paused=True)
     wait_until(lambda: "twice" not in {one.definition.name for one in place.store.all()}, "removed", WAIT_S)
     wait_until(lambda: not place.store.get("thrice").leased, "given up", WAIT_S)
-    assert not (place.directory / "work" / "twice").exists()
+    wait_until(lambda: not (place.directory / "work" / "twice").exists(), "its checkpoints are gone", WAIT_S)
     place.shop.commit("UPDATE orders SET qty = 60 WHERE id = 2")
     wait_until(lambda: rows("plain", "SELECT qty FROM orders WHERE id = 2") == [(60,)], "still follows", WAIT_S)
     assert place.rows("SELECT thrice FROM orders WHERE id = 2", "thrice") == [(150,)]

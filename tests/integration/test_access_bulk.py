@@ -182,7 +182,7 @@ def test_a_table_of_which_only_some_rows_are_seen_is_refused_in_bulk(shop, path,
 
 
 def test_rows_and_ranges_of_a_table_that_is_seen_can_be_had(shop):
-    assert shop.get("tim-key", "/ranges", table="orders", parts=2).json() == {"cuts": ["[3]"], "rows": 5}
+    assert shop.get("tim-key", "/ranges", table="orders", parts=2).json() == {"cuts": ["[3]"], "rows": 5, "last": "[5]"}
     rows = pa.ipc.open_stream(shop.get("tim-key", "/rows", table="orders").content).read_all()
     assert rows["key"].to_pylist() == [b"[%d]" % number for number in range(1, 6)]
 
