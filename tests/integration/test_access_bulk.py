@@ -86,6 +86,7 @@ def shop(tmp_path_factory):
     """Give a server whose source has a table for all and one for few, both changed in the same commits."""
     directory = tmp_path_factory.mktemp("shop")
     database = apsw.Connection(str(directory / "shop.db"))
+    database.set_busy_timeout(20_000)
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, qty INTEGER)")
     database.execute("CREATE TABLE secrets (id INTEGER PRIMARY KEY, hush TEXT)")
     database.execute("INSERT INTO secrets VALUES (1, 'secret of old')")
