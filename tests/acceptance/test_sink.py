@@ -272,3 +272,18 @@ def test_a_sink_that_is_not_there_and_one_without_a_url_are_told_apart(tmp_path)
     config.write_text('[sinks.out]\nurl = "redis://127.0.0.1:1/0"\n')
     mixed = run("sink", "run", "out", "--config", config, "--data-dir", tmp_path / "work", "--filter", "id > 1")
     assert (mixed.returncode, "leave out filter" in mixed.stderr) == (2, True)
+
+
+def test_what_comes_while_the_target_is_away_before_the_first_run_is_not_missed(tmp_path, serve, shop, streams, broker):
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[sources.shop]\nurl = "sqlite:///{tmp_path / "shop.db"}"\n'
+        f'[sinks.out]\nurl = "redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=in.{{table}}"\nsource = "shop"\n'
+    )
+    broker.kill()
+    serve(config, env={"BROKER": PASSWORD})
+    state = lambda: [one["state"] for one in sink("ls", "--data-dir", tmp_path / "data")]  # noqa: E731
+    wait_until(lambda: state() == ["waiting"], "it waits for its target")
+    shop.execute("INSERT INTO orders VALUES (1, 10), (2, 20)")
+    broker.start()
+    wait_until(lambda: offsets(streams, "in.orders") == [1, 2], "all since it first looked")

@@ -53,6 +53,9 @@ class ServerReader:
         self._config = config
         self._store = store
         self._subscription = ""
+        self._head: Offset | None = None
+        """Where the log was when the sink first looked: what comes while its target is away is for it, too."""
+
         self._after = Offset(0)
         self._done = Offset(0)
         self._told = Offset(0)
@@ -70,9 +73,11 @@ class ServerReader:
         """Return the tables that the sink is for, as the server knows them."""
         source, tables = self._config.source, self._config.tables
         try:
-            self._reached(lambda: self._calling.info(source))
+            head = self._reached(lambda: self._calling.info(source)).head
         except NotFound:
             raise NotFoundError(f"there is no source {source[:64]!r} on the server") from None
+        if self._head is None:
+            self._head = Offset(head)
         return [table.versions[-1].schema for table in self._reached(lambda: self._calling.info(source, tables).tables)]
 
     def open(self, after: Offset) -> str:
@@ -123,7 +128,8 @@ class ServerReader:
         config = self._config
         kept = self._store.get(self._name)
         if kept is None or not kept.subscription or kept.source != config.source:
-            subscription, cursor = self._calling.subscribe(config.source, config.tables, config.start)
+            begin = self._head if config.start == "latest" and self._head is not None else config.start
+            subscription, cursor = self._calling.subscribe(config.source, config.tables, begin)
             url, source = config.shown_url, config.source
             began_us = self._store.put(self._name, source=source, url=url, subscription=subscription)
         else:

@@ -59,6 +59,9 @@ class FeedReader:
         self._config = config
         self._store = store
         self._number: SubscriptionId | None = None
+        self._head: Offset | None = None
+        """Where the log was when the sink first looked: what comes while its target is away is for it, too."""
+
         self._open: OpenFeed | None = None
         self._feed: Feed | None = None
         self._acknowledging: Future[Any] | None = None
@@ -145,6 +148,8 @@ class FeedReader:
     async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
         """Return the sink's subscription, made the first time, and anew with its cursor for other tables."""
         start = _STARTS[self._config.start]
+        if isinstance(start, Latest) and self._head is not None:
+            start = After(self._head)
         if number is not None:
             try:
                 subscription = self._service.subscription(number)
@@ -170,6 +175,8 @@ class FeedReader:
         self._after = self._done = self._told = self._feed.after
 
     async def _tables(self) -> Sequence[TableSchema]:
+        if self._head is None:
+            self._head = self._service.logs[self._config.source].head
         wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
         known = self._service.logs[self._config.source].schemas()
         newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}
