@@ -83,7 +83,8 @@ class Place:
         self.pipeline(
             "create", "--source", "shop", *tables, "--server", self.server.url, "--sink", sink, "--mode", mode
         )
-        url = f"sqlite:///{directory / 'work' / 'pipeline' / 'pipelines.db'}"
+        self.metadata = directory / "work" / "pipeline" / "pipelines.db"
+        url = f"sqlite:///{self.metadata}"
         self.store = PipelineStore.open(url, SystemClock())
 
     def close(self) -> None:

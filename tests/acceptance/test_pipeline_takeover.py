@@ -1,6 +1,8 @@
 """Several workers for one pipeline: one works, the others wait; one that is dead or held up is taken over."""
 
+import contextlib
 import signal
+import sqlite3
 
 import pytest
 from deltalake import DeltaTable
@@ -27,6 +29,19 @@ def ended(worker):
     return worker.process.returncode
 
 
+def is_stopped(worker, place):
+    """Stop a worker, unless it is just writing to the metadata: an SQLite file would stay locked for all."""
+    worker.signal(signal.SIGSTOP)
+    with contextlib.closing(sqlite3.connect(place.metadata, timeout=0.2, isolation_level=None)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            worker.signal(signal.SIGCONT)
+            return False
+        database.execute("ROLLBACK")
+    return True
+
+
 @pytest.mark.timeout(400)
 def test_a_worker_that_is_held_up_past_its_lease_changes_nothing_more_and_a_dead_one_is_taken_over(place):
     small = ("--page-rows", "3")
@@ -35,7 +50,7 @@ def test_a_worker_that_is_held_up_past_its_lease_changes_nothing_more_and_a_dead
         with place.worker(*small) as next_:
             wait_until(lambda: told(next_, "waiting"), "the other one waits", START_S)
             assert not told(next_, "copied")
-            held.signal(signal.SIGSTOP)
+            wait_until(lambda: is_stopped(held, place), "the first one is stopped", START_S)
             wait_until(lambda: told(next_, "copied"), "the stopped one is taken over", START_S)
             with place.worker("--once") as last:
                 wait_until(lambda: told(last, "waiting"), "one more waits", START_S)

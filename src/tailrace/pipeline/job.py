@@ -96,6 +96,7 @@ class Job:
             except LeaseError:
                 raise
             except TailraceError as error:
+                keeper.check()  # a sink that another worker has moved on refuses this one for reasons that mislead
                 self._note(keeper.lease, str(error))
                 raise
             except Exception as error:

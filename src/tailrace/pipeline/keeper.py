@@ -20,6 +20,9 @@ __all__ = ["LEASE_S", "LeaseKeeper", "taken", "worker_name"]
 LEASE_S = 15.0
 """How long a lease lasts that is not renewed. The clocks of workers must agree better than that."""
 
+_SILENT_S_MAX = 120.0
+"""For how long a worker that waits puts up with a metadata database that does not answer, e.g. because it is locked."""
+
 _WAIT_S = 1.0
 """How often to look whether a pipeline that another worker has is free."""
 
@@ -112,9 +115,11 @@ def taken(
     Raises:
         LeaseError: Another worker has it, and `wait` is false.
         UnknownPipelineError: There is none of that name.
+        MetadataError: The metadata database refuses, also after a while to whoever waits.
     """
     owner = owner or worker_name()
     told = ""
+    answered_s = time.monotonic()
     while True:
         try:
             lease = store.acquire(name, owner, LEASE_S)
@@ -122,9 +127,13 @@ def taken(
         except LeaseError as error:
             if not wait:
                 raise
+            answered_s = time.monotonic()
             if error.owner != told:
                 watcher.waiting(error.owner)
                 told = error.owner
+        except MetadataError:
+            if not told or time.monotonic() - answered_s > _SILENT_S_MAX:
+                raise
         if stopped():
             yield None
             return

@@ -6,6 +6,7 @@ import pytest
 
 from serving import wait_until
 from tailrace.clock import SystemClock
+from tailrace.model.errors import MetadataError
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError
 from tailrace.pipeline.keeper import LeaseKeeper, taken
@@ -78,3 +79,32 @@ def test_of_two_workers_one_works_and_the_other_takes_over(store):
         assert worked == []
     thread.join(20)
     assert len(worked) == 1
+
+
+class Silent(PipelineStore):
+    """Pipelines whose database answers like this when somebody wants one, and then as it is."""
+
+    script: list[Exception]
+
+    def acquire(self, name, owner, lease_s):
+        if self.script:
+            raise self.script.pop(0)
+        return super().acquire(name, owner, lease_s)
+
+
+def silent(store, *script):
+    made = Silent(store._engine, SystemClock())
+    made.script = list(script)
+    return made
+
+
+def test_a_worker_that_waits_puts_up_with_a_metadata_database_that_does_not_answer_for_a_while(store):
+    locked = silent(store, LeaseError("p", "one"), MetadataError("locked"))
+    with taken(locked, "p", wait=True, watcher=Watcher(), stopped=lambda: False) as keeper:
+        assert keeper is not None
+
+
+def test_a_metadata_database_that_refuses_at_once_is_told(store):
+    refusing = silent(store, MetadataError("no such table"))
+    with pytest.raises(MetadataError), taken(refusing, "p", wait=True, watcher=Watcher(), stopped=lambda: False):
+        pass
