@@ -11,6 +11,7 @@ from tailrace.access.options import AuthConfig
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ConnectionFailed, InvalidRequest, NotFound, Unauthorized
 from tailrace.delivery.http.bulk_stream import END
+from tailrace.delivery.http.openapi_bulk import BULK_PATHS
 from tailrace.model.errors import BehindHorizonError
 from tailrace.model.op import Op
 from web import web
@@ -172,6 +173,22 @@ async def test_a_wrong_request_is_refused_with_what_to_mend(path, status, says):
         await fill(world, 1)
         answer = await world.client.get(path)
     assert (answer.status_code, says in answer.json()["error"]["message"]) == (status, True), answer.text
+
+
+NUMBERS = [
+    (path, [one["name"] for one in verbs["get"]["parameters"] if one["schema"].get("type") == "integer"])
+    for path, verbs in BULK_PATHS.items()
+    if "get" in verbs and not path.endswith(("/ranges", "/rows"))
+]
+
+
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NUMBERS for name in names])
+async def test_each_number_that_the_document_names_is_looked_at(path, name):
+    params = {**dict.fromkeys(dict(NUMBERS)[path], 1), name: "many"}
+    async with web() as world:
+        await fill(world, 2)
+        answer = await world.client.get(path.format(source="app"), params=params)
+    assert (answer.status_code, f"`{name}`" in answer.text) == (400, True), answer.text
 
 
 async def test_a_bulk_reader_has_a_subscription_that_shows_how_far_it_is():

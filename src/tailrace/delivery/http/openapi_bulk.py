@@ -118,11 +118,7 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
                 _AFTER,
                 _THROUGH,
                 _TABLES,
-                _param(
-                    "wait",
-                    "Seconds to wait at the head for the next change, where `through` is left out.",
-                    {"type": "integer", "minimum": 0, "maximum": 30},
-                ),
+                _offset("wait_ms", "Longest time to wait at the head, where `through` is left out; at most 10000."),
                 _param("compression", "How buffers are compressed.", {"enum": [*map(str, Compression)]}),
             ],
             "responses": {
