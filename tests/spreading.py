@@ -66,9 +66,8 @@ class SpreadingSink:
     def apply(self, batch):
         tables = [batch.tables[number] for number in range(len(batch.tables))]
         kinds = {kind for one in tables for kind in one.changes["_change_type"].to_pylist()}
-        held = self._sink.progress()
-        spread = any(one.changes.num_rows for one in tables) and self._sink.takes_spread([t.schema for t in tables])
-        if not spread or (held is not None and batch.number <= held.number):
+        filled = any(one.changes.num_rows for one in tables)
+        if not filled or not self._sink.takes_spread([one.schema for one in tables]):
             self._sink.apply(batch)
             return
         (source, offset) = next(iter(batch.offsets.items()))

@@ -10,9 +10,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from sink_changes import ChangingSource
 from sink_places import rows_of
-from spreading import SpreadingSink
+from spreading import LocalSpread, SpreadingSink
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.delta_file import PartWriter
+from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sinks import sink_of
 
 
@@ -107,6 +108,19 @@ def test_tables_that_ask_more_of_their_writers_are_left_to_the_driver(tmp_path, 
 def test_a_history_is_left_to_the_driver(tmp_path, source):
     source.table()
     assert not opened(tmp_path, source, Mode.HISTORY).takes_spread(source.schemas)
+
+
+def test_changes_that_the_sink_has_are_not_taken_under_another_number(tmp_path, source):
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    sink = opened(tmp_path, source, Mode.APPEND)
+    first = LocalSpread(source.batch().tables)
+    orders.insert(2, "Bob", 1.0)
+    second = LocalSpread(source.batch().tables)
+    for number, changes in enumerate([first, second, first, second]):
+        sink.apply_spread(SpreadBatch("copy", number, "shop", changes, 10))
+    assert len(DeltaTable(tmp_path / "lake" / "orders").to_pyarrow_table()) == 2
+    assert (sink.applied(), sink.progress().offsets) == (1, {"shop": source.offset})
 
 
 def test_a_type_that_changes_between_two_tasks_fits_all_files(tmp_path, source):

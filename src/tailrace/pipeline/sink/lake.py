@@ -122,7 +122,8 @@ class LakeSink:
         tables = self._tables
         assert isinstance(tables, SpreadTables)
         with disk_errors(self._directory), tables.drafted(batch) as (drafts, tally):
-            if not tally.rows or self._has(batch, tally):
+            offsets = {batch.source: tally.offset if batch.offset is None else batch.offset}
+            if not tally.rows or self._has(batch, offsets):
                 return tally
             self._require(self._noted())
             for one in drafts:
@@ -130,7 +131,6 @@ class LakeSink:
                     batch.proceed()
                 tables.commit(one, batch.number)
             found = {place(one.schema): one.highest for one in drafts}
-            offsets = {batch.source: tally.offset if batch.offset is None else batch.offset}
             self._note(moved(self._progress, batch.number, offsets, found), [one.schema for one in drafts])
         return tally
 
@@ -142,14 +142,12 @@ class LakeSink:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _has(self, batch: SpreadBatch, tally: Tally) -> bool:
-        """Tell whether all tables have a batch already."""
+    def _has(self, batch: SpreadBatch, offsets: dict[str, int]) -> bool:
+        """Tell whether all tables have a batch already, by its number or by the offset of its last change."""
         held = self._progress
-        if held is None:
-            return False
-        return batch.number <= held.number or (
-            batch.offset is None and tally.offset <= held.offsets.get(batch.source, 0)
-        )
+        if has(held, Batch(batch.pipeline, batch.number, offsets, ())):
+            return True
+        return held is not None and batch.offset is None and offsets[batch.source] <= held.offsets.get(batch.source, 0)
 
     def _note(self, progress: Progress, schemas: Iterable[TableSchema]) -> None:
         """Make what was written of these tables durable, then note how far all tables are."""
