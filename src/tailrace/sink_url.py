@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
 
-__all__ = ["Secrets", "SinkUrl", "parse", "revealed", "spelled"]
+__all__ = ["Secrets", "SinkUrl", "Spelling", "parse", "revealed", "spelled"]
 
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
@@ -100,6 +100,27 @@ def spelled(template: str, table: TableName, encoded: Callable[[str], str] = str
     if names - _PLACES:
         raise ConfigError("in the places of tables that a sink names only {table} and {source} are replaced")
     return template.format(source=encoded(table.source), table=encoded(table.wire.replace(".", "_")))
+
+
+class Spelling:
+    """Names of the targets of tables by one template, each found out once.
+
+    Raises:
+        ConfigError: The template is none.
+    """
+
+    def __init__(self, template: str, encoded: Callable[[str], str] = str) -> None:
+        self._template = template
+        self._encoded = encoded
+        self._names: dict[TableName, str] = {}
+        spelled(template, TableName("source", "table"), encoded)
+
+    def __call__(self, table: TableName) -> str:
+        """Return the name of a table's target."""
+        name = self._names.get(table)
+        if name is None:
+            name = self._names[table] = spelled(self._template, table, self._encoded)
+        return name
 
 
 class Secrets(Struct, frozen=True):

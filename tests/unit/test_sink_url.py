@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
-from tailrace.sink_url import Secrets, parse, revealed, spelled
+from tailrace.sink_url import Secrets, Spelling, parse, revealed, spelled
 
 
 def test_a_url_is_taken_apart():
@@ -23,6 +23,16 @@ def test_a_url_is_taken_apart():
 def test_a_url_is_shown_without_what_is_secret(show):
     url = parse("mysql://ann:s3cret@db:3306/shop?table=x&note=s3cret")
     assert show(url) == "mysql://ann:***@db:3306/shop"
+
+
+def test_a_spelling_asks_once_for_each_name_and_refuses_a_wrong_template_at_once():
+    asked = []
+    spelling = Spelling("{source}/{table}", lambda text: asked.append(text) or text.upper())
+    asked.clear()
+    assert [spelling(TableName("shop", name)) for name in ("a", "b", "a")] == ["SHOP/A", "SHOP/B", "SHOP/A"]
+    assert asked == ["shop", "a", "shop", "b"]
+    with pytest.raises(ConfigError):
+        Spelling("{tabel}")
 
 
 def test_names_are_put_in_place():

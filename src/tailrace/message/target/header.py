@@ -30,5 +30,5 @@ def ascii_text(text: str) -> str:
 
 
 def ascii_json(document: bytes) -> str:
-    """Return a JSON document in ASCII, for headers of plain characters: what is beyond is escaped, as JSON allows."""
+    """Return a JSON document in ASCII, where nothing else may be had: what is beyond is escaped, as JSON allows."""
     return document.decode() if document.isascii() else json.dumps(json.loads(document), separators=(",", ":"))

@@ -7,8 +7,8 @@ the payload, which is empty for a tombstone: that is told by the header `tailrac
 import asyncio
 import contextlib
 import re
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any
 
 import nats.errors
 import nats.js.errors
@@ -19,16 +19,14 @@ from nats.js.api import StreamConfig
 
 from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
-from tailrace.message.target.loop_thread import LoopThread
+from tailrace.message.target.loop_target import LoopTarget
 from tailrace.message.target.option import seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
-from tailrace.model.table import TableName, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.model.table import TableName
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["NatsOptions", "NatsTarget", "build"]
-
-_T = TypeVar("_T")
 
 _PORT = 4222
 _TIMEOUT_S = 30.0
@@ -66,7 +64,7 @@ class NatsOptions(Struct, frozen=True):
         return f"NATS at {self.server}"
 
 
-class NatsTarget:
+class NatsTarget(LoopTarget):
     """Subjects of one stream.
 
     Order: as given; a row is given once at a time, so that none overtakes itself where an answer is lost. Duplicates:
@@ -75,48 +73,24 @@ class NatsTarget:
     stream, as safe as its storage and replicas are. Keeps no mark.
     """
 
+    failures = (nats.errors.Error, OSError, TimeoutError)
+
     def __init__(self, options: NatsOptions) -> None:
+        super().__init__("tailrace-nats")
         self._options = options
-        self._loop = LoopThread("tailrace-nats")
+        self._subject = Spelling(options.subject, lambda text: _ODD.sub("_", text))
         self._client: Client | None = None
         self._stream: JetStreamContext | None = None
         self._subjects: set[str] = set()
         """Subjects that a stream takes, as far as it was looked since the connection was made."""
 
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Connect, and make the stream if none takes the subjects."""
-        self._run(self._connect())
-        self._run(self._ensure({schema.table for schema in schemas}))
-
-    def mark(self) -> bytes | None:
-        """A stream keeps none."""
-        return None
-
-    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
-        """Publish messages and wait for all acknowledgements."""
-        return self._run(self._publish(messages)) if messages else []
-
-    def close(self) -> None:
-        """Disconnect, and end the thread that answers the server's questions."""
+    def _disconnected(self) -> Coroutine[Any, Any, None] | None:
         client, self._client, self._stream = self._client, None, None
         self._subjects.clear()
-        self._loop.close(None if client is None else _closed(client))
+        return None if client is None else _closed(client)
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do something in the thread of the connection, whose failures are those of sinks."""
-        try:
-            return self._loop.run(work)
-        except SinkError:
-            self.close()
-            raise
-        except nats.js.errors.APIError as error:
-            self.close()
-            if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
-                raise SinkUnavailableError(f"JetStream cannot do it now: {error.err_code}") from None
-            raise SinkRefusedError(f"JetStream refuses: {error.description}") from None
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            self.close()
-            raise _failure(error, self._options) from None
+    def _failure(self, error: Exception) -> SinkError:
+        return _failure(error, self._options)
 
     async def _connect(self) -> None:
         if self._client is not None and self._client.is_connected:
@@ -148,10 +122,11 @@ class NatsTarget:
         self._subjects.clear()
         self._stream = client.jetstream(timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
 
-    async def _ensure(self, tables: set[TableName]) -> None:
-        """Make the stream, unless the subject of each table has one. Tables may appear at any time."""
+    async def _prepare(self, tables: Collection[TableName]) -> None:
+        """Connect, and make the stream, unless the subject of each table has one. Tables may appear at any time."""
+        await self._connect()
         assert self._stream is not None
-        for subject in sorted({self._subject(table) for table in tables} - self._subjects):
+        for subject in sorted(set(map(self._subject, tables)) - self._subjects):
             try:
                 await self._stream.find_stream_name_by_subject(subject)
             except nats.js.errors.NotFoundError:
@@ -164,8 +139,7 @@ class NatsTarget:
             self._subjects.add(subject)
 
     async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
-        await self._connect()
-        await self._ensure({message.change.schema.table for message in messages})
+        await self._prepare({message.change.schema.table for message in messages})
         assert self._client is not None
         assert self._stream is not None
         longest, refusals = self._client.max_payload - _HEADER_BYTES, []
@@ -214,9 +188,6 @@ class NatsTarget:
             raise problem
         return refusals
 
-    def _subject(self, table: TableName) -> str:
-        return spelled(self._options.subject, table, lambda text: _ODD.sub("_", text))
-
 
 async def _closed(client: Client) -> None:
     """Disconnect. The client itself forgets its socket where connecting failed half-way."""
@@ -230,7 +201,11 @@ async def _closed(client: Client) -> None:
 
 
 def _failure(error: Exception, options: NatsOptions) -> SinkError:
-    """Return what an error of the connection means."""
+    """Return what an error of the client means."""
+    if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
+        return SinkUnavailableError(f"JetStream cannot do it now: {error.err_code}")
+    if isinstance(error, nats.js.errors.APIError):
+        return SinkRefusedError(f"JetStream refuses: {error.description}")
     text = str(error).lower()
     if isinstance(error, nats.errors.AuthorizationError) or "authorization" in text or "authentication" in text:
         return SinkRefusedError("NATS does not accept the credentials")
@@ -251,7 +226,6 @@ def build(url: SinkUrl, name: str) -> NatsTarget:
     """
     options = url.only("stream", "token", "ca", "timeout")
     subject = url.path.removeprefix("/")
-    spelled(subject, TableName("source", "table"))
     if not url.host or not subject or re.search(r"[\s/*>]|^\.|\.\.|\.$", subject):
         raise ConfigError(f"write a NATS sink as {url.scheme}://HOST:PORT/SUBJECT.{{table}}")
     host = f"[{url.host}]" if ":" in url.host else url.host

@@ -11,7 +11,7 @@ from tailrace.message.base import Intake, Message, Refusal
 from tailrace.message.target.search import SearchClient, document_id, is_gone, tables_template
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Kind, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["OpenSearchTarget", "build", "index_body", "mapping"]
 
@@ -60,7 +60,7 @@ class OpenSearchTarget:
 
     def __init__(self, client: SearchClient, template: str) -> None:
         self._client = client
-        self._template = template
+        self._named = Spelling(template.lower(), lambda text: _ODD.sub("_", text).lower())
         self._known: dict[str, set[str]] = {}
         """Columns that the mapping of each index is known to have."""
 
@@ -124,7 +124,7 @@ class OpenSearchTarget:
             yield entries
 
     def _index(self, schema: TableSchema) -> str:
-        return spelled(self._template, schema.table, lambda text: _ODD.sub("_", text)).lower()
+        return self._named(schema.table)
 
     def _prepare(self, schema: TableSchema) -> None:
         """Make the index of a table, or the columns that it lacks, once."""

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange
@@ -30,16 +30,14 @@ from msgspec import Struct
 
 from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json
-from tailrace.message.target.loop_thread import LoopThread
+from tailrace.message.target.loop_target import LoopTarget
 from tailrace.message.target.option import choice_of, number_of, seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
-from tailrace.model.table import TableName, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.model.table import TableName
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["RabbitOptions", "RabbitTarget", "build"]
-
-_T = TypeVar("_T")
 
 _TIMEOUT_S = 30.0
 _BODY_BYTES_MAX = 134_217_728
@@ -77,7 +75,7 @@ class RabbitOptions(Struct, frozen=True):
         return f"RabbitMQ at {self.host}:{self.port}"
 
 
-class RabbitTarget:
+class RabbitTarget(LoopTarget):
     """Queues of a virtual host, or an exchange.
 
     Order: as given, in each queue; a row is given once at a time, so that none overtakes itself where an answer is
@@ -86,67 +84,51 @@ class RabbitTarget:
     that no queue takes is refused. Keeps no mark.
     """
 
+    failures = (AMQPError, OSError, RuntimeError, TimeoutError)
+
     def __init__(self, options: RabbitOptions) -> None:
+        super().__init__("tailrace-rabbitmq")
         self._options = options
-        self._loop = LoopThread("tailrace-rabbitmq")
+        self._name = Spelling(options.queue, lambda text: _ODD.sub("_", text))
         self._connection: AbstractConnection | None = None
         self._exchange: AbstractExchange | None = None
         self._declared: set[str] = set()
 
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Connect, and make the queues that are missing."""
-        self._run(self._prepared([self._name(schema.table) for schema in schemas]))
-
-    def mark(self) -> bytes | None:
-        """A server keeps none."""
-        return None
-
-    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
-        """Publish messages and wait for all confirmations."""
-        return self._run(self._publish(messages)) if messages else []
-
-    def close(self) -> None:
-        """Disconnect."""
+    def _disconnected(self) -> Coroutine[Any, Any, None] | None:
         connection, self._connection, self._exchange = self._connection, None, None
         self._declared.clear()
-        self._loop.close(None if connection is None else _closed(connection))
+        return None if connection is None else _closed(connection)
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do something in the thread of the connection, whose failures are those of sinks."""
-        try:
-            return self._loop.run(work)
-        except SinkError:
-            self.close()
-            raise
-        except (AMQPError, OSError, RuntimeError, TimeoutError) as error:
-            self.close()
-            raise _failure(error, self._options) from None
+    def _failure(self, error: Exception) -> SinkError:
+        return _failure(error, self._options)
 
-    async def _prepared(self, queues: Sequence[str]) -> None:
-        await asyncio.wait_for(self._prepare(queues), self._options.timeout_s)
-
-    async def _prepare(self, queues: Sequence[str]) -> None:
+    async def _prepare(self, tables: Collection[TableName]) -> None:
         """Connect, and make queues that are missing, once; one that is there stays as it is."""
+        async with asyncio.timeout(self._options.timeout_s):
+            await self._connect()
+            for queue in () if self._options.exchange else map(self._name, tables):
+                if queue not in self._declared:
+                    await self._declare(queue)
+                    self._declared.add(queue)
+
+    async def _connect(self) -> None:
         options = self._options
-        if self._connection is None or self._connection.is_closed:
-            self._declared.clear()
-            self._connection = await aio_pika.connect(
-                host=options.host,
-                port=options.port,
-                login=options.user,
-                password=options.password,
-                virtualhost=options.virtual_host,
-                ssl=options.tls,
-                ssl_context=trusting(options.authority) if options.tls else None,
-                timeout=options.timeout_s,
-            )
-            channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
-            named = await channel.get_exchange(options.exchange) if options.exchange else channel.default_exchange
-            self._exchange = named
-        for queue in queues:
-            if not options.exchange and queue not in self._declared:
-                await self._declare(queue)
-                self._declared.add(queue)
+        if self._connection is not None and not self._connection.is_closed:
+            return
+        self._declared.clear()
+        self._connection = await aio_pika.connect(
+            host=options.host,
+            port=options.port,
+            login=options.user,
+            password=options.password,
+            virtualhost=options.virtual_host,
+            ssl=options.tls,
+            ssl_context=trusting(options.authority) if options.tls else None,
+            timeout=options.timeout_s,
+        )
+        channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        named = await channel.get_exchange(options.exchange) if options.exchange else channel.default_exchange
+        self._exchange = named
 
     async def _declare(self, queue: str) -> None:
         """Make a queue if it is missing; the server closes the channel of whoever asks for one that is not there."""
@@ -160,8 +142,7 @@ class RabbitTarget:
                 await making.declare_queue(queue, durable=True, arguments={"x-queue-type": self._options.queue_type})
 
     async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
-        names = [self._name(message.change.schema.table) for message in messages]
-        await self._prepared(list(dict.fromkeys(names)))
+        await self._prepare({message.change.schema.table for message in messages})
         assert self._exchange is not None
         refusals, fitting = [], []
         for place, message in enumerate(messages):
@@ -172,8 +153,8 @@ class RabbitTarget:
         for begin in range(0, len(fitting), _PENDING_MAX):
             some = fitting[begin : begin + _PENDING_MAX]
             sent = [
-                self._exchange.publish(_message(messages[place]), names[place], mandatory=True, timeout=None)
-                for place in some
+                self._exchange.publish(_message(one), self._name(one.change.schema.table), mandatory=True, timeout=None)
+                for one in map(messages.__getitem__, some)
             ]
             answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), self._options.timeout_s)
             for place, answer in zip(some, answers, strict=True):
@@ -184,9 +165,6 @@ class RabbitTarget:
                 elif isinstance(answer, BaseException):
                     raise answer
         return sorted(refusals, key=lambda refusal: refusal.place)
-
-    def _name(self, table: TableName) -> str:
-        return spelled(self._options.queue, table, lambda text: _ODD.sub("_", text))
 
 
 def _message(message: Message) -> aio_pika.Message:
@@ -211,7 +189,7 @@ async def _closed(connection: AbstractConnection) -> None:
 
 
 def _failure(error: Exception, options: RabbitOptions) -> SinkError:
-    """Return what an error of the connection means."""
+    """Return what an error of the client means."""
     if isinstance(error, ProbableAuthenticationError | AuthenticationError):
         return SinkRefusedError("RabbitMQ does not accept the credentials")
     if isinstance(error, ConnectionNotAllowed | InvalidFrameError):  # the latter is what the client makes of it
@@ -233,7 +211,6 @@ def build(url: SinkUrl, name: str) -> RabbitTarget:
     for library in ("aiormq", "aio_pika"):  # they tell each broken connection at length; we tell it in our own words
         logging.getLogger(library).setLevel(logging.CRITICAL)
     queue, tls = options.get("queue", _TABLE), url.scheme == "amqps"
-    spelled(queue, TableName("source", "table"))
     if not url.host or not queue:
         raise ConfigError(f"write a RabbitMQ sink as {url.scheme}://USER:PASSWORD@HOST:PORT/VHOST?queue={{table}}")
     return RabbitTarget(

@@ -22,7 +22,7 @@ from tailrace.message.target.redis_script import OTHER, REFUSED, SCRIPT, SENT
 from tailrace.message.target.trust import trusting
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["MARKS", "RedisOptions", "RedisTarget", "build"]
 
@@ -76,7 +76,6 @@ def build(url: SinkUrl, name: str) -> Target:
     """
     options = url.only("stream", "maxlen", "timeout", "ca")
     stream = options.get("stream", "{table}")
-    spelled(stream, TableName("source", "table"))
     database = url.path.strip("/") or "0"
     if not stream or not database.isdecimal():
         raise ConfigError("a redis sink is written redis://HOST:PORT/DB?stream={table}, DB being a number")
@@ -114,7 +113,7 @@ class RedisTarget:
         self._name = name
         self._limit = "" if options.length_max is None else str(options.length_max)
         self._client: redis.Redis | None = None
-        self._streams: dict[TableName, bytes] = {}
+        self._named = Spelling(options.stream)
         self._argument_bytes_max = _ARGUMENT_BYTES_MAX
         self._record = b""
         """Beginning of the record that Redis has of this sink, as far as we know: the name of the last part."""
@@ -233,10 +232,7 @@ class RedisTarget:
         self._doubts.clear()
 
     def _stream(self, table: TableName) -> bytes:
-        name = self._streams.get(table)
-        if name is None:
-            name = self._streams[table] = spelled(self._options.stream, table).encode()
-        return name
+        return self._named(table).encode()
 
     def _connected(self) -> redis.Redis:
         if self._client is None:

@@ -8,10 +8,11 @@ from urllib.parse import quote
 import msgspec
 
 from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.target.header import ascii_json
 from tailrace.message.target.search import SearchClient, document_id, is_gone, tables_template
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["TypesenseTarget", "build", "collection_fields"]
 
@@ -45,7 +46,7 @@ class TypesenseTarget:
 
     def __init__(self, client: SearchClient, template: str) -> None:
         self._client = client
-        self._template = template
+        self._named = Spelling(template)
         self._known: dict[str, set[str]] = {}
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
@@ -79,7 +80,7 @@ class TypesenseTarget:
         self._known.clear()
 
     def _collection(self, schema: TableSchema) -> str:
-        return spelled(self._template, schema.table)
+        return self._named(schema.table)
 
     def _put(self, collection: str, documents: dict[int, bytes]) -> list[Refusal]:
         if not documents:
@@ -148,7 +149,10 @@ def _field_name(column: Column, schema: TableSchema) -> str:
 
 
 def _document(message: Message, id_: str) -> bytes:
-    """Return the row as a document: whole numbers beyond 64 bits and decimals are text, nulls are left out."""
+    """Return the row as a document: whole numbers beyond 64 bits and decimals are text, nulls are left out.
+
+    It is in ASCII: a server that reads a long request in pieces drops characters of which a piece has only a part.
+    """
     assert message.value is not None
     row: dict[str, Any] = msgspec.json.decode(message.value)
     schema = message.change.schema
@@ -163,7 +167,7 @@ def _document(message: Message, id_: str) -> bytes:
             document[_field_name(column, schema)] = str(value)
         else:
             document[_field_name(column, schema)] = value
-    return msgspec.json.encode({**document, _ID: id_, "_offset": message.change.offset})
+    return ascii_json(msgspec.json.encode({**document, _ID: id_, "_offset": message.change.offset})).encode()
 
 
 def _reason(result: dict[str, Any]) -> str:

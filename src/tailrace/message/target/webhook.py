@@ -20,7 +20,7 @@ from tailrace.message.target.signature import secrets_of, signed
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
-from tailrace.sink_url import SinkUrl, spelled
+from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["WebhookOptions", "WebhookTarget", "build"]
 
@@ -85,6 +85,7 @@ class WebhookTarget:
     def __init__(self, options: WebhookOptions, clock: Clock, resolve: Resolve = system_addresses) -> None:
         self.options = options
         self._resolve = resolve
+        self._path = Spelling(quote(options.path, safe="/{}"), lambda text: quote(text, safe=""))
         self._clock = clock
         self._client: httpx.Client | None = None
         self._address = ""
@@ -113,7 +114,7 @@ class WebhookTarget:
         for place, message in enumerate(messages):
             if message.id not in self._arrived:
                 lane = zlib.crc32(message.change.key) % self.options.concurrency
-                lanes.setdefault((_path(self.options.path, message), lane), []).append(place)
+                lanes.setdefault((self._path(message.change.schema.table), lane), []).append(place)
         sending = _Sending(messages)
         if len(lanes) == 1:
             self._send_lane(sending, *lanes.values())
@@ -173,7 +174,9 @@ class WebhookTarget:
         if options.bearer:
             headers["authorization"] = f"Bearer {options.bearer}"
         assert self._client is not None
-        url = f"{options.scheme}://{_address(self._address)}:{options.port}{_path(options.path, messages[0])}"
+        url = (
+            f"{options.scheme}://{_address(self._address)}:{options.port}{self._path(messages[0].change.schema.table)}"
+        )
         auth = httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT
         extensions = {"sni_hostname": options.host}
         try:
@@ -234,10 +237,6 @@ def _drain(response: httpx.Response, deadline_s: float) -> None:
                 return
 
 
-def _path(template: str, message: Message) -> str:
-    return spelled(quote(template, safe="/{}"), message.change.schema.table, lambda text: quote(text, safe=""))
-
-
 def _row(message: Message) -> tuple[TableName, bytes]:
     return message.change.schema.table, message.change.key
 
@@ -279,7 +278,6 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
     """
     given = url.only(*_OPTIONS)
     scheme = url.scheme.removeprefix("webhook+")
-    spelled(url.path, TableName("source", "table"))
     if not url.host:
         raise ConfigError(f"write a web hook as {url.scheme}://HOST/PATH?secret=whsec_…")
     options = WebhookOptions(

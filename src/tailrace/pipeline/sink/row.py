@@ -36,9 +36,8 @@ def refuse_rows_without_key(table: TableChanges) -> None:
         SinkRefusedError: A column of some key is null.
     """
     for name in key_names(table.schema):
-        nulls = table.changes[name].is_null()
         if table.changes[name].null_count:
-            row = pc.index(nulls, pa.scalar(value=True)).as_py()
+            row = pc.index(table.changes[name].is_null(), pa.scalar(value=True)).as_py()
             raise SinkRefusedError(
                 f"column {name!r} of the key is null: such rows can only be appended",
                 table=table.schema.table.wire,
