@@ -29,6 +29,9 @@ _POLL_S = 0.05
 _REPORTS_TRIES = 2
 """The first may end with the error for which the producer is given up."""
 
+_HEADER_BYTES = 1_000
+"""More than headers have as a rule: only a message that would not fit with as many has its own counted."""
+
 _WAIT_MORE_S = 2.0
 """How much longer to wait for messages than they may take: the library reports those that took too long."""
 
@@ -259,8 +262,8 @@ class TransactionalKafkaTarget(KafkaTarget):
     def __init__(self, options: KafkaOptions, name: str) -> None:
         super().__init__(options, name)
         self._mark: bytes | None = None
-        self._doubt: tuple[bytes, frozenset[str]] | None = None
-        """Mark and ids of a batch that was perhaps committed."""
+        self._doubt: tuple[bytes, Sequence[Message]] | None = None
+        """Mark and messages of a batch that was perhaps committed."""
         self._known: set[str] = set()
         """Ids of messages that were committed although `send` failed: they are given again."""
 
@@ -277,33 +280,43 @@ class TransactionalKafkaTarget(KafkaTarget):
             batch = self._batch(messages)
             producer = self._connected()
             self._refuse_large(batch)
-            places = [place for place, message in enumerate(messages) if message.id not in self._known]
+            places = self._unknown(messages)
             if not batch.refused and self._send_within(producer, batch, places, mark):
                 failed = self._send_within(self._connected(alone=True), batch, places, mark)
                 for place, code in failed.items():
                     if code in REFUSED:
                         batch.refuse(place, code)
                 self._disconnect()
-        if not batch.refused:
+        if self._known and not batch.refused:
             self._known.difference_update(message.id for message in messages)
         return batch.refusals()
 
+    def _unknown(self, messages: Sequence[Message]) -> Sequence[int]:
+        """Return the places of messages of which it is not known that they are there."""
+        if not self._known:
+            return range(len(messages))
+        return [place for place, message in enumerate(messages) if message.id not in self._known]
+
     def _refuse_large(self, batch: Batch) -> None:
         """Refuse what is too large, so that no transaction has to be aborted for it."""
+        most = self._message_bytes_max
         for place, message in enumerate(batch.messages):
-            beside = sum(len(name) + len(text) for name, text in message.headers)
-            if len(message.key) + len(message.value or b"") + beside > self._message_bytes_max:
+            size = len(message.key) + len(message.value or b"")
+            if size + _HEADER_BYTES > most and size + sum(len(a) + len(b) for a, b in message.headers) > most:
                 batch.refuse(place, KafkaError.MSG_SIZE_TOO_LARGE)
 
     def _send_within(self, producer: Producer, batch: Batch, places: Sequence[int], mark: bytes) -> dict[int, int]:
-        """Send messages in a transaction and commit it; or abort it, and return those that failed and why."""
+        """Send messages in a transaction and commit it; or abort it, and return those that failed and why.
+
+        The mark goes last, when all else has arrived: not every broker hides from readers what was aborted.
+        """
         producer.begin_transaction()
         failed = self._attempt(producer, batch, places)
         if failed or batch.refused:
             producer.abort_transaction(self._options.timeout_s)
             return failed
         producer.produce(MARKS, mark, self._name, partition=0)
-        self._doubt = mark, frozenset(batch.messages[place].id for place in places)
+        self._doubt = mark, [batch.messages[place] for place in places]
         producer.commit_transaction(self._options.timeout_s)
         self._mark, self._doubt = mark, None
         return {}
@@ -316,6 +329,6 @@ class TransactionalKafkaTarget(KafkaTarget):
             producer.init_transactions(self._options.timeout_s)
             self._mark = read_mark(self._options, self._name)
             if self._doubt is not None and self._doubt[0] == self._mark:
-                self._known |= self._doubt[1]
+                self._known.update(message.id for message in self._doubt[1])
             self._doubt = None
         return producer
