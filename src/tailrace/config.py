@@ -43,6 +43,7 @@ __all__ = [
 
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
 _PREFIX = "TAILRACE_"
 _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 """Read by the commands that call a server; they mean nothing to the server itself."""
@@ -226,9 +227,30 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     try:
         config = structs.replace(msgspec.convert(tree, Config, strict=False), sinks=sinks)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"configuration: {error}") from error
+        raise ConfigError(f"{file or 'configuration'}: {_told(error)}") from error
     _check(config)
     return config
+
+
+def _told(error: msgspec.ValidationError) -> str:
+    """Return what is wrong with a configuration; of a key that there is not, also which ones there are."""
+    unknown = _UNKNOWN.fullmatch(str(error))
+    if unknown is None:
+        return str(error)
+    place = unknown["place"] or ""
+    known = _keys(place)
+    named = f"unknown key '{place}{'.' if place else ''}{unknown['key']}'"
+    return f"{named}; known are {', '.join(known)}" if known else named
+
+
+def _keys(place: str) -> list[str]:
+    """Return the keys that a table of the configuration may have; none where it is not known which table it is."""
+    table: Any = Config
+    for part in filter(None, place.split(".")):
+        table = next((one.type for one in structs.fields(table) if one.encode_name == part), None)
+        if not isinstance(table, type) or not issubclass(table, Struct):
+            return []
+    return sorted(one.encode_name for one in structs.fields(table))
 
 
 def parse_source(text: str) -> tuple[str, SourceConfig]:

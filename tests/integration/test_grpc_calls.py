@@ -196,7 +196,7 @@ def test_metadata_goes_both_ways(client):
     ("cause", "code", "details", "logged"),
     [
         (b"status", grpc.StatusCode.FAILED_PRECONDITION, "100 % no: é\n", 0),
-        (b"ours", grpc.StatusCode.NOT_FOUND, "namespace 'n' not found", 0),
+        (b"ours", grpc.StatusCode.NOT_FOUND, "source 'n' not found", 0),
         (b"inside", grpc.StatusCode.INTERNAL, "internal error: see the log of the server", 1),
         (b"bug", grpc.StatusCode.INTERNAL, "internal error: see the log of the server", 1),
         (b"trailing", grpc.StatusCode.ABORTED, "no", 1),

@@ -191,6 +191,21 @@ def test_principals_are_tables_of_the_file(file):
     assert (reports.tables, reports.rows) == (("shop.orders",), {"shop.orders": "customer_id = 7"})
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("http_prt = 1", "unknown key 'http_prt'; known are auth, capture, "),
+        ("[log]\nring = 1", "unknown key 'log.ring'; known are ring_changes"),
+        ("[auth]\nprincipal = 1", "unknown key 'auth.principal'; known are .*principals"),
+        ("[sources.shop]\nurl = 'sqlite:///a.db'\nuri = 1", r"unknown key 'sources\[...\].uri'$"),
+        ("http_port = 'a'", "http_port"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(file, text, told):
+    with pytest.raises(ConfigError, match=rf"tailrace\.toml: .*{told}"):
+        load_config(file(text), {}, {})
+
+
 def test_an_unknown_variable_is_an_error():
     with pytest.raises(ConfigError, match="TAILRACE_PROT"):
         load_config(None, {"TAILRACE_PROT": "1"}, {})

@@ -25,7 +25,7 @@ def source_of(namespace: str, sources: Collection[str]) -> str:
         return name
     if name == DEFAULT and len(sources) == 1:
         return next(iter(sources))
-    raise UnknownSourceError(namespace)
+    raise UnknownSourceError(namespace, "namespace")
 
 
 def source_for(principal: Principal, namespace: str, sources: Collection[str]) -> str:

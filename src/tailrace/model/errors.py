@@ -156,10 +156,10 @@ class NotFoundError(TailraceError):
 
 
 class UnknownSourceError(NotFoundError):
-    """There is no source of that name; a namespace of seed A is one. Name a source that the server has."""
+    """There is no source of that name. Name one that the server has; seed A calls it a namespace."""
 
-    def __init__(self, name: str) -> None:
-        shown = f"namespace {name[:64]!r} not found" if name else "there are several sources: name one as namespace"
+    def __init__(self, name: str, word: str = "source") -> None:
+        shown = f"{word} {name[:64]!r} not found" if name else f"there are several sources: name one as {word}"
         super().__init__(shown)
         self.name = name
 

@@ -28,7 +28,7 @@ from tailrace.model.errors import (
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (UnknownSourceError("x"), Code.NOT_FOUND, "namespace 'x' not found"),
+        (UnknownSourceError("x"), Code.NOT_FOUND, "source 'x' not found"),
         (UnknownSubscriptionError("sub-1"), Code.NOT_FOUND, "subscription sub-1 not found"),
         (InvalidValueError("no"), Code.INVALID_ARGUMENT, "no"),
         (ResultTooLargeError("much"), Code.RESOURCE_EXHAUSTED, "much"),
