@@ -4,11 +4,14 @@ import apsw
 import httpx
 import pytest
 
+from changing import insert
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.clock import SystemClock
+from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.letter import LetterDraft, LetterState
 from tailrace.model.pipeline import Copying, Definition, Figures
 from tailrace.pipeline.store import PipelineStore
 
@@ -51,6 +54,10 @@ def world(tmp_path_factory):
     store.begin_copy(lease, copying)
     store.finish_copy(lease, copying, version=0, rows={1: 9})
     store.note(lease, Figures(rows=20, problem="the sink is away"))
+    letters = DeadLetterStore.open(store.url, SystemClock())
+    for sink in ("pipeline/copy", "copy"):
+        letters.park(sink, [LetterDraft(f"shop/{sink}", insert({"id": 1}), False, LetterState.REFUSED, "no")], 10)
+    letters.close()
     database.execute("INSERT INTO orders VALUES (1), (2), (3)")
     wait_until(lambda: get(server, "/copy").json()["lag"] == 3, "changes captured")
     yield server
@@ -71,7 +78,7 @@ def test_a_pipeline_is_told_of_with_its_lag_and_without_its_password(world):
     assert (told["state"], told["stage"], told["owner"]) == ("running", "snapshot", "worker-1")
     assert (told["rows"], told["rows_copied"], told["offset"], told["head"], told["lag"]) == (20, 9, 0, 3, 3)
     assert 0 < told["lag_s"] < 1000
-    assert told["problem"] == "the sink is away"
+    assert (told["problem"], told["letters"]) == ("the sink is away", 1)
     assert told["sink"] == "mysql://me:***@db/copy"
     assert [one["last_key"] for one in told["ranges"]] == ["[9]", None]
 
