@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.model.errors import ResultTooLargeError
+from tailrace.model.errors import InvalidValueError, ResultTooLargeError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableName
 from tailrace.source.sqlite.options import Reader, SqliteOptions
@@ -116,3 +116,30 @@ async def test_more_rows_of_one_null_key_than_a_page_holds_are_refused_by_the_na
             ResultTooLargeError, match="table 'nulls' has too many rows with the same key, which is null"
         ):
             await marks(queries, "nulls", KeyInterval(), 5)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "",
+        "[",
+        "[" * 10_000,
+        "{}",
+        "[]",
+        "[1,2,3]",
+        "[9223372036854775808,1]",
+        "[-9223372036854775809,1]",
+        '[{"t":"f64","v":"NaN"},1]',
+        '[{"t":"dec","v":"1"},1]',
+        '[{"t":"date","iso":"2020-01-01"},1]',
+        "[[1],1]",
+    ],
+    ids=lambda bound: bound[:30],
+)
+async def test_what_no_row_can_have_for_a_key_bounds_nothing(tmp_path, bound):
+    async with capturing(tmp_path / "app.db") as (queries, _):
+        for within in (KeyInterval(bound, None), KeyInterval(None, bound)):
+            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+                await queries.page(TableName("app", "pair"), within, rows_max=5, timeout_s=5.0)
+            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+                await queries.cut(TableName("app", "pair"), within, rows=1, count=1)

@@ -4,9 +4,10 @@ import asyncio
 
 from msgspec import Struct
 
-from tailrace.model.errors import UnknownTableError
+from tailrace.model.errors import InvalidValueError, UnknownTableError
 from tailrace.model.key_range import KeyRange, RangedTable
 from tailrace.model.number import Offset
+from tailrace.model.range_errors import OutOfBoundError
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SnapshotRows
 from tailrace.subscription.range.bounds import interval_after, ordered_of
@@ -56,7 +57,10 @@ async def read_range(
         if latest is None:
             raise UnknownTableError(table.table.source, table.table.wire)
         interval = interval_after(within, table, last, latest[1])
-        page = await read_page(shard.source, shard.log, table.table, interval, options.rows_max)
+        try:
+            page = await read_page(shard.source, shard.log, table.table, interval, options.rows_max)
+        except InvalidValueError as error:
+            raise OutOfBoundError(last, within) from error
         schema, first = page.rows.schema, first or page
         if schema.version != first.rows.schema.version or schema.key != table.key:
             return RangePage(first.offset, schema, [], end=False)
