@@ -10,7 +10,7 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.meta.range_store import KeptRanges, RangeStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import InvalidRequestError, LogClosedError, LogError, MetadataError
+from tailrace.model.errors import InvalidRequestError
 from tailrace.model.key_range import Epoch, KeyRange, PullerKey, RangedTable, Registration
 from tailrace.model.number import Offset
 from tailrace.model.range_errors import (
@@ -24,6 +24,8 @@ from tailrace.model.range_errors import (
 from tailrace.model.table import TableName
 from tailrace.subscription.range.options import RangeOptions
 from tailrace.subscription.range.shard import RangeShard
+from tailrace.subscription.rounds import go_rounds
+from tailrace.subscription.uninterrupted import uninterrupted
 
 __all__ = ["HOLDER", "Ranges", "range_floor"]
 
@@ -122,6 +124,7 @@ class Ranges:
             raise StaleEpochError(known, None)
         raise StaleEpochError(known.before(made), made.born)
 
+    @uninterrupted
     async def make(self, name: TableName, key: tuple[str, ...], cuts: Iterable[bytes]) -> None:
         """Give a table ranges that end with these keys, if it has none."""
         async with self._change:
@@ -131,6 +134,7 @@ class Ranges:
             self._tables[table.id] = table
             self._ranges |= {one.id: one for one in made}
 
+    @uninterrupted
     async def split(self, range_id: int, epoch: Epoch, last: bytes) -> tuple[KeyRange, KeyRange]:
         """Split a range behind the key `last`; the pullers of the new range are those of the old one.
 
@@ -151,6 +155,7 @@ class Ranges:
             self._hold(self.shard_of(self._tables[parent.table_id]))
             return left, right
 
+    @uninterrupted
     async def retire(self, table: RangedTable) -> None:
         """Forget the ranges of a table and their pullers: it was dropped, or has another key now."""
         async with self._change:
@@ -158,7 +163,7 @@ class Ranges:
                 return
             await self._store.remove(table.id)
             gone = {one.id for one in self._ranges.values() if one.table_id == table.id}
-            self._pullers = {key: puller for key, puller in self._pullers.items() if key[0] not in gone}
+            self._forget([key for key in self._pullers if key[0] in gone])
             self._ranges = {number: one for number, one in self._ranges.items() if number not in gone}
             del self._tables[table.id]
             self._hold(self.shard_of(table))
@@ -166,6 +171,7 @@ class Ranges:
 
     # ---- pullers
 
+    @uninterrupted
     async def register(self, within: KeyRange, owner: str, name: str) -> Registration:
         """Make a puller known that begins at the head of the log; the same one again begins where it first began.
 
@@ -175,8 +181,10 @@ class Ranges:
             InvalidRequestError: The name is empty or too long.
             RegistrationsFullError: There are too many.
         """
-        if not 0 < len(name) <= _NAME_MAX:
-            raise InvalidRequestError(f"subscriber_name has 1 to {_NAME_MAX} characters")
+        if not 0 < len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
+            raise InvalidRequestError(
+                f"subscriber_name has 1 to {_NAME_MAX} printable characters, and no space before or behind them"
+            )
         async with self._change:
             shard = self.shard_of(self.table_of(self.get(within.id)))
             key = within.id, owner, name
@@ -200,6 +208,7 @@ class Ranges:
                 raise
             return made
 
+    @uninterrupted
     async def unregister(self, within: KeyRange, owner: str, name: str) -> None:
         """Forget a puller; the log is no longer kept for it.
 
@@ -209,7 +218,7 @@ class Ranges:
         async with self._change:
             puller = self.puller(within, owner, name)
             await self._store.unregister(puller.key)
-            self._pullers.pop(puller.key, None)
+            self._forget([puller.key])
             self._hold(self.shard_of(self.table_of(within)))
 
     def puller(self, within: KeyRange, owner: str, name: str) -> Registration:
@@ -250,6 +259,7 @@ class Ranges:
             self._lapsed.discard(puller.key)
             self._hold(self.shard_of(self._tables[self._ranges[puller.range_id].table_id]))
 
+    @uninterrupted
     async def begun(self, puller: Registration, version: Offset, schema: int) -> None:
         """Note which copy of the rows a puller is given from now on."""
         async with self._change:
@@ -263,14 +273,7 @@ class Ranges:
 
     async def run(self) -> None:
         """Hold pullers to their bounds, and keep how far they are, until cancelled."""
-        while True:
-            await asyncio.sleep(self._options.check_interval_s)
-            try:
-                await self.look()
-            except LogClosedError:
-                return
-            except (LogError, MetadataError) as error:
-                logger.warning("pullers cannot be looked at now", extra={"problem": str(error)})
+        await go_rounds(self.look, "pullers", self._options.check_interval_s)
 
     async def look(self) -> None:
         """Keep how far pullers are; let go of the log of those that passed a bound, and measure what is kept."""
@@ -333,8 +336,12 @@ class Ranges:
             )
         oldest = min(lapsed, key=lambda puller: puller.heard_time_us)
         await self._store.unregister(oldest.key)
-        self._pullers.pop(oldest.key, None)
-        self._lapsed.discard(oldest.key)
+        self._forget([oldest.key])
+
+    def _forget(self, keys: Iterable[PullerKey]) -> None:
+        for key in keys:
+            self._pullers.pop(key, None)
+            self._lapsed.discard(key)
 
     def _shard_of(self, puller: Registration) -> RangeShard | None:
         found = self._ranges.get(puller.range_id)

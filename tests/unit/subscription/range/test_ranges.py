@@ -1,5 +1,7 @@
 """Ranges and their pullers: numbers, epochs, and what of the log is kept for whom."""
 
+import asyncio
+
 import pytest
 
 from tailrace.clock import SystemClock
@@ -103,6 +105,19 @@ def stale_of(ranges, found):
     except StaleEpochError as error:
         return error
     return None
+
+
+async def test_a_split_whose_caller_gives_up_is_done_all_the_same(world):
+    one = await world.whole()
+    splitting = asyncio.create_task(world.ranges.split(one.id, one.epoch, encode_ordered(one.table_id, [5])))
+    while not world.ranges._change.locked():
+        await asyncio.sleep(0)
+    splitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await splitting
+    _, ranges = world.ranges.ranges_of(ORDERS)
+    assert len(ranges) == 2
+    assert list((await world.store.load()).ranges) == ranges
 
 
 async def test_whoever_missed_several_splits_is_led_through_them_one_by_one(world):
@@ -239,7 +254,7 @@ async def test_ranges_that_are_retired_are_gone_with_their_pullers_and_the_next_
     assert again.table_id > one.table_id
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256])
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\0", "a\n", " a", "a "])
 async def test_a_subscriber_has_a_name(world, name):
     with pytest.raises(InvalidRequestError):
         await world.ranges.register(await world.whole(), "me", name)
