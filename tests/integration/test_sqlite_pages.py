@@ -143,3 +143,21 @@ async def test_what_no_row_can_have_for_a_key_bounds_nothing(tmp_path, bound):
                 await queries.page(TableName("app", "pair"), within, rows_max=5, timeout_s=5.0)
             with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
                 await queries.cut(TableName("app", "pair"), within, rows=1, count=1)
+
+
+async def test_a_page_ends_soon_after_it_is_full_however_large_rows_are(tmp_path):
+    rows = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c WHERE x < 60)"
+    add = f"{rows} INSERT INTO pair SELECT zeroblob(1048576), 'zz', x FROM c"
+    async with capturing(tmp_path / "app.db") as (queries, database):
+        await asyncio.to_thread(lambda: database.execute(add).fetchall())
+        page = await queries.page(TableName("app", "pair"), KeyInterval('["zz",0]'), rows_max=1000, timeout_s=5.0)
+    assert 16 <= len(page.rows().keys) <= 32
+    assert not page.end
+
+
+async def test_the_largest_cells_are_read_too(tmp_path):
+    async with capturing(tmp_path / "app.db") as (queries, database):
+        add = "INSERT INTO pair VALUES (zeroblob(20000000), 'zz', 1)"
+        await asyncio.to_thread(lambda: database.execute(add).fetchall())
+        page = await queries.page(TableName("app", "pair"), KeyInterval('["zz",0]'), rows_max=5, timeout_s=5.0)
+    assert [len(image) > 20_000_000 for image in page.rows().images] == [True]

@@ -45,7 +45,9 @@ _BYTES_MAX = 16 << 20
 """A page ends about where it has so many bytes."""
 
 _CELL_BYTES = 8
-_ROWS_AT_ONCE = 1000
+_ROWS_AT_ONCE = 16
+"""Rows between two looks at how full a page is. By so many it may be larger, however large they are."""
+
 _LONG = frozenset({str, bytes})
 
 _TYPES: dict[Kind, tuple[type, pa.DataType]] = {
