@@ -415,6 +415,23 @@ def test_a_table_that_is_dropped_and_made_again_has_other_ranges(world):
     world.converge(again, order="a, b")
 
 
+def test_a_copy_of_a_table_that_gets_another_key_ends_with_its_ranges(world):
+    world.fill(*range(1, 31))
+    world.start()
+    puller = world.puller()
+    (number,) = puller.progress
+    assert [puller.step(number), puller.step(number)] == [0, 7]
+    world.execute("DROP TABLE orders")
+    world.execute("CREATE TABLE orders (a INTEGER, b TEXT, PRIMARY KEY (a, b))")
+    progress = puller.progress[number]
+
+    def gone():
+        answer = world.client.pull_snapshot(progress.range, "one", progress.version, progress.last_key)
+        return kind_or_none(answer) == "range_not_found"
+
+    wait_until(gone, "the range is gone")
+
+
 # ---- errors
 
 

@@ -43,8 +43,8 @@ async def read_range(
 ) -> RangePage:
     """Return the rows of a range after the key `last`, as many as an answer takes: one at least, or all are read.
 
-    A caller who may see only some rows gets those alone. Where the schema changes meanwhile, the page has no rows and
-    is not the end.
+    A caller who may see only some rows gets those alone. Where the schema changes meanwhile, or the table has another
+    key than its ranges, the page has no rows and is not the end.
 
     Raises:
         OutOfBoundError: The key is none of the range.
@@ -56,6 +56,8 @@ async def read_range(
         latest = shard.log.latest_schema(table.table)
         if latest is None:
             raise UnknownTableError(table.table.source, table.table.wire)
+        if latest[1].key != table.key:
+            return RangePage(Offset(0), latest[1], [], end=False)
         interval = interval_after(within, table, last, latest[1])
         try:
             page = await read_page(shard.source, shard.log, table.table, interval, options.rows_max)
