@@ -279,34 +279,34 @@ class Ranges:
         """Keep how far pullers are; let go of the log of those that passed a bound, and measure what is kept."""
         async with self._change:
             await self._keep_moved()
-        retained = dict.fromkeys(self._shards, 0)
-        counts = dict.fromkeys(self._shards, 0)
-        sizes: dict[tuple[str, Offset], int] = {}
-        for puller in list(self._pullers.values()):
-            place = self._shard_of(puller)
-            if place is None:
-                continue
-            followed = place.name, puller.log_index
-            if followed not in sizes:
-                sizes[followed] = await place.log.commits.size_after(puller.log_index)
-            size = sizes[followed]
-            counts[place.name] += 1
-            if self._is_past(puller, place, size):
-                self._lapse(puller)
-            elif puller.key not in self._lapsed:
-                retained[place.name] = max(retained[place.name], size)
         for name, shard in self._shards.items():
+            pullers = [one for one in self._pullers.values() if self._shard_of(one) is shard]
+            retained = await self._let_go(shard, pullers)
             self._hold(shard)
-            self._metrics.pullers.labels(name).set(counts[name])
-            self._metrics.puller_retained_bytes.labels(name).set(retained[name])
+            self._metrics.pullers.labels(name).set(len(pullers))
+            self._metrics.puller_retained_bytes.labels(name).set(retained)
 
-    def _is_past(self, puller: Registration, shard: RangeShard, size_bytes: int) -> bool:
-        options = self._options
+    async def _let_go(self, shard: RangeShard, pullers: Iterable[Registration]) -> int:
+        """Let go of the log of pullers that passed a bound; return how many bytes are kept for the others."""
+        retained: int | None = None
+        for puller in sorted(pullers, key=lambda one: one.log_index):
+            if puller.key in self._lapsed:
+                continue
+            if self._is_past(puller, shard):
+                self._lapse(puller)
+            elif retained is None:  # no more than that is kept for whoever is further
+                size_bytes = await shard.log.commits.size_after(puller.log_index)
+                if self._options.retained_bytes_max is not None and size_bytes > self._options.retained_bytes_max:
+                    self._lapse(puller)
+                else:
+                    retained = size_bytes
+        return retained or 0
+
+    def _is_past(self, puller: Registration, shard: RangeShard) -> bool:
+        """Tell whether a puller was silent for too long, or the log no longer has what it lacks."""
         silent_s = (self._clock.now_us() - puller.heard_time_us) / 1e6
-        if options.silent_s_max is not None and silent_s > options.silent_s_max:
-            return True
-        too_large = options.retained_bytes_max is not None and size_bytes > options.retained_bytes_max
-        return too_large or puller.log_index + 1 < shard.log.horizon
+        silent_s_max = self._options.silent_s_max
+        return (silent_s_max is not None and silent_s > silent_s_max) or puller.log_index + 1 < shard.log.horizon
 
     def _lapse(self, puller: Registration) -> None:
         """Let go of what is kept for a puller, if it has not moved meanwhile."""

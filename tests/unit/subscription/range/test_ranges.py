@@ -231,6 +231,29 @@ async def test_pullers_and_what_is_kept_for_them_are_measured(world):
     assert world.metrics.puller_retained_bytes.labels("s")._value.get() == 700
 
 
+async def test_the_log_is_measured_for_the_furthest_behind_alone(world, monkeypatch):
+    await world.restart(retained_bytes_max=500)
+    one = await world.whole()
+    pullers = [await world.ranges.register(one, "me", str(number)) for number in range(20)]
+    await world.grow(7)
+    for number, puller in enumerate(pullers[2:]):
+        world.ranges.heard(puller, min(2 + number, 7))
+    measured, size_after = [], world.log.commits.size_after
+
+    async def counted(offset):
+        measured.append(offset)
+        return await size_after(offset)
+
+    monkeypatch.setattr(world.log.commits, "size_after", counted)
+    await world.ranges.look()
+    assert measured == [0, 0, 2]
+    assert world.log.floor == 3
+    assert world.metrics.pullers.labels("s")._value.get() == 20
+    assert world.metrics.puller_retained_bytes.labels("s")._value.get() == 500
+    await world.ranges.look()
+    assert measured == [0, 0, 2, 2]
+
+
 async def test_a_range_has_one_puller_of_a_name_at_a_time(world):
     one = await world.whole()
     puller, other = [await world.ranges.register(one, "me", name) for name in "ab"]
