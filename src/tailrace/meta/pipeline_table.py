@@ -10,8 +10,10 @@ from tailrace.meta.database import TEXT_AS_IT_IS
 __all__ = ["NAME_MAX", "SERVER_MAX", "SINK_MAX", "pipeline", "pipeline_range", "progress", "subscribe"]
 
 _METADATA = MetaData()
-NAME_MAX, SERVER_MAX, SINK_MAX = 255, 1024, 4096
-"""Characters of a name, of the URL of a server and of that of a sink."""
+NAME_MAX = 255
+SERVER_MAX = 1024
+SINK_MAX = 4096
+"""Most characters of the URL of a sink."""
 
 _NAME = String(NAME_MAX)
 _KEY = String(4096)
