@@ -122,3 +122,18 @@ def test_the_metrics_show_them(world):
     assert float(shown['tailrace_pipeline_lag_seconds{pipeline="copy"}']) > 0
     assert float(shown['tailrace_pipeline_owned{pipeline="pair"}']) == 0
     assert not any("elsewhere" in name for name in shown)
+
+
+def test_metadata_that_cannot_be_read_now_are_told_so(world):
+    store = PipelineStore.open(f"sqlite:///{world.config.data_dir}/pipeline/pipelines.db", SystemClock())
+    rename(store, "subscribe", "elsewhere")
+    answer = get(world, "")
+    rename(store, "elsewhere", "subscribe")
+    store.close()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "internal")
+    assert get(world, "").status_code == 200
+
+
+def rename(store, old, new):
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {old} RENAME TO {new}")
