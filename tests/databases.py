@@ -5,6 +5,7 @@ Where a server cannot be had, the test that wants it is skipped and says why; `s
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -27,6 +28,7 @@ class Server:
     """One server process with a directory of its own."""
 
     scheme = ""
+    driver = ""
     account = ""
 
     def __init__(self):
@@ -38,6 +40,15 @@ class Server:
     @property
     def url(self):
         return f"{self.scheme}://{USER}:p%40ss%3Aw%2Frd@127.0.0.1:{self.port}/{DATABASE}"
+
+    def metadata_url(self):
+        """Return the SQLAlchemy URL of a new database."""
+        name = f"meta_{secrets.token_hex(4)}"
+        connection = self.connect()
+        self.autocommit(connection)
+        connection.cursor().execute(f"CREATE DATABASE {name}")
+        connection.close()
+        return f"{self.scheme}+{self.driver}{self.url.removeprefix(self.scheme).removesuffix(DATABASE)}{name}"
 
     def start(self):
         self.process = self.spawn(self.command())
@@ -84,7 +95,7 @@ class Server:
 
 
 class Postgres(Server):
-    scheme, account, stop_signal = "postgresql", "postgres", signal.SIGINT
+    scheme, driver, account, stop_signal = "postgresql", "psycopg", "postgres", signal.SIGINT
 
     def start(self):
         secret = self.directory / "secret"
@@ -128,7 +139,7 @@ class Postgres(Server):
 
 
 class MariaDb(Server):
-    scheme, account, stop_signal = "mysql", "mysql", signal.SIGTERM
+    scheme, driver, account, stop_signal = "mysql", "pymysql", "mysql", signal.SIGTERM
 
     def start(self):
         setup = [

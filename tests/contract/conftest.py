@@ -3,7 +3,7 @@
 import pytest
 
 from brokers import Brokers
-from databases import Servers
+from databases import MariaDb, Postgres, Servers
 from iceberg_session import stop_iceberg_session
 
 
@@ -13,6 +13,14 @@ def servers():
     servers = Servers()
     yield servers
     servers.stop()
+
+
+@pytest.fixture(params=["sqlite", MariaDb, Postgres], ids=["sqlite", "mariadb", "postgresql"])
+def metadata_url(request, tmp_path, servers):
+    """An empty metadata database of each kind, as users name it."""
+    return (
+        f"sqlite:///{tmp_path / 'meta.db'}" if request.param == "sqlite" else servers.get(request.param).metadata_url()
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

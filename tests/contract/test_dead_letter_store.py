@@ -1,18 +1,14 @@
 """Facts about dead letters in the metadata database, on every kind of it."""
 
-import itertools
-
 import msgspec
 import pytest
 
 from changing import insert
-from databases import DATABASE, MariaDb, Postgres
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.letter import LetterDraft, LetterFigures, LetterState
 from tailrace.testing.clock import FakeClock
 
-NUMBERS = itertools.count()
 REFUSED, BEHIND, RETRY = LetterState
 
 
@@ -21,21 +17,9 @@ def clock():
     return FakeClock()
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def store(request, tmp_path, servers, clock):
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'letters.db'}"
-    else:
-        kind, driver = {"mariadb": (MariaDb, "mysql+pymysql"), "postgresql": (Postgres, "postgresql+psycopg")}[
-            request.param
-        ]
-        server, name = servers.get(kind), f"letters_{next(NUMBERS)}"
-        connection = server.connect()
-        server.autocommit(connection)
-        connection.cursor().execute(f"CREATE DATABASE {name}")
-        connection.close()
-        url = f"{driver}{server.url.removeprefix(server.scheme).removesuffix(DATABASE)}{name}"
-    opened = DeadLetterStore.open(url, clock)
+@pytest.fixture
+def store(metadata_url, clock):
+    opened = DeadLetterStore.open(metadata_url, clock)
     yield opened
     opened.close()
 

@@ -1,12 +1,9 @@
 """Facts about pipelines in the metadata database, on every kind of it."""
 
-import itertools
-
 import pytest
 import sqlalchemy
 from msgspec import structs
 
-from databases import DATABASE, MariaDb, Postgres
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.pipeline import Copying, Figures
 from tailrace.model.stage import Stage
@@ -15,7 +12,6 @@ from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPip
 from tailrace.pipeline.store import PipelineStore
 from tailrace.testing.clock import FakeClock
 
-NUMBERS = itertools.count()
 DEFINITION = Definition(name="p", source="shop", tables=("orders", "lines"), sink="delta:///lake/{table}")
 PLAN = {"orders": [KeyInterval(None, "[5]"), KeyInterval("[5]", None)], "lines": [KeyInterval()]}
 
@@ -25,25 +21,9 @@ def clock():
     return FakeClock()
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def url(request, tmp_path, servers):
-    """An empty database, as users name it."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'pipelines.db'}"
-    kind, driver = {"mariadb": (MariaDb, "mysql+pymysql"), "postgresql": (Postgres, "postgresql+psycopg")}[
-        request.param
-    ]
-    server, name = servers.get(kind), f"pipelines_{next(NUMBERS)}"
-    connection = server.connect()
-    server.autocommit(connection)
-    connection.cursor().execute(f"CREATE DATABASE {name}")
-    connection.close()
-    return f"{driver}{server.url.removeprefix(server.scheme).removesuffix(DATABASE)}{name}"
-
-
 @pytest.fixture
-def store(url, clock):
-    opened = PipelineStore.open(url, clock)
+def store(metadata_url, clock):
+    opened = PipelineStore.open(metadata_url, clock)
     opened.create(DEFINITION)
     yield opened
     opened.close()
@@ -231,8 +211,8 @@ def test_a_removed_pipeline_leaves_nothing(store):
         assert rows(store, table) == []
 
 
-def test_two_stores_on_one_database_see_the_same(store, url, clock):
-    other = PipelineStore.open(url, clock)
+def test_two_stores_on_one_database_see_the_same(store, metadata_url, clock):
+    other = PipelineStore.open(metadata_url, clock)
     store.acquire("p", "one", 10)
     with pytest.raises(LeaseError):
         other.acquire("p", "two", 10)

@@ -1,10 +1,7 @@
 """Ranges and pullers in the metadata database: SQLite, MariaDB and PostgreSQL keep them alike."""
 
-import secrets
-
 import pytest
 
-from databases import DATABASE, MariaDb, Postgres
 from tailrace.clock import SystemClock
 from tailrace.meta.range_store import RangeStore
 from tailrace.meta.store import MetaStore
@@ -12,27 +9,17 @@ from tailrace.model.key_range import Epoch, KeyRange, RangedTable, Registration
 from tailrace.model.table import TableName
 
 ORDERS = TableName("shop", "orders")
-DRIVERS = {MariaDb: "mysql+pymysql", Postgres: "postgresql+psycopg"}
 
 
-@pytest.fixture(params=["sqlite", MariaDb, Postgres], ids=["sqlite", "mariadb", "postgresql"])
-async def reopened(request, tmp_path, servers):
+@pytest.fixture
+async def reopened(metadata_url):
     """A function that opens the same database again, as after a restart."""
-    url = f"sqlite:///{tmp_path}/meta.db"
-    if request.param != "sqlite":
-        server = servers.get(request.param)
-        name = f"meta_{secrets.token_hex(4)}"
-        connection = server.connect(DATABASE)
-        server.autocommit(connection)
-        connection.cursor().execute(f"CREATE DATABASE {name}")
-        connection.close()
-        url = f"{DRIVERS[request.param]}://{server.url.partition('://')[2].rpartition('/')[0]}/{name}"
     opened = []
 
     async def open_again():
         for store in opened:
             await store.close()
-        opened.append(await MetaStore.open(url, SystemClock()))
+        opened.append(await MetaStore.open(metadata_url, SystemClock()))
         return RangeStore(opened[-1])
 
     yield open_again

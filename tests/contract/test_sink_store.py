@@ -1,32 +1,15 @@
 """Facts about sinks in the metadata database, on every kind of it."""
 
-import itertools
-
 import pytest
 
-from databases import DATABASE, MariaDb, Postgres
 from tailrace.meta.sink_store import SinkFigures, SinkState, SinkStore
 from tailrace.model.errors import NotFoundError
 from tailrace.testing.clock import FakeClock
 
-NUMBERS = itertools.count()
 
-
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def store(request, tmp_path, servers):
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'sinks.db'}"
-    else:
-        kind, driver = {"mariadb": (MariaDb, "mysql+pymysql"), "postgresql": (Postgres, "postgresql+psycopg")}[
-            request.param
-        ]
-        server, name = servers.get(kind), f"sinks_{next(NUMBERS)}"
-        connection = server.connect()
-        server.autocommit(connection)
-        connection.cursor().execute(f"CREATE DATABASE {name}")
-        connection.close()
-        url = f"{driver}{server.url.removeprefix(server.scheme).removesuffix(DATABASE)}{name}"
-    opened = SinkStore.open(url, FakeClock())
+@pytest.fixture
+def store(metadata_url):
+    opened = SinkStore.open(metadata_url, FakeClock())
     yield opened
     opened.close()
 

@@ -10,8 +10,8 @@ from tailrace.model.consumer import Bounded, Consumer, Strict
 
 
 @pytest.fixture
-async def store(tmp_path):
-    made = await MetaStore.open(f"sqlite:///{tmp_path}/meta.db", SystemClock())
+async def store(metadata_url):
+    made = await MetaStore.open(metadata_url, SystemClock())
     yield made
     await made.close()
 

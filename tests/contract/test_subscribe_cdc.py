@@ -1,7 +1,6 @@
 """What SubscribeCDC and UnsubscribeCDC write is what pipelines are: in SQLite beside the server, and in MariaDB."""
 
 import json
-import secrets
 
 import apsw
 import grpc
@@ -9,14 +8,14 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from databases import DATABASE, MariaDb
+from databases import MariaDb
 from pulling import Client
 from running import Running
 from serving import run, wait_until
 from tailrace.clock import SystemClock
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
+from tailrace.meta.database import open_engine
 from tailrace.meta.pipeline_table import subscribe
-from tailrace.meta.store import open_engine
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.pipeline.store import PipelineStore
 
@@ -74,12 +73,7 @@ class World:
 def world(request, tmp_path, servers):
     url = ""
     if request.param == "mariadb":
-        server = servers.get(MariaDb)
-        name = f"meta_{secrets.token_hex(4)}"
-        connection = server.connect(DATABASE)
-        connection.cursor().execute(f"CREATE DATABASE {name}")
-        connection.close()
-        url = f"mysql+pymysql://{server.url.partition('://')[2].rpartition('/')[0]}/{name}"
+        url = servers.get(MariaDb).metadata_url()
     made = World(tmp_path, url)
     yield made
     made.close()

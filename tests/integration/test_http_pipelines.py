@@ -4,11 +4,14 @@ import apsw
 import httpx
 import pytest
 
+from changing import insert
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.clock import SystemClock
+from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.letter import LetterDraft, LetterState
 from tailrace.model.pipeline import Copying, Definition, Figures
 from tailrace.pipeline.store import PipelineStore
 
@@ -51,6 +54,10 @@ def world(tmp_path_factory):
     store.begin_copy(lease, copying)
     store.finish_copy(lease, copying, version=0, rows={1: 9})
     store.note(lease, Figures(rows=20, problem="the sink is away"))
+    letters = DeadLetterStore.open(store.url, SystemClock())
+    for sink in ("pipeline/copy", "copy"):
+        letters.park(sink, [LetterDraft(f"shop/{sink}", insert({"id": 1}), False, LetterState.REFUSED, "no")], 10)
+    letters.close()
     database.execute("INSERT INTO orders VALUES (1), (2), (3)")
     wait_until(lambda: get(server, "/copy").json()["lag"] == 3, "changes captured")
     yield server
@@ -71,7 +78,7 @@ def test_a_pipeline_is_told_of_with_its_lag_and_without_its_password(world):
     assert (told["state"], told["stage"], told["owner"]) == ("running", "snapshot", "worker-1")
     assert (told["rows"], told["rows_copied"], told["offset"], told["head"], told["lag"]) == (20, 9, 0, 3, 3)
     assert 0 < told["lag_s"] < 1000
-    assert told["problem"] == "the sink is away"
+    assert (told["problem"], told["letters"]) == ("the sink is away", 1)
     assert told["sink"] == "mysql://me:***@db/copy"
     assert [one["last_key"] for one in told["ranges"]] == ["[9]", None]
 
@@ -115,3 +122,18 @@ def test_the_metrics_show_them(world):
     assert float(shown['tailrace_pipeline_lag_seconds{pipeline="copy"}']) > 0
     assert float(shown['tailrace_pipeline_owned{pipeline="pair"}']) == 0
     assert not any("elsewhere" in name for name in shown)
+
+
+def test_metadata_that_cannot_be_read_now_are_told_so(world):
+    store = PipelineStore.open(f"sqlite:///{world.config.data_dir}/pipeline/pipelines.db", SystemClock())
+    rename(store, "subscribe", "elsewhere")
+    answer = get(world, "")
+    rename(store, "elsewhere", "subscribe")
+    store.close()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "internal")
+    assert get(world, "").status_code == 200
+
+
+def rename(store, old, new):
+    with store._engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {old} RENAME TO {new}")

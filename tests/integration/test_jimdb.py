@@ -1,6 +1,8 @@
 """Seed D's service over gRPC, against a server in this process and a real database."""
 
 import importlib
+import math
+import sqlite3
 import sys
 import threading
 from importlib.resources import files
@@ -16,9 +18,16 @@ from pulling import LOG, Client, Puller, details, epoch, values_of
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.clock import SystemClock
 from tailrace.config import CaptureConfig, RetentionConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
+from tailrace.model.errors import MetadataError
+from tailrace.model.ordered_key import encode_ordered
+from tailrace.model.pipeline import Definition
+from tailrace.model.table import Kind
+from tailrace.model.value import Text
+from tailrace.pipeline.store import PipelineStore
 
 QUICK = JimdbConfig(log_wait="0.05s", page_rows=7)
 
@@ -406,6 +415,23 @@ def test_a_table_that_is_dropped_and_made_again_has_other_ranges(world):
     world.converge(again, order="a, b")
 
 
+def test_a_copy_of_a_table_that_gets_another_key_ends_with_its_ranges(world):
+    world.fill(*range(1, 31))
+    world.start()
+    puller = world.puller()
+    (number,) = puller.progress
+    assert [puller.step(number), puller.step(number)] == [0, 7]
+    world.execute("DROP TABLE orders")
+    world.execute("CREATE TABLE orders (a INTEGER, b TEXT, PRIMARY KEY (a, b))")
+    progress = puller.progress[number]
+
+    def gone():
+        answer = world.client.pull_snapshot(progress.range, "one", progress.version, progress.last_key)
+        return kind_or_none(answer) == "range_not_found"
+
+    wait_until(gone, "the range is gone")
+
+
 # ---- errors
 
 
@@ -470,6 +496,31 @@ def test_a_key_that_is_none_of_the_range_is_told(shared, key):
     assert (told.key, told.range_id) == (key, shared.one.id)
     assert (told.range_start, told.range_limit) == (shared.one.start_key, shared.one.end_key)
     assert kind(shared.client.split(shared.one, key)) == "out_of_bound"
+
+
+@pytest.mark.parametrize("value", [10**30, -(2**63) - 1, "5", math.nan, Text(Kind.DATE, "2020-01-01")], ids=str)
+def test_a_key_that_no_row_can_have_is_told_and_nothing_is_split_there(shared, value):
+    key = encode_ordered(shared.one.table_id, [value])
+    assert kind(shared.client.split(shared.one, key)) == "out_of_bound"
+    if value != "5":  # which the database takes for the number
+        first = shared.client.pull_snapshot(shared.one, "one")
+        assert (
+            kind(shared.client.pull_snapshot(shared.one, "one", first.current_snapshot_version, key)) == "out_of_bound"
+        )
+
+
+def test_a_text_column_is_not_split_at_a_number(world):
+    world.execute("CREATE TABLE words (word TEXT NOT NULL PRIMARY KEY)")
+    for word in ("1", "3", "7", "x"):
+        world.execute("INSERT INTO words VALUES (?)", (word,))
+    world.start()
+    (one,) = world.ranges("words")
+    assert kind(world.client.split(one, encode_ordered(one.table_id, [5]))) == "out_of_bound"
+    left, right = world.client.split(one, encode_ordered(one.table_id, ["5"])).ranges
+    for part in (left, right):
+        world.client.register(part, "one")
+    parts = [world.client.pull_snapshot(part, "one") for part in (left, right)]
+    assert [keys(part.snapshot_data) for part in parts] == [["1", "3"], ["7", "x"]]
 
 
 def test_another_cluster_is_refused(shared):
@@ -580,9 +631,10 @@ AUTH = AuthConfig(
         "seven": PrincipalConfig(tokens=("seven-key",), rows={"shop.orders": "n = 7"}),
         "chief": PrincipalConfig(tokens=("chief-key",), capabilities=("admin",), rows={"shop.orders": "n = 7"}),
         "items": PrincipalConfig(tokens=("items-key",), tables=("shop.items",)),
+        "clerk": PrincipalConfig(tokens=("clerk-key",), capabilities=("admin",), tables=("shop.items",)),
     },
 )
-MASTER, SEVEN, CHIEF, ITEMS = "master", "seven-key", "chief-key", "items-key"
+MASTER, SEVEN, CHIEF, ITEMS, CLERK = "master", "seven-key", "chief-key", "items-key", "clerk-key"
 
 
 @pytest.fixture(scope="module")
@@ -592,7 +644,7 @@ def guarded(tmp_path_factory):
     made.fill(*range(1, 11), n=7)
     made.fill(*range(11, 200), n=8)
     made.start(auth=AUTH)
-    made.clients = {token: Client(made.server.grpc, token) for token in (MASTER, SEVEN, CHIEF, ITEMS)}
+    made.clients = {token: Client(made.server.grpc, token) for token in (MASTER, SEVEN, CHIEF, ITEMS, CLERK)}
     yield made
     for client in made.clients.values():
         client.close()
@@ -657,3 +709,30 @@ def test_only_an_administrator_who_sees_the_whole_table_subscribes_and_splits(gu
     chief = guarded.clients[CHIEF]
     assert refused(chief.subscribe, "orders", "x", *sink).code() is grpc.StatusCode.PERMISSION_DENIED
     assert guarded.clients[MASTER].subscribe("orders", "x", *sink).subscriber_name == "x"
+
+
+def test_nobody_ends_a_pipeline_with_a_table_that_may_not_be_seen(guarded):
+    clerk = guarded.clients[CLERK]
+    clerk.subscribe("items", "own", "console", {"url": "console:"}, "shop")
+    store = PipelineStore.open(f"sqlite:///{guarded.directory}/data/pipeline/pipelines.db", SystemClock())
+    store.create(Definition(name="pair", source="shop", tables=("orders", "items"), sink="console:"))
+    assert refused(clerk.unsubscribe, "items", "pair", "shop").code() is grpc.StatusCode.NOT_FOUND
+    assert not store.get("pair").cancelled
+    assert clerk.unsubscribe("items", "own", "shop").cancel
+    assert guarded.clients[MASTER].unsubscribe("items", "pair", "shop").cancel
+    store.close()
+
+
+def test_what_fails_inside_is_told_in_the_log_of_the_server_alone_and_without_values(guarded, caplog):
+    master = guarded.clients[MASTER]
+    master.subscribe("items", "first", "console", {"url": "console:"}, "shop")
+    database = sqlite3.connect(guarded.directory / "data" / "pipeline" / "pipelines.db")
+    database.execute("ALTER TABLE subscribe RENAME TO elsewhere")
+    sink = ("mysql", {"url": "mysql://me:s3cret@db/copy"}, "shop")
+    error = refused(master.subscribe, "items", "second", *sink)
+    database.execute("ALTER TABLE elsewhere RENAME TO subscribe")
+    database.close()
+    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error: see the log of the server")
+    (record,) = [one for one in caplog.records if one.message == "a call of seed D failed"]
+    assert isinstance(record.exc_info[1], MetadataError)
+    assert "s3cret" not in caplog.text

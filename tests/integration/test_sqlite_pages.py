@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.model.errors import ResultTooLargeError
+from tailrace.model.errors import InvalidValueError, ResultTooLargeError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableName
 from tailrace.source.sqlite.options import Reader, SqliteOptions
@@ -116,3 +116,48 @@ async def test_more_rows_of_one_null_key_than_a_page_holds_are_refused_by_the_na
             ResultTooLargeError, match="table 'nulls' has too many rows with the same key, which is null"
         ):
             await marks(queries, "nulls", KeyInterval(), 5)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "",
+        "[",
+        "[" * 10_000,
+        "{}",
+        "[]",
+        "[1,2,3]",
+        "[9223372036854775808,1]",
+        "[-9223372036854775809,1]",
+        '[{"t":"f64","v":"NaN"},1]',
+        '[{"t":"dec","v":"1"},1]',
+        '[{"t":"date","iso":"2020-01-01"},1]',
+        "[[1],1]",
+    ],
+    ids=lambda bound: bound[:30],
+)
+async def test_what_no_row_can_have_for_a_key_bounds_nothing(tmp_path, bound):
+    async with capturing(tmp_path / "app.db") as (queries, _):
+        for within in (KeyInterval(bound, None), KeyInterval(None, bound)):
+            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+                await queries.page(TableName("app", "pair"), within, rows_max=5, timeout_s=5.0)
+            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+                await queries.cut(TableName("app", "pair"), within, rows=1, count=1)
+
+
+async def test_a_page_ends_soon_after_it_is_full_however_large_rows_are(tmp_path):
+    rows = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c WHERE x < 60)"
+    add = f"{rows} INSERT INTO pair SELECT zeroblob(1048576), 'zz', x FROM c"
+    async with capturing(tmp_path / "app.db") as (queries, database):
+        await asyncio.to_thread(lambda: database.execute(add).fetchall())
+        page = await queries.page(TableName("app", "pair"), KeyInterval('["zz",0]'), rows_max=1000, timeout_s=5.0)
+    assert 16 <= len(page.rows().keys) <= 32
+    assert not page.end
+
+
+async def test_the_largest_cells_are_read_too(tmp_path):
+    async with capturing(tmp_path / "app.db") as (queries, database):
+        add = "INSERT INTO pair VALUES (zeroblob(20000000), 'zz', 1)"
+        await asyncio.to_thread(lambda: database.execute(add).fetchall())
+        page = await queries.page(TableName("app", "pair"), KeyInterval('["zz",0]'), rows_max=5, timeout_s=5.0)
+    assert [len(image) > 20_000_000 for image in page.rows().images] == [True]

@@ -21,6 +21,9 @@ class LetterPlace(Protocol):
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
 
+    def sink(self, name: str) -> str:
+        """Return under which name the letters of one of that name are kept."""
+
     def require(self, name: str) -> None:
         """Look whether there is anything of that name which may have letters.
 
@@ -48,7 +51,8 @@ _IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Most letters shown.")
 def _list(place: LetterPlace, name: str | None, limit: int) -> None:
     """List letters, the oldest first, of one sink or of all."""
-    found = [_summary(letter) for letter in place.letters().letters(name, limit)]
+    sink = None if name is None else place.sink(name)
+    found = [_summary(letter) for letter in place.letters().letters(sink, limit)]
     if name is not None and not found:
         place.require(name)
     columns = ("id", "sink", "table", "key", "offset", "op", "state", "tries", "parked", "reason")
@@ -60,7 +64,7 @@ def _list(place: LetterPlace, name: str | None, limit: int) -> None:
 @click.argument("letter_id", type=int, metavar="ID")
 def _show(place: LetterPlace, name: str, letter_id: int) -> None:
     """Show one letter with the row as it was before and after."""
-    letter = place.letters().get(name, letter_id)
+    letter = place.letters().get(place.sink(name), letter_id)
     if letter is None:
         raise NotFoundError(f"{name!r} has no dead letter {letter_id}")
     change = letter.change
@@ -78,7 +82,7 @@ def _show(place: LetterPlace, name: str, letter_id: int) -> None:
 def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Have letters sent again, with all others of the same keys, in order; the sink does so while it runs."""
     chosen = _chosen(letter_ids, every=every)
-    count = place.letters().retry(name, chosen)
+    count = place.letters().retry(place.sink(name), chosen)
     _require(name, chosen, count)
     line = f"{count} letters of {name} are to be sent again: at once if it runs now, else when it is run next"
     place.show({"sink": name, "retried": count}, line)
@@ -90,7 +94,7 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
 def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Forget letters unsent. Those that were parked behind them stay: retry them."""
     chosen = _chosen(letter_ids, every=every)
-    count = place.letters().drop(name, chosen)
+    count = place.letters().drop(place.sink(name), chosen)
     _require(name, chosen, count)
     place.show({"sink": name, "dropped": count}, f"{count} letters of {name} are dropped")
 

@@ -18,6 +18,7 @@ from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
+from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.pipeline_status import PipelineStatus, status_of
 from tailrace.pipeline.session import SparkChoice, SparkSessions
@@ -63,6 +64,10 @@ class Place(Struct, frozen=True):
         self.directory.mkdir(parents=True, exist_ok=True)
         return DeadLetterStore.open(self.url, SystemClock())
 
+    def sink(self, name: str) -> str:
+        """Return under which name the letters of a pipeline are kept."""
+        return sink_of_pipeline(name)
+
     def require(self, name: str) -> None:
         """Look whether there is a pipeline of that name.
 
@@ -98,17 +103,12 @@ class Place(Struct, frozen=True):
             head = None
         finally:
             client.close()
-        letters = self.letters()
-        try:
-            parked = letters.figures().get(definition.name)
-        finally:
-            letters.close()
         return status_of(
             found,
             store.progress(definition.name),
             sink=str(parse(definition.sink)),
             head=head,
-            letters=0 if parked is None else parked.letters,
+            letters=store.letters_of_all().get(definition.name, 0),
         )
 
     def show(self, result: Any, *lines: str) -> None:

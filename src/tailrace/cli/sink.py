@@ -65,6 +65,10 @@ class Place(Struct, frozen=True):
         """Return the dead letters of the metadata database."""
         return DeadLetterStore.open(self.url, SystemClock())
 
+    def sink(self, name: str) -> str:
+        """Return under which name the letters of a sink are kept."""
+        return name
+
     def require(self, name: str) -> KeptSink:
         """Return the sink of that name.
 

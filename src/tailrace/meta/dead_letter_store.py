@@ -1,16 +1,14 @@
 """Dead letters in the metadata database: what sinks did not take, until somebody has it sent again or drops it."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, delete, func, insert, select, update
 
-from tailrace.clock import Clock
-from tailrace.meta.dead_letter_table import create_dead_letter_table, dead_letter
-from tailrace.meta.store import open_engine
+from tailrace.meta.database import Database
+from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.model.chunk import Change
 from tailrace.model.errors import MetadataError, SinkRefusedError
 from tailrace.model.letter import Letter, LetterDraft, LetterFigures, LetterState
@@ -27,29 +25,10 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Change).decode
 
 
-class DeadLetterStore:
-    """The dead letters of all sinks of a metadata database. For any number of threads; durable when a method returns.
+class DeadLetterStore(Database):
+    """The dead letters of all sinks of a metadata database."""
 
-    All methods raise `MetadataError` where the database refuses.
-    """
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._transact(create_dead_letter_table)
-
-    @classmethod
-    def open(cls, url: str, clock: Clock) -> "DeadLetterStore":
-        """Connect to the database at an SQLAlchemy URL and make the table where it is missing.
-
-        Raises:
-            ConfigError: The URL is malformed or its driver is not installed.
-        """
-        return cls(open_engine(url), clock)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._engine.dispose()
+    tables = (dead_letter,)
 
     def park(self, sink: str, drafts: Sequence[LetterDraft], letters_max: int) -> int:
         """Keep letters of a sink, all or none; one that is there already stays as it is. Return how many are new.
@@ -153,13 +132,6 @@ class DeadLetterStore:
     def _letters(self, statement: Any) -> Sequence[Letter]:
         rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
         return [_letter(row) for row in rows]
-
-    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
-        try:
-            with self._engine.begin() as connection:
-                return statements(connection)
-        except SQLAlchemyError as error:
-            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
 
 
 _ORDER = (dead_letter.c.offset, dead_letter.c.id)

@@ -4,7 +4,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Integer,
     LargeBinary,
     MetaData,
@@ -13,9 +12,10 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.schema import CreateTable
 
-__all__ = ["create_dead_letter_table", "dead_letter"]
+from tailrace.meta.database import TEXT_AS_IT_IS
+
+__all__ = ["dead_letter"]
 
 _CHANGE_BYTES_MAX = 2**32 - 1
 
@@ -42,10 +42,6 @@ dead_letter = Table(
     UniqueConstraint("sink", "message_hash", name="tailrace_dead_letter_message"),
     UniqueConstraint("key_hash", "offset", "message_hash", name="tailrace_dead_letter_key"),
     sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
 )
 """One row for each parked change. Hashes are over the sink and the message or the key, so that case always counts."""
-
-
-def create_dead_letter_table(connection: Connection) -> None:
-    """Make the table where it is missing. Safe for several processes at one time."""
-    connection.execute(CreateTable(dead_letter, if_not_exists=True))

@@ -1,60 +1,37 @@
 """Pipelines in the metadata database for whoever looks after them: servers, commands, and workers with them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
-from tailrace.clock import Clock
+from tailrace.meta.database import Database
+from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.pipeline_row import Numbers, encode, pipeline_of, range_of, subscribe_values
-from tailrace.meta.pipeline_table import create_pipeline_tables, pipeline, pipeline_range, progress, subscribe
-from tailrace.meta.store import open_engine
-from tailrace.model.errors import MetadataError, PipelineExistsError, UnknownPipelineError
+from tailrace.meta.pipeline_table import NAME_MAX, SERVER_MAX, SINK_MAX, pipeline, pipeline_range, progress, subscribe
+from tailrace.model.errors import InvalidRequestError, MetadataError, PipelineExistsError, UnknownPipelineError
+from tailrace.model.letter import pipeline_of_sink
 from tailrace.model.pipeline import Definition, Figures, Pipeline, RangeProgress
 
 __all__ = ["PipelineCatalog"]
 
-_T = TypeVar("_T")
-
 _NONE = Numbers()
 
 
-class PipelineCatalog:
-    """All pipelines of a metadata database. For any number of threads; what a method wrote is durable on return.
+class PipelineCatalog(Database):
+    """All pipelines of a metadata database."""
 
-    All methods block, and raise `MetadataError` where the database refuses.
-    """
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._transact(create_pipeline_tables)
-
-    @classmethod
-    def open(cls, url: str, clock: Clock) -> Self:
-        """Connect to the database at an SQLAlchemy URL and make the tables that are missing.
-
-        Raises:
-            ConfigError: The URL is malformed or its driver is not installed.
-        """
-        return cls(open_engine(url), clock)
-
-    @property
-    def url(self) -> str:
-        """Return the URL of the database, with its password."""
-        return self._engine.url.render_as_string(hide_password=False)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._engine.dispose()
+    tables = (pipeline, pipeline_range, progress, subscribe, dead_letter)
 
     def create(self, definition: Definition, numbers: Numbers = _NONE) -> None:
         """Keep a new pipeline. Whichever worker is free takes it up.
 
         Raises:
             PipelineExistsError: There is one of that name.
+            InvalidRequestError: A URL or a name cannot be kept.
         """
+        _check(definition)
 
         def run(connection: Connection) -> None:
             connection.execute(
@@ -76,15 +53,19 @@ class PipelineCatalog:
 
         try:
             self._transact(run)
-        except IntegrityError as error:
-            raise PipelineExistsError(definition.name) from error
+        except MetadataError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                raise PipelineExistsError(definition.name) from error
+            raise
 
     def alter(self, definition: Definition) -> None:
         """Keep another server, sink or transformation of the pipeline of that name; its worker notices.
 
         Raises:
             UnknownPipelineError: There is none of that name.
+            InvalidRequestError: A URL cannot be kept.
         """
+        _check(definition)
         self.get(definition.name)
 
         def run(connection: Connection) -> None:
@@ -143,6 +124,13 @@ class PipelineCatalog:
 
         return self._transact(run)
 
+    def letters_of_all(self) -> Mapping[str, int]:
+        """Return how many changes are parked that sinks refused, by pipeline; those that have none are left out."""
+        counts = select(dead_letter.c.sink, func.count()).group_by(dead_letter.c.sink)
+        rows = self._transact(lambda connection: connection.execute(counts).all())
+        found = {pipeline_of_sink(sink): count for sink, count in rows}
+        return {name: count for name, count in found.items() if name is not None}
+
     def pause(self, name: str, *, paused: bool) -> None:
         """Pause or resume a pipeline; its worker notices when it renews its lease.
 
@@ -169,11 +157,22 @@ class PipelineCatalog:
         self.get(name)
         self._transact(lambda connection: connection.execute(statement))
 
-    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
-        try:
-            with self._engine.begin() as connection:
-                return statements(connection)
-        except IntegrityError:
-            raise
-        except SQLAlchemyError as error:
-            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+
+def _check(definition: Definition) -> None:
+    """Refuse what the columns of seed D's tables do not take. The URLs are not shown: they may hold a password.
+
+    That of the server may not: it is shown to others, and no worker would use it.
+    """
+    if "@" in definition.server.partition("://")[2].partition("/")[0]:
+        raise InvalidRequestError("the URL of the server has no user: a worker has a token for it")
+    told = {
+        "the URL of the sink": (definition.sink, SINK_MAX),
+        "the URL of the server": (definition.server, SERVER_MAX),
+        "the name of the source": (definition.source, NAME_MAX),
+        "the name of a table": (max(definition.tables, key=len, default=""), NAME_MAX),
+    }
+    for what, (text, most) in told.items():
+        if len(text) > most:
+            raise InvalidRequestError(f"{what} has up to {most} characters")
+        if "\0" in text:
+            raise InvalidRequestError(f"{what} has the character 0, which not every database keeps")

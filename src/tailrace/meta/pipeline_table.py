@@ -3,13 +3,19 @@
 `subscribe` and `progress` are those of seed D, column for column; what it has no columns for is in tables of our own.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Integer, MetaData, String, Table, Text, false
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, String, Table, Text, false
 
-__all__ = ["create_pipeline_tables", "pipeline", "pipeline_range", "progress", "subscribe"]
+from tailrace.meta.database import TEXT_AS_IT_IS
+
+__all__ = ["NAME_MAX", "SERVER_MAX", "SINK_MAX", "pipeline", "pipeline_range", "progress", "subscribe"]
 
 _METADATA = MetaData()
-_NAME = String(255)
+NAME_MAX = 255
+SERVER_MAX = 1024
+SINK_MAX = 4096
+"""Most characters of the URL of a sink."""
+
+_NAME = String(NAME_MAX)
 _KEY = String(4096)
 
 subscribe = Table(
@@ -21,10 +27,11 @@ subscribe = Table(
     Column("subscribe_name", _NAME, primary_key=True),
     Column("db_id", Integer, nullable=False),
     Column("table_id", Integer, nullable=False),
-    Column("master_addrs", String(1024), nullable=False),
-    Column("sink", String(4096), nullable=False),
+    Column("master_addrs", String(SERVER_MAX), nullable=False),
+    Column("sink", String(SINK_MAX), nullable=False),
     Column("cancel", Integer, nullable=False),
     Column("owner", _NAME, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """One row for each table of a pipeline. `owner` is the worker that has the pipeline; empty for none."""
 
@@ -40,6 +47,7 @@ progress = Table(
     Column("progress_current_snapshot_version", BigInteger, nullable=False),
     Column("progress_last_snapshot_key", _KEY, nullable=True),
     Column("progress_last_log_index", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """One row for each range of a table. Versions and log indexes are offsets; keys are in their natural JSON form."""
 
@@ -58,6 +66,7 @@ pipeline = Table(
     Column("subscription", _NAME, nullable=True),
     Column("copying", Text, nullable=True),
     Column("figures", Text, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """One row for each pipeline: what it is, who has it, and the batch that is being copied."""
 
@@ -70,11 +79,6 @@ pipeline_range = Table(
     Column("after_key", _KEY, nullable=True),
     Column("through_key", _KEY, nullable=True),
     Column("rows_copied", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """The keys of each range: after one, through another."""
-
-
-def create_pipeline_tables(connection: Connection) -> None:
-    """Make the tables that are missing. Safe for several workers at one time."""
-    for table in _METADATA.sorted_tables:
-        connection.execute(CreateTable(table, if_not_exists=True))

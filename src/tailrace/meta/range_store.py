@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
 from tailrace.meta.store import MetaStore
 from tailrace.meta.table import key_range, ranged_table, registration
@@ -124,9 +124,7 @@ class RangeStore:
         """Keep how far pullers have come, and when they were heard. One that is not there stays away."""
 
         def run(connection: Connection) -> None:
-            for puller in pullers:
-                values = {"log_index": puller.log_index, "heard_time_us": puller.heard_time_us}
-                connection.execute(update(registration).where(_is(puller.key)).values(values))
+            connection.execute(_MOVE, [_moved_values(puller) for puller in pullers])
 
         await self._store.transact(run)
 
@@ -163,6 +161,28 @@ def _is(key: PullerKey) -> ColumnElement[bool]:
     range_id, owner, name = key
     mine = registration.c
     return and_(mine.range_id == range_id, mine.owner == owner, mine.name == name)
+
+
+_MOVE = (
+    update(registration)
+    .where(
+        registration.c.range_id == bindparam("of_range"),
+        registration.c.owner == bindparam("of_owner"),
+        registration.c.name == bindparam("of_name"),
+    )
+    .values(log_index=bindparam("index"), heard_time_us=bindparam("heard"))
+)
+"""One statement for all pullers that have moved."""
+
+
+def _moved_values(puller: Registration) -> dict[str, Any]:
+    return {
+        "of_range": puller.range_id,
+        "of_owner": puller.owner,
+        "of_name": puller.name,
+        "index": puller.log_index,
+        "heard": puller.heard_time_us,
+    }
 
 
 def _table_of(row: Mapping[Any, Any]) -> RangedTable:

@@ -1,8 +1,8 @@
 """Sinks in the metadata database: which subscription feeds each, and how it goes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +10,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Engine,
     MetaData,
     String,
     Table,
@@ -20,16 +19,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.schema import CreateTable
 
-from tailrace.clock import Clock
-from tailrace.meta.store import open_engine
+from tailrace.meta.database import TEXT_AS_IT_IS, Database
 from tailrace.model.errors import MetadataError, NotFoundError
 
 __all__ = ["KeptSink", "SinkFigures", "SinkState", "SinkStore"]
-
-_T = TypeVar("_T")
 
 _sink = Table(
     "tailrace_sink",
@@ -40,6 +34,7 @@ _sink = Table(
     Column("subscription", String(64), nullable=False),
     Column("created_time_us", BigInteger, nullable=False),
     Column("figures", Text, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """One row for each sink that was ever run. `url` is without its password; `subscription` is empty until it has one."""
 
@@ -87,29 +82,10 @@ class KeptSink(Struct, frozen=True):
     figures: SinkFigures
 
 
-class SinkStore:
-    """All sinks of a metadata database. For any number of threads; durable when a method returns.
+class SinkStore(Database):
+    """All sinks of a metadata database."""
 
-    All methods raise `MetadataError` where the database refuses.
-    """
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._transact(lambda connection: connection.execute(CreateTable(_sink, if_not_exists=True)))
-
-    @classmethod
-    def open(cls, url: str, clock: Clock) -> "SinkStore":
-        """Connect to the database at an SQLAlchemy URL and make the table where it is missing.
-
-        Raises:
-            ConfigError: The URL is malformed or its driver is not installed.
-        """
-        return cls(open_engine(url), clock)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._engine.dispose()
+    tables = (_sink,)
 
     def get(self, name: str) -> KeptSink | None:
         """Return a sink; None where it was never run."""
@@ -172,13 +148,6 @@ class SinkStore:
 
     def _fresh(self) -> dict[str, Any]:
         return {"created_time_us": self._clock.now_us(), "figures": msgspec.json.encode(SinkFigures()).decode()}
-
-    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
-        try:
-            with self._engine.begin() as connection:
-                return statements(connection)
-        except SQLAlchemyError as error:
-            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
 
 
 def _kept(row: Any) -> KeptSink:

@@ -10,25 +10,21 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 from sqlalchemy import (
-    URL,
     Connection,
     Engine,
-    create_engine,
     delete,
-    event,
     insert,
     inspect,
-    make_url,
     select,
     text,
     update,
 )
-from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.clock import Clock
+from tailrace.meta.database import open_engine, transact
 from tailrace.meta.subscription_row import subscription_of, values_of
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
-from tailrace.model.errors import ConfigError, MetadataError
+from tailrace.model.errors import MetadataError
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
@@ -37,7 +33,7 @@ from tailrace.model.subscription import (
     SubscriptionId,
 )
 
-__all__ = ["MetaStore", "open_engine"]
+__all__ = ["MetaStore"]
 
 _T = TypeVar("_T")
 
@@ -242,7 +238,7 @@ class MetaStore:
                     statement = statement.where(subscription.c.cursor < move.cursor)
                 connection.execute(statement.values(cursor=move.cursor))
 
-        self._transact(run)
+        transact(self._engine, run)
 
     async def _run(self, statements: Callable[[Connection], _T]) -> _T:
         call: _Call = _Call(statements, Future())
@@ -265,7 +261,7 @@ class MetaStore:
     def _run_together(self, calls: Sequence[_Call]) -> bool:
         """Run calls in one transaction; False when one failed, which undoes all."""
         try:
-            results = self._transact(lambda connection: [call.statements(connection) for call in calls])
+            results = transact(self._engine, lambda connection: [call.statements(connection) for call in calls])
         except Exception as error:  # whoever fails by itself gets it
             if len(calls) > 1:
                 return False
@@ -274,40 +270,6 @@ class MetaStore:
         for call, result in zip(calls, results, strict=True):
             call.result.set_result(result)
         return True
-
-    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
-        try:
-            with self._engine.begin() as connection:
-                return statements(connection)
-        except SQLAlchemyError as error:
-            raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
-
-
-def open_engine(url: str) -> Engine:
-    """Return the database at a URL, not connected yet; each commit will be synced to disk before it counts.
-
-    Raises:
-        ConfigError: The URL is malformed or its driver is not installed.
-    """
-    try:
-        parsed = make_url(url)
-        engine = create_engine(parsed)
-    except (SQLAlchemyError, ImportError) as error:
-        raise ConfigError(f"the metadata database URL is not usable: {type(error).__name__}") from error
-    if engine.dialect.name == "sqlite":
-        _harden_sqlite(engine, parsed)
-    return engine
-
-
-def _harden_sqlite(engine: Engine, url: URL) -> None:
-    """Have every connection sync each commit to disk before it counts."""
-
-    def configure(connection: Any, _record: object) -> None:
-        if url.database not in {None, "", ":memory:"}:
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-
-    event.listen(engine, "connect", configure)
 
 
 def _migrate(connection: Connection, clock: Clock) -> None:

@@ -23,6 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateColumn
 
+from tailrace.meta.database import TEXT_AS_IT_IS
+
 __all__ = [
     "METADATA",
     "MIGRATIONS",
@@ -46,6 +48,7 @@ migration = Table(
     METADATA,
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("applied_time_us", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 
 subscription = Table(
@@ -68,12 +71,14 @@ subscription = Table(
     Column("transient", Boolean, nullable=False, server_default=false()),
     Column("owner", String(255), nullable=True),
     sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
 )
 
 server = Table(
     "tailrace_server",
     METADATA,
     Column("id", String(36), primary_key=True),
+    **TEXT_AS_IT_IS,
 )
 """One row: the name under which the databases know whoever keeps this metadata."""
 
@@ -82,6 +87,7 @@ shard = Table(
     METADATA,
     Column("source", String(255), primary_key=True),
     Column("id", Integer, nullable=False, unique=True),
+    **TEXT_AS_IT_IS,
 )
 """Which shard holds the log of which source. A row stays when its source is no longer configured."""
 
@@ -94,6 +100,7 @@ query = Table(
     Column("original", Text, nullable=False),
     Column("name", String(255), nullable=False),
     Column("created_time_us", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 
 api_key = Table(
@@ -106,6 +113,7 @@ api_key = Table(
     Column("created_time_us", BigInteger, nullable=False),
     Column("expires_time_us", BigInteger, nullable=True),
     sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
 )
 """API keys by their hashes. A row never changes; a revoked key has none."""
 
@@ -116,6 +124,7 @@ term = Table(
     Column("shard", Integer, primary_key=True, autoincrement=False),
     Column("term", BigInteger, primary_key=True, autoincrement=False),
     Column("first_index", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """When the log of a shard was opened for writing: the term that began then, and the first commit that it could hold."""
 
@@ -131,6 +140,7 @@ consumer = Table(
     Column("checkpoint_offset", BigInteger, nullable=False),
     Column("ended", String(64), nullable=True),
     Column("changed_time_us", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """Registered consumers of change streams. One that has ended keeps its row, so that no incarnation is used twice."""
 
@@ -143,6 +153,7 @@ ranged_table = Table(
     Column("name", String(255), nullable=False),
     Column("key_columns", Text, nullable=False),
     sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
 )
 """Tables that pullers know by number. One that is made anew gets another number."""
 
@@ -159,6 +170,7 @@ key_range = Table(
     Column("born_version", BigInteger, nullable=False),
     Column("born_end", LargeBinary, nullable=False),
     sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
 )
 """Slices of the keys of those tables, with their epochs."""
 
@@ -173,6 +185,7 @@ registration = Table(
     Column("snapshot_version", BigInteger, nullable=False),
     Column("snapshot_schema", Integer, nullable=False),
     Column("heard_time_us", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
 )
 """Pullers of ranges, and from where on the log is kept for them."""
 
@@ -212,6 +225,14 @@ def _ranges(connection: Connection) -> None:
         table.create(connection, checkfirst=True)
 
 
+def _texts_as_they_are(connection: Connection) -> None:
+    name = connection.dialect.name
+    if name in {"mysql", "mariadb"}:
+        charset, collation = TEXT_AS_IT_IS[f"{name}_charset"], TEXT_AS_IT_IS[f"{name}_collate"]
+        for table in METADATA.sorted_tables:
+            connection.execute(text(f"ALTER TABLE {table.name} CONVERT TO CHARACTER SET {charset} COLLATE {collation}"))
+
+
 def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     """Add columns to a table that an older version made; a table made by this one has them."""
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -230,4 +251,5 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _transient,
     _change_streams,
     _ranges,
+    _texts_as_they_are,
 )

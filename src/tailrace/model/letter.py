@@ -6,7 +6,10 @@ from msgspec import Struct
 
 from tailrace.model.chunk import Change
 
-__all__ = ["Letter", "LetterDraft", "LetterFigures", "LetterState", "OnRefused"]
+__all__ = ["Letter", "LetterDraft", "LetterFigures", "LetterState", "OnRefused", "pipeline_of_sink", "sink_of_pipeline"]
+
+_PIPELINE = "pipeline/"
+"""What the name of a pipeline's sink begins with; no other sink may have such a name."""
 
 
 class OnRefused(StrEnum):
@@ -63,6 +66,19 @@ class Letter(Struct, frozen=True):
     parked_time_us: int
     tries: int
     """How often it was refused."""
+
+
+def sink_of_pipeline(name: str) -> str:
+    """Return the name of a pipeline's sink among all sinks: that of its dead letters and of its marks at targets.
+
+    That of a sink stays as it is.
+    """
+    return name if name.startswith(_PIPELINE) else f"{_PIPELINE}{name}"
+
+
+def pipeline_of_sink(sink: str) -> str | None:
+    """Return the pipeline that a sink is of; None where it is of none."""
+    return sink.removeprefix(_PIPELINE) if sink.startswith(_PIPELINE) else None
 
 
 class LetterFigures(Struct, frozen=True):

@@ -12,6 +12,7 @@ from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS, target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
+from tailrace.model.letter import sink_of_pipeline
 from tailrace.pipeline.sink.base import Mode, Sink
 from tailrace.sink_url import Secrets, SinkUrl, parse, revealed
 
@@ -93,8 +94,10 @@ def _message_sink(url: SinkUrl, pipeline: str, options: MessageOptions) -> Sink:
     from tailrace.pipeline.sink.message import MessageSink
 
     letters = DeadLetterStore.open(options.metadata_url, SystemClock())
-    target = target_of(url, pipeline)
-    return MessageSink(Outbox(pipeline, target, options.shape, letters, SystemClock(), options.outbox))
+    name = sink_of_pipeline(pipeline)
+    target = target_of(url, name)
+    outbox = Outbox(name, target, options.shape, letters, SystemClock(), options.outbox)
+    return MessageSink(outbox, letters.close)
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:

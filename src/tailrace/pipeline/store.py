@@ -9,11 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import encode, progress_values
 from tailrace.meta.pipeline_table import pipeline, pipeline_range, progress, subscribe
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.model.key_interval import KeyInterval
+from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.pipeline import Copying, Figures, Lease, Pipeline
 from tailrace.model.stage import Stage, moved
 from tailrace.pipeline.errors import LeaseError
@@ -70,10 +72,11 @@ class PipelineStore(PipelineCatalog):
         self._fenced(lease, run, owner="", lease_end_us=0)
 
     def remove(self, lease: Lease) -> None:
-        """Forget a pipeline and its progress."""
+        """Forget a pipeline, its progress and its dead letters."""
 
         def run(connection: Connection) -> None:
             _forget(connection, lease.name)
+            connection.execute(delete(dead_letter).where(dead_letter.c.sink == sink_of_pipeline(lease.name)))
             connection.execute(delete(subscribe).where(subscribe.c.subscribe_name == lease.name))
             connection.execute(delete(pipeline).where(pipeline.c.name == lease.name))
 

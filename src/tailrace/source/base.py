@@ -221,7 +221,7 @@ class QuerySource(Protocol):
         that are null in part are not unique, a run has all rows of its last key, and so more of them.
 
         Raises:
-            InvalidRequestError: A bound is no key of the table.
+            InvalidValueError: A bound is no key of the table.
             UnknownTableError: There is no such table any more.
             SourceUnavailableError: The database cannot be reached.
         """
@@ -232,7 +232,7 @@ class QuerySource(Protocol):
         Where keys that are null in part are not unique, it has all rows of its last key, and so more than `rows_max`.
 
         Raises:
-            InvalidRequestError: A bound is no key of the table.
+            InvalidValueError: A bound is no key of the table.
             ResultTooLargeError: More rows than a page holds have the same key.
             UnknownTableError: There is no such table any more.
             SourceUnavailableError: The database cannot be reached, or capture did not fit its schema in time.

@@ -43,11 +43,12 @@ class Pipelines:
             return []
         found = await asyncio.to_thread(catalog.all)
         progress = await asyncio.to_thread(catalog.progress_of_all)
+        letters = await asyncio.to_thread(catalog.letters_of_all)
         logs = self._scopes.service.logs
+        ours = {one.definition.name: one for one in found if one.definition.source in logs}
         return [
-            await self._status(one, progress.get(one.definition.name, []), logs[one.definition.source])
-            for one in found
-            if one.definition.source in logs
+            await self._status(one, progress.get(name, []), logs[one.definition.source], letters.get(name, 0))
+            for name, one in ours.items()
         ]
 
     async def seen(self, principal: Principal) -> Sequence[PipelineStatus]:
@@ -70,9 +71,12 @@ class Pipelines:
                 return one
         raise UnknownPipelineError(name)
 
-    async def _status(self, found: Pipeline, ranges: Sequence[RangeProgress], log: LogView) -> PipelineStatus:
+    async def _status(
+        self, found: Pipeline, ranges: Sequence[RangeProgress], log: LogView, letters: int
+    ) -> PipelineStatus:
         lag_s = await self._lag_s(log, Offset(offset_of(ranges))) if ranges else None
-        return status_of(found, ranges, sink=str(parse(found.definition.sink)), head=log.head, lag_s=lag_s)
+        sink = str(parse(found.definition.sink))
+        return status_of(found, ranges, sink=sink, head=log.head, lag_s=lag_s, letters=letters)
 
     async def _lag_s(self, log: LogView, offset: Offset) -> float | None:
         """Return how old the change is that follows an offset, or the oldest that is left; None where none is."""

@@ -51,7 +51,7 @@ async def read_page(source: QuerySource, log: QueryLog, table: TableName, within
     """Return the first rows of an interval of keys, at the offset where they belong.
 
     Raises:
-        InvalidRequestError: A bound is no key of the table.
+        InvalidValueError: A bound is no key of the table.
         UnknownTableError: There is no such table any more.
         SourceUnavailableError: The database cannot be reached, or the log did not follow in time.
     """

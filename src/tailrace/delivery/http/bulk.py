@@ -35,6 +35,7 @@ from tailrace.model.errors import (
     BehindHorizonError,
     InvalidRequestError,
     LogClosedError,
+    MetadataError,
     SourceUnavailableError,
     TailraceError,
 )
@@ -298,7 +299,7 @@ def refusal(error: TailraceError) -> Response:
     match error:
         case BehindHorizonError():
             status = HTTPStatus.GONE
-        case LogClosedError() | SourceUnavailableError():
+        case LogClosedError() | SourceUnavailableError() | MetadataError():
             status = HTTPStatus.SERVICE_UNAVAILABLE
         case _:
             status = _STATUS.get(problem.code, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -68,7 +68,7 @@ _REFUSALS = {
     "409": _answer("Nothing is captured.", _JSON, _ERROR),
     "429": _answer("The caller asks too often, or has too many subscriptions.", _JSON, _ERROR),
     "503": {
-        "description": "The server stops, or there are too many connections.",
+        "description": "The server stops, a database cannot be reached now, or there are too many connections.",
         "content": {_JSON: {"schema": _ERROR}, "text/plain": {"schema": {"type": "string"}}},
     },
 }

@@ -101,6 +101,10 @@ _QUERY_REFUSALS = {
     "503": _answer("The database cannot be read now, or there are too many connections.", _ERROR, _WORDS),
     "504": _answer("The query took longer than it may.", _ERROR),
 }
+_PIPELINE_REFUSALS = {
+    **_TOKEN_ROUTE,
+    "503": _answer("The metadata database cannot be read now, or there are too many connections.", _ERROR, _WORDS),
+}
 _CACHE = {name: {"schema": _STRING, "required": True} for name in ("ETag", "Cache-Control", "Vary")}
 
 
@@ -226,7 +230,10 @@ PATHS: dict[str, dict[str, Any]] = {
         "get": {
             "operationId": "listPipelines",
             "summary": "Tell how all pipelines are that the caller may see.",
-            "responses": {**_TOKEN_ROUTE, "200": _answer("How they are.", (_JSON, ref_of(PipelinesResult.__name__)))},
+            "responses": {
+                **_PIPELINE_REFUSALS,
+                "200": _answer("How they are.", (_JSON, ref_of(PipelinesResult.__name__))),
+            },
         }
     },
     "/api/v1/pipelines/{name}": {
@@ -237,7 +244,7 @@ PATHS: dict[str, dict[str, Any]] = {
                 _param("name", "path", "Name of the pipeline.", {"type": "string", "pattern": f"^{_NAME}$"})
             ],
             "responses": {
-                **_TOKEN_ROUTE,
+                **_PIPELINE_REFUSALS,
                 "200": _answer("How it is.", (_JSON, ref_of(PipelineStatus.__name__))),
                 "404": _answer("There is no such pipeline, or the caller may not see it.", _ERROR, _WORDS),
             },

@@ -1,6 +1,6 @@
 """Messages as a sink of pipelines: what a target is sent of each batch, through the outbox."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol
 
@@ -46,8 +46,10 @@ class MessageSink:
     keeps nothing that could be read back and verified.
     """
 
-    def __init__(self, outbox: Outgoing) -> None:
+    def __init__(self, outbox: Outgoing, release: Callable[[], None] | None = None) -> None:
+        """Send through an outbox. `release` is called when the sink is closed: it lets go of what the outbox uses."""
         self._outbox = outbox
+        self._release = release
         self._progress: Progress | None = None
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
@@ -88,6 +90,8 @@ class MessageSink:
     def close(self) -> None:
         """Disconnect."""
         self._outbox.close()
+        if self._release is not None:
+            self._release()
 
 
 def changes_of(batch: Batch) -> list[Change]:

@@ -9,6 +9,7 @@ rows with the same key are in the same run and on the same page, as no interval 
 # ruff: noqa: S608 (identifiers are quoted)
 
 import itertools
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.model.errors import (
-    InvalidRequestError,
     InvalidValueError,
     ResultTooLargeError,
     SourceStateError,
@@ -29,7 +29,7 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
-from tailrace.source.base import Barrier, SnapshotRows
+from tailrace.source.base import Barrier, SnapshotRows, Stored
 from tailrace.source.sqlite.barrier import Look
 from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
 from tailrace.source.sqlite.change_table import parse_position, quote
@@ -45,7 +45,9 @@ _BYTES_MAX = 16 << 20
 """A page ends about where it has so many bytes."""
 
 _CELL_BYTES = 8
-_ROWS_AT_ONCE = 1000
+_ROWS_AT_ONCE = 16
+"""Rows between two looks at how full a page is. By so many it may be larger, however large they are."""
+
 _LONG = frozenset({str, bytes})
 
 _TYPES: dict[Kind, tuple[type, pa.DataType]] = {
@@ -57,7 +59,7 @@ _TYPES: dict[Kind, tuple[type, pa.DataType]] = {
 }
 """What SQLite stores for each kind that its columns have, and its type in Arrow."""
 
-_INTEGER_MAX = 2**63 - 1
+_INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 class SqlitePage:
@@ -281,7 +283,11 @@ def _key_text(table: CatalogTable, values: Sequence[Any]) -> str:
 
 
 def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
-    """Return the values of a key as SQLite compares them."""
+    """Return the values of a key as SQLite compares them.
+
+    Raises:
+        InvalidValueError: It is no key of the table.
+    """
     if key is None:
         return None
     columns = {column.name: column for column in table.model_columns}
@@ -289,11 +295,23 @@ def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
         naturals = msgspec.json.decode(key, type=list[Any])
         if not table.key:
             (number,) = naturals
-            if type(number) is not int or abs(number) > _INTEGER_MAX:
+            if type(number) is not int:
                 raise InvalidValueError("a row number")
-            return (number,)
+            return (_stored(number),)
         pairs = zip(naturals, table.key, strict=True)
-        values = tuple(from_natural(natural, columns[name].kind) for natural, name in pairs)
-    except (msgspec.DecodeError, ValueError, InvalidValueError) as error:
-        raise InvalidRequestError(f"this is no key of table {table.name!r}: {key[:64]!r}") from error
-    return values
+        return tuple(_stored(from_natural(natural, columns[name].kind)) for natural, name in pairs)
+    except (msgspec.DecodeError, ValueError, RecursionError, InvalidValueError) as error:
+        raise InvalidValueError(f"this is no key of table {table.name!r}: {key[:64]!r}") from error
+
+
+def _stored(value: Any) -> Stored:
+    """Return a value that SQLite may have stored; it has no other."""
+    match value:
+        case int() if not _INTEGER_MIN <= value <= _INTEGER_MAX:
+            raise InvalidValueError("an integer")
+        case float() if math.isnan(value):
+            raise InvalidValueError("a number")
+        case None | int() | float() | str() | bytes():
+            return value
+        case _:
+            raise InvalidValueError("a value")

@@ -70,7 +70,7 @@ class SqliteQuerySource:
         self._reader = reader
         self._barriers = _Lane(path, 1, "sqlite-barrier")
         self._catalogs = _Lane(path, 1, "sqlite-catalog")
-        self._runs = _Lane(path, runs_max, "sqlite-query")
+        self._runs = _Lane(path, runs_max, "sqlite-query", _CELL_BYTES_MAX)
         self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
@@ -186,10 +186,14 @@ def _let_go(copying: asyncio.Future[SqliteSnapshot]) -> None:
 
 
 class _Lane:
-    """Threads of one purpose, each with its own connection, which is made when it is first needed."""
+    """Threads of one purpose, each with its own connection, which is made when it is first needed.
 
-    def __init__(self, path: Path, threads: int, name: str) -> None:
+    With `cell_bytes_max`, no text or blob may be larger.
+    """
+
+    def __init__(self, path: Path, threads: int, name: str, cell_bytes_max: int | None = None) -> None:
         self._path = path
+        self._cell_bytes_max = cell_bytes_max
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._own = threading.local()
         self._connections: list[apsw.Connection] = []
@@ -223,7 +227,8 @@ class _Lane:
             connection = apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READONLY)
             connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             connection.execute("PRAGMA query_only = 1").fetchall()
-            connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CELL_BYTES_MAX)
+            if self._cell_bytes_max is not None:
+                connection.limit(apsw.SQLITE_LIMIT_LENGTH, self._cell_bytes_max)
             connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
             self._own.connection = connection
             self._connections.append(connection)

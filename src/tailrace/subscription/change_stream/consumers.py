@@ -16,9 +16,6 @@ from tailrace.model.errors import (
     ConsumerEndedError,
     ConsumerExistsError,
     ConsumersFullError,
-    LogClosedError,
-    LogError,
-    MetadataError,
     UnknownConsumerError,
 )
 from tailrace.model.hlc import hlc_time_us
@@ -26,6 +23,8 @@ from tailrace.model.number import Index, Offset
 from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.change_stream.bound import EndReason, Standing, check_retention, passed
 from tailrace.subscription.change_stream.shard import StreamShard
+from tailrace.subscription.rounds import go_rounds
+from tailrace.subscription.uninterrupted import uninterrupted
 
 __all__ = ["Attachment", "ConsumerOptions", "Consumers", "floor_of"]
 
@@ -95,6 +94,7 @@ class Consumers:
         """Return the settings."""
         return self._options
 
+    @uninterrupted
     async def register(
         self, consumer_id: str, principal: Principal, shard: StreamShard, following: Index, retention: Retention
     ) -> Consumer:
@@ -156,6 +156,7 @@ class Consumers:
             raise UnknownConsumerError(consumer.id)
         return shard
 
+    @uninterrupted
     async def acknowledge(self, consumer_id: str, incarnation: int, principal: Principal, following: Index) -> None:
         """Move a checkpoint to the commit before `following`; one that is already further stays.
 
@@ -176,6 +177,7 @@ class Consumers:
             self._consumers[known.key] = structs.replace(known, checkpoint=checkpoint, checkpoint_offset=offset)
             self._hold(shard)
 
+    @uninterrupted
     async def cancel(self, consumer_id: str, incarnation: int, principal: Principal) -> None:
         """End a consumer and its streams.
 
@@ -192,14 +194,7 @@ class Consumers:
 
     async def run(self) -> None:
         """Hold consumers to their bounds until cancelled."""
-        while True:
-            await asyncio.sleep(self._options.check_interval_s)
-            try:
-                await self.check()
-            except LogClosedError:
-                return
-            except (LogError, MetadataError) as error:
-                logger.warning("consumers cannot be looked at now", extra={"problem": str(error)})
+        await go_rounds(self.check, "consumers", self._options.check_interval_s)
 
     async def check(self) -> None:
         """End consumers that have passed a bound, and measure what is kept for the others."""

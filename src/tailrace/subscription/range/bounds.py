@@ -10,8 +10,9 @@ from tailrace.model.key_range import KeyRange, RangedTable
 from tailrace.model.ordered_key import TABLE_BYTES, decode_ordered, encode_ordered
 from tailrace.model.range_errors import OutOfBoundError
 from tailrace.model.table import TableSchema
+from tailrace.subscription.query.comparison import UNKNOWN, storage
 
-__all__ = ["cut_of", "interval_after", "is_divisible", "ordered_of"]
+__all__ = ["cut_of", "interval_after", "is_divisible", "is_kept", "ordered_of"]
 
 
 def is_divisible(schema: TableSchema, listed: CatalogTable | None) -> bool:
@@ -26,6 +27,20 @@ def is_divisible(schema: TableSchema, listed: CatalogTable | None) -> bool:
         return False
     columns = [listed.column(name) for name in schema.key]
     return all(column is not None and column.binary for column in columns)
+
+
+def is_kept(key: bytes, schema: TableSchema, listed: CatalogTable | None) -> bool:
+    """Tell whether the columns of a key keep its values as they are.
+
+    Others are converted before they are compared, so that the border would be elsewhere for the database.
+
+    Raises:
+        InvalidValueError: The bytes are no key of the table.
+    """
+    values = decode_ordered(key, [column.kind for column in schema.key_columns])
+    columns = [None if listed is None else listed.column(name) for name in schema.key]
+    pairs = zip(values, columns, strict=False)  # a hidden row number has no column
+    return all(column is not None and storage(value, column.affinity) is not UNKNOWN for value, column in pairs)
 
 
 def ordered_of(table_id: int, key: bytes, schema: TableSchema) -> bytes:

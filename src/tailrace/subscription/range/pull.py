@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from tailrace.model.errors import CaptureDisabledError, InvalidRequestError, UnknownTableError
+from tailrace.model.catalog import CatalogTable
+from tailrace.model.errors import CaptureDisabledError, InvalidRequestError, InvalidValueError, UnknownTableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.key_range import Epoch, KeyRange, Registration
 from tailrace.model.number import Offset
@@ -13,7 +14,7 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.model.range_errors import OutOfBoundError, UnknownRangeError
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
-from tailrace.subscription.range.bounds import cut_of, interval_after, is_divisible
+from tailrace.subscription.range.bounds import cut_of, interval_after, is_divisible, is_kept
 from tailrace.subscription.range.log_page import TableDropped, read_changes
 from tailrace.subscription.range.options import PullOptions, RangeOptions
 from tailrace.subscription.range.ranges import Ranges
@@ -97,14 +98,16 @@ class PullService:
 
         Raises:
             InvalidRequestError: The keys of the table cannot be divided, or the range has too few rows.
+            OutOfBoundError: The key is none of the range.
         """
         principal.require(Capability.ADMIN)
         within = self._find(principal, range_id, epoch)
-        table, schema = self._ranges.table_of(within), self.schema_of(within)
-        if not await self._is_divisible(schema):
+        schema = self.schema_of(within)
+        listed = await self._listed(schema)
+        if not is_divisible(schema, listed):
             raise InvalidRequestError("the database does not have the keys of this table in the order of their bytes")
         if last:
-            interval_after(within, table, last, schema)  # a key of the range it must be
+            await self._require_key(within, schema, listed, last)
         else:
             last = await self._middle(within, schema)
         return await self._ranges.split(range_id, epoch, last)
@@ -195,11 +198,23 @@ class PullService:
         source = self._shard(schema).source
         rows = await source.count(schema.table)
         parts = min(self._options.ranges_max, rows // self._options.rows_min)
-        if parts < 2 or not await self._is_divisible(schema):
+        if parts < 2 or not is_divisible(schema, await self._listed(schema)):
             return []
         run = -(-rows // parts)
         cuts = await source.cut(schema.table, KeyInterval(), rows=run, count=parts - 1)
         return [cut_of(cut, schema) for cut in cuts]
+
+    async def _require_key(
+        self, within: KeyRange, schema: TableSchema, listed: CatalogTable | None, key: bytes
+    ) -> None:
+        """Refuse what cannot be the key of a row of a range: the border must be the same for the database."""
+        beyond = interval_after(within, self._ranges.table_of(within), key, schema)
+        try:
+            await self._shard(schema).source.cut(schema.table, beyond, rows=1, count=1)
+        except InvalidValueError as error:
+            raise OutOfBoundError(key, within) from error
+        if not is_kept(key, schema, listed):
+            raise OutOfBoundError(key, within)
 
     async def _middle(self, within: KeyRange, schema: TableSchema) -> bytes:
         """Return the key in the middle of a range's rows."""
@@ -215,10 +230,11 @@ class PullService:
             raise InvalidRequestError(f"range {within.id} has too few rows to be divided")
         return table.prefix + cut_of(keys[(len(keys) - 1) // 2], schema)
 
-    async def _is_divisible(self, schema: TableSchema) -> bool:
+    async def _listed(self, schema: TableSchema) -> CatalogTable | None:
+        """Return what the database itself says about a table."""
         wire = schema.table.wire
         listed, _ = await self._shard(schema).source.consult(lambda catalog: catalog.table(wire))
-        return is_divisible(schema, listed)
+        return listed
 
     def _shard(self, schema: TableSchema) -> RangeShard:
         return self._ranges.shard(schema.table.source)

@@ -10,7 +10,7 @@ from msgspec import structs
 from tailrace.clock import Clock
 from tailrace.meta.range_store import KeptRanges, RangeStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import InvalidRequestError, LogClosedError, LogError, MetadataError
+from tailrace.model.errors import InvalidRequestError
 from tailrace.model.key_range import Epoch, KeyRange, PullerKey, RangedTable, Registration
 from tailrace.model.number import Offset
 from tailrace.model.range_errors import (
@@ -24,6 +24,8 @@ from tailrace.model.range_errors import (
 from tailrace.model.table import TableName
 from tailrace.subscription.range.options import RangeOptions
 from tailrace.subscription.range.shard import RangeShard
+from tailrace.subscription.rounds import go_rounds
+from tailrace.subscription.uninterrupted import uninterrupted
 
 __all__ = ["HOLDER", "Ranges", "range_floor"]
 
@@ -122,6 +124,7 @@ class Ranges:
             raise StaleEpochError(known, None)
         raise StaleEpochError(known.before(made), made.born)
 
+    @uninterrupted
     async def make(self, name: TableName, key: tuple[str, ...], cuts: Iterable[bytes]) -> None:
         """Give a table ranges that end with these keys, if it has none."""
         async with self._change:
@@ -131,6 +134,7 @@ class Ranges:
             self._tables[table.id] = table
             self._ranges |= {one.id: one for one in made}
 
+    @uninterrupted
     async def split(self, range_id: int, epoch: Epoch, last: bytes) -> tuple[KeyRange, KeyRange]:
         """Split a range behind the key `last`; the pullers of the new range are those of the old one.
 
@@ -151,6 +155,7 @@ class Ranges:
             self._hold(self.shard_of(self._tables[parent.table_id]))
             return left, right
 
+    @uninterrupted
     async def retire(self, table: RangedTable) -> None:
         """Forget the ranges of a table and their pullers: it was dropped, or has another key now."""
         async with self._change:
@@ -158,7 +163,7 @@ class Ranges:
                 return
             await self._store.remove(table.id)
             gone = {one.id for one in self._ranges.values() if one.table_id == table.id}
-            self._pullers = {key: puller for key, puller in self._pullers.items() if key[0] not in gone}
+            self._forget([key for key in self._pullers if key[0] in gone])
             self._ranges = {number: one for number, one in self._ranges.items() if number not in gone}
             del self._tables[table.id]
             self._hold(self.shard_of(table))
@@ -166,6 +171,7 @@ class Ranges:
 
     # ---- pullers
 
+    @uninterrupted
     async def register(self, within: KeyRange, owner: str, name: str) -> Registration:
         """Make a puller known that begins at the head of the log; the same one again begins where it first began.
 
@@ -175,8 +181,10 @@ class Ranges:
             InvalidRequestError: The name is empty or too long.
             RegistrationsFullError: There are too many.
         """
-        if not 0 < len(name) <= _NAME_MAX:
-            raise InvalidRequestError(f"subscriber_name has 1 to {_NAME_MAX} characters")
+        if not 0 < len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
+            raise InvalidRequestError(
+                f"subscriber_name has 1 to {_NAME_MAX} printable characters, and no space before or behind them"
+            )
         async with self._change:
             shard = self.shard_of(self.table_of(self.get(within.id)))
             key = within.id, owner, name
@@ -200,6 +208,7 @@ class Ranges:
                 raise
             return made
 
+    @uninterrupted
     async def unregister(self, within: KeyRange, owner: str, name: str) -> None:
         """Forget a puller; the log is no longer kept for it.
 
@@ -209,7 +218,7 @@ class Ranges:
         async with self._change:
             puller = self.puller(within, owner, name)
             await self._store.unregister(puller.key)
-            self._pullers.pop(puller.key, None)
+            self._forget([puller.key])
             self._hold(self.shard_of(self.table_of(within)))
 
     def puller(self, within: KeyRange, owner: str, name: str) -> Registration:
@@ -250,6 +259,7 @@ class Ranges:
             self._lapsed.discard(puller.key)
             self._hold(self.shard_of(self._tables[self._ranges[puller.range_id].table_id]))
 
+    @uninterrupted
     async def begun(self, puller: Registration, version: Offset, schema: int) -> None:
         """Note which copy of the rows a puller is given from now on."""
         async with self._change:
@@ -263,47 +273,40 @@ class Ranges:
 
     async def run(self) -> None:
         """Hold pullers to their bounds, and keep how far they are, until cancelled."""
-        while True:
-            await asyncio.sleep(self._options.check_interval_s)
-            try:
-                await self.look()
-            except LogClosedError:
-                return
-            except (LogError, MetadataError) as error:
-                logger.warning("pullers cannot be looked at now", extra={"problem": str(error)})
+        await go_rounds(self.look, "pullers", self._options.check_interval_s)
 
     async def look(self) -> None:
         """Keep how far pullers are; let go of the log of those that passed a bound, and measure what is kept."""
         async with self._change:
             await self._keep_moved()
-        retained = dict.fromkeys(self._shards, 0)
-        counts = dict.fromkeys(self._shards, 0)
-        sizes: dict[tuple[str, Offset], int] = {}
-        for puller in list(self._pullers.values()):
-            place = self._shard_of(puller)
-            if place is None:
-                continue
-            followed = place.name, puller.log_index
-            if followed not in sizes:
-                sizes[followed] = await place.log.commits.size_after(puller.log_index)
-            size = sizes[followed]
-            counts[place.name] += 1
-            if self._is_past(puller, place, size):
-                self._lapse(puller)
-            elif puller.key not in self._lapsed:
-                retained[place.name] = max(retained[place.name], size)
         for name, shard in self._shards.items():
+            pullers = [one for one in self._pullers.values() if self._shard_of(one) is shard]
+            retained = await self._let_go(shard, pullers)
             self._hold(shard)
-            self._metrics.pullers.labels(name).set(counts[name])
-            self._metrics.puller_retained_bytes.labels(name).set(retained[name])
+            self._metrics.pullers.labels(name).set(len(pullers))
+            self._metrics.puller_retained_bytes.labels(name).set(retained)
 
-    def _is_past(self, puller: Registration, shard: RangeShard, size_bytes: int) -> bool:
-        options = self._options
+    async def _let_go(self, shard: RangeShard, pullers: Iterable[Registration]) -> int:
+        """Let go of the log of pullers that passed a bound; return how many bytes are kept for the others."""
+        retained: int | None = None
+        for puller in sorted(pullers, key=lambda one: one.log_index):
+            if puller.key in self._lapsed:
+                continue
+            if self._is_past(puller, shard):
+                self._lapse(puller)
+            elif retained is None:  # no more than that is kept for whoever is further
+                size_bytes = await shard.log.commits.size_after(puller.log_index)
+                if self._options.retained_bytes_max is not None and size_bytes > self._options.retained_bytes_max:
+                    self._lapse(puller)
+                else:
+                    retained = size_bytes
+        return retained or 0
+
+    def _is_past(self, puller: Registration, shard: RangeShard) -> bool:
+        """Tell whether a puller was silent for too long, or the log no longer has what it lacks."""
         silent_s = (self._clock.now_us() - puller.heard_time_us) / 1e6
-        if options.silent_s_max is not None and silent_s > options.silent_s_max:
-            return True
-        too_large = options.retained_bytes_max is not None and size_bytes > options.retained_bytes_max
-        return too_large or puller.log_index + 1 < shard.log.horizon
+        silent_s_max = self._options.silent_s_max
+        return (silent_s_max is not None and silent_s > silent_s_max) or puller.log_index + 1 < shard.log.horizon
 
     def _lapse(self, puller: Registration) -> None:
         """Let go of what is kept for a puller, if it has not moved meanwhile."""
@@ -333,8 +336,12 @@ class Ranges:
             )
         oldest = min(lapsed, key=lambda puller: puller.heard_time_us)
         await self._store.unregister(oldest.key)
-        self._pullers.pop(oldest.key, None)
-        self._lapsed.discard(oldest.key)
+        self._forget([oldest.key])
+
+    def _forget(self, keys: Iterable[PullerKey]) -> None:
+        for key in keys:
+            self._pullers.pop(key, None)
+            self._lapsed.discard(key)
 
     def _shard_of(self, puller: Registration) -> RangeShard | None:
         found = self._ranges.get(puller.range_id)

@@ -4,9 +4,10 @@ import asyncio
 
 from msgspec import Struct
 
-from tailrace.model.errors import UnknownTableError
+from tailrace.model.errors import InvalidValueError, UnknownTableError
 from tailrace.model.key_range import KeyRange, RangedTable
 from tailrace.model.number import Offset
+from tailrace.model.range_errors import OutOfBoundError
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SnapshotRows
 from tailrace.subscription.range.bounds import interval_after, ordered_of
@@ -42,8 +43,8 @@ async def read_range(
 ) -> RangePage:
     """Return the rows of a range after the key `last`, as many as an answer takes: one at least, or all are read.
 
-    A caller who may see only some rows gets those alone. Where the schema changes meanwhile, the page has no rows and
-    is not the end.
+    A caller who may see only some rows gets those alone. Where the schema changes meanwhile, or the table has another
+    key than its ranges, the page has no rows and is not the end.
 
     Raises:
         OutOfBoundError: The key is none of the range.
@@ -55,8 +56,13 @@ async def read_range(
         latest = shard.log.latest_schema(table.table)
         if latest is None:
             raise UnknownTableError(table.table.source, table.table.wire)
+        if latest[1].key != table.key:
+            return RangePage(Offset(0), latest[1], [], end=False)
         interval = interval_after(within, table, last, latest[1])
-        page = await read_page(shard.source, shard.log, table.table, interval, options.rows_max)
+        try:
+            page = await read_page(shard.source, shard.log, table.table, interval, options.rows_max)
+        except InvalidValueError as error:
+            raise OutOfBoundError(last, within) from error
         schema, first = page.rows.schema, first or page
         if schema.version != first.rows.schema.version or schema.key != table.key:
             return RangePage(first.offset, schema, [], end=False)

@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from tailrace.meta.pipeline_row import Numbers
 from tailrace.meta.shared_catalog import SharedCatalog
-from tailrace.model.errors import InvalidRequestError, PipelineExistsError, UnknownPipelineError
+from tailrace.model.errors import AccessError, InvalidRequestError, PipelineExistsError, UnknownPipelineError
 from tailrace.model.pipeline import Definition
 from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.access import Scopes
+from tailrace.subscription.access_bulk import bulk_sight
 from tailrace.subscription.range.pull import PullService
 
 __all__ = ["Subscriber", "Subscribers"]
@@ -79,7 +80,7 @@ class Subscribers:
         """Have a pipeline removed: its worker stops, and removes it. What its sink has stays.
 
         Raises:
-            UnknownPipelineError: The table has none of that name.
+            UnknownPipelineError: The table has none of that name whose tables the principal sees whole.
             PermissionDeniedError: The principal may not do this.
         """
         source, table, numbers = await self._table(principal, namespace, wire)
@@ -87,6 +88,10 @@ class Subscribers:
         known = await asyncio.to_thread(catalog.get, name)
         if known.definition.source != source or table not in known.definition.tables:
             raise UnknownPipelineError(name)
+        try:
+            bulk_sight(self._scopes, principal, source).require(known.definition.tables)
+        except AccessError:
+            raise UnknownPipelineError(name) from None
         await asyncio.to_thread(catalog.cancel, name)
         return Subscriber(source, table, name, known.definition.sink, numbers, cancelled=True)
 

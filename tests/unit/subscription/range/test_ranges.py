@@ -1,5 +1,7 @@
 """Ranges and their pullers: numbers, epochs, and what of the log is kept for whom."""
 
+import asyncio
+
 import pytest
 
 from tailrace.clock import SystemClock
@@ -103,6 +105,19 @@ def stale_of(ranges, found):
     except StaleEpochError as error:
         return error
     return None
+
+
+async def test_a_split_whose_caller_gives_up_is_done_all_the_same(world):
+    one = await world.whole()
+    splitting = asyncio.create_task(world.ranges.split(one.id, one.epoch, encode_ordered(one.table_id, [5])))
+    while not world.ranges._change.locked():
+        await asyncio.sleep(0)
+    splitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await splitting
+    _, ranges = world.ranges.ranges_of(ORDERS)
+    assert len(ranges) == 2
+    assert list((await world.store.load()).ranges) == ranges
 
 
 async def test_whoever_missed_several_splits_is_led_through_them_one_by_one(world):
@@ -216,6 +231,29 @@ async def test_pullers_and_what_is_kept_for_them_are_measured(world):
     assert world.metrics.puller_retained_bytes.labels("s")._value.get() == 700
 
 
+async def test_the_log_is_measured_for_the_furthest_behind_alone(world, monkeypatch):
+    await world.restart(retained_bytes_max=500)
+    one = await world.whole()
+    pullers = [await world.ranges.register(one, "me", str(number)) for number in range(20)]
+    await world.grow(7)
+    for number, puller in enumerate(pullers[2:]):
+        world.ranges.heard(puller, min(2 + number, 7))
+    measured, size_after = [], world.log.commits.size_after
+
+    async def counted(offset):
+        measured.append(offset)
+        return await size_after(offset)
+
+    monkeypatch.setattr(world.log.commits, "size_after", counted)
+    await world.ranges.look()
+    assert measured == [0, 0, 2]
+    assert world.log.floor == 3
+    assert world.metrics.pullers.labels("s")._value.get() == 20
+    assert world.metrics.puller_retained_bytes.labels("s")._value.get() == 500
+    await world.ranges.look()
+    assert measured == [0, 0, 2, 2]
+
+
 async def test_a_range_has_one_puller_of_a_name_at_a_time(world):
     one = await world.whole()
     puller, other = [await world.ranges.register(one, "me", name) for name in "ab"]
@@ -239,7 +277,7 @@ async def test_ranges_that_are_retired_are_gone_with_their_pullers_and_the_next_
     assert again.table_id > one.table_id
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256])
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\0", "a\n", " a", "a "])
 async def test_a_subscriber_has_a_name(world, name):
     with pytest.raises(InvalidRequestError):
         await world.ranges.register(await world.whole(), "me", name)

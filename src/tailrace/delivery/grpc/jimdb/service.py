@@ -74,7 +74,7 @@ class _Handlers:
         try:
             made = await self._pulls.register(call.principal, request.range_id, epoch, name)
         except TailraceError as error:
-            told = cdc_error(error, self._shown)
+            told = self._error(error)
             await call.write(prefixed(encoded(proto.CdcRegisterResponse(error=told))))
             raise with_details(cdc_status(error), told) from error
         return encoded(proto.CdcRegisterResponse(init_snapshot_version=made.init_version))
@@ -163,16 +163,20 @@ class _Handlers:
         try:
             return await work, None
         except TailraceError as error:
-            if cdc_status(error).code is Code.INTERNAL:
-                logger.exception("a pull failed")
-            return None, cdc_error(error, self._shown)
+            return None, self._error(error)
 
     async def _by_status(self, work: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Return what some work gives; an error becomes a status with the error in its details."""
         try:
             return await work()
         except TailraceError as error:
-            raise with_details(cdc_status(error), cdc_error(error, self._shown)) from error
+            raise with_details(cdc_status(error), self._error(error)) from error
+
+    def _error(self, error: TailraceError) -> proto.CDCError:
+        """Return what tells of an error. One of which the caller learns nothing is in the log of the server."""
+        if cdc_status(error).code is Code.INTERNAL:
+            logger.error("a call of seed D failed", exc_info=error)
+        return cdc_error(error, self._shown)
 
     def _shown(self, one: KeyRange) -> base.Range:
         return range_message(one, self._pulls.shard_of(one).number, self._pulls.schema_of(one))

@@ -1,0 +1,110 @@
+"""A metadata database: connected by its URL, asked in transactions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateTable
+
+from tailrace.clock import Clock
+from tailrace.model.errors import ConfigError, MetadataError
+
+__all__ = ["TEXT_AS_IT_IS", "Database", "open_engine", "transact"]
+
+_T = TypeVar("_T")
+
+_CHARSET, _COLLATION = "utf8mb4", "utf8mb4_bin"
+
+TEXT_AS_IT_IS: dict[str, Any] = {
+    "mysql_charset": _CHARSET,
+    "mysql_collate": _COLLATION,
+    "mariadb_charset": _CHARSET,
+    "mariadb_collate": _COLLATION,
+}
+"""Options of a table that takes any text and tells all texts apart, which MySQL by itself does not: case counts."""
+
+
+class Database:
+    """Some tables of a metadata database, for any number of threads. What a method wrote is durable when it returns.
+
+    All methods block, and raise `MetadataError` where the database refuses.
+    """
+
+    tables: ClassVar[Sequence[Table]]
+    """Those that are made where they are missing."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        try:
+            self._transact(self._make_tables)
+        except MetadataError:  # by PostgreSQL, when somebody else makes the same table just then
+            self._transact(self._make_tables)
+
+    @classmethod
+    def open(cls, url: str, clock: Clock) -> Self:
+        """Connect to the database at an SQLAlchemy URL and make the tables that are missing.
+
+        Raises:
+            ConfigError: The URL is malformed or its driver is not installed.
+        """
+        return cls(open_engine(url), clock)
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the database, with its password."""
+        return self._engine.url.render_as_string(hide_password=False)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._engine.dispose()
+
+    def _make_tables(self, connection: Connection) -> None:
+        for table in self.tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+
+    def _transact(self, statements: Callable[[Connection], _T]) -> _T:
+        return transact(self._engine, statements)
+
+
+def transact(engine: Engine, statements: Callable[[Connection], _T]) -> _T:
+    """Run statements as one transaction and return what they do; durable on return.
+
+    Raises:
+        MetadataError: The database refused; its cause tells why.
+    """
+    try:
+        with engine.begin() as connection:
+            return statements(connection)
+    except SQLAlchemyError as error:
+        raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+
+
+def open_engine(url: str) -> Engine:
+    """Return the database at a URL, not connected yet; each commit will be synced to disk before it counts.
+
+    Raises:
+        ConfigError: The URL is malformed or its driver is not installed.
+    """
+    try:
+        parsed = make_url(url)
+        # A connection may have been ended since it was last used: by a restart, or as nobody had used it for hours.
+        lasting = parsed.get_backend_name() == "sqlite"
+        engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=not lasting)
+    except (SQLAlchemyError, ImportError) as error:
+        raise ConfigError(f"the metadata database URL is not usable: {type(error).__name__}") from error
+    if lasting:
+        _harden_sqlite(engine, parsed)
+    return engine
+
+
+def _harden_sqlite(engine: Engine, url: URL) -> None:
+    """Have every connection sync each commit to disk before it counts."""
+
+    def configure(connection: Any, _record: object) -> None:
+        if url.database not in {None, "", ":memory:"}:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    event.listen(engine, "connect", configure)
