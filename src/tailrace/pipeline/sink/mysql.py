@@ -1,6 +1,6 @@
 """MySQL and MariaDB databases as sinks."""
 
-# ruff: noqa: S608 (identifiers are quoted, values are bound)
+# ruff: noqa: S608 - names are quoted, values are given apart
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
-from tailrace.pipeline.sink.base import Progress
 from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
-from tailrace.pipeline.sink.progress import decode_columns, encode_columns
-from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
+from tailrace.pipeline.sink.server_tables import ServerTables
+from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
 
 __all__ = ["MysqlDatabase", "MysqlOptions"]
 
@@ -26,7 +25,6 @@ _STATEMENT_BYTES_MAX = 4 << 20
 _PACKET_SPARE = 8192
 """Room in a packet for the rest of a statement: names of columns."""
 
-_STAGE = "_tailrace_stage"
 _KEY_CHARACTERS_MAX = 760
 """An index takes 3072 bytes: so many characters of four bytes each, and a little for numbers beside them."""
 
@@ -57,12 +55,16 @@ class MysqlOptions(Struct, frozen=True):
         return f"MySQL at {self.host}:{self.port}, database {self.database!r}"
 
 
-class MysqlDatabase:
+class MysqlDatabase(ServerTables):
     """One MySQL or MariaDB database. Rows come into a temporary table and from there, by one statement, in place.
 
     Neither database makes or changes tables in a transaction: columns are added before the batch is. Text in a key is
     compared byte by byte and has a bounded length; numbers that are not finite are refused, as MySQL has none.
     """
+
+    failures = pymysql.Error
+    duplicate = pymysql.IntegrityError
+    join = "STRAIGHT_JOIN"
 
     def __init__(self, options: MysqlOptions) -> None:
         self._options = options
@@ -94,7 +96,7 @@ class MysqlDatabase:
                     f"CREATE TABLE IF NOT EXISTS {BATCHES} (pipeline VARCHAR(255) COLLATE {self._collation} NOT NULL,"
                     " number BIGINT NOT NULL, offsets LONGTEXT NOT NULL, highest LONGTEXT NOT NULL,"
                     " changes BIGINT NOT NULL, applied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),"
-                    f" PRIMARY KEY (pipeline, number)) {self._suffix}"
+                    f" PRIMARY KEY (pipeline, number)){self._suffix}"
                 )
 
     def close(self) -> None:
@@ -118,25 +120,6 @@ class MysqlDatabase:
                 self._roll_back()
                 raise
 
-    def last_batch(self, pipeline: str) -> Progress | None:
-        """Return the last batch of a pipeline."""
-        query = f"SELECT number, offsets, highest FROM {BATCHES} WHERE pipeline = %s ORDER BY number DESC LIMIT 1"
-        with self._errors():
-            found = self._run(query, [pipeline])
-        return decode_columns(*found[0]) if found else None
-
-    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
-        """Note a batch; who notes the same one waits for our transaction to end, and has it refused then."""
-        insert = f"INSERT INTO {BATCHES} (pipeline, number, offsets, highest, changes) VALUES (%s, %s, %s, %s, %s)"
-        with self._errors():
-            try:
-                self._run(insert, [pipeline, *encode_columns(progress), changes])
-            except pymysql.IntegrityError:
-                raise SinkUnavailableError(f"somebody else has applied batch {progress.number}") from None
-            old = progress.number - BATCHES_KEPT
-            if old >= 0:
-                self._run(f"DELETE FROM {BATCHES} WHERE pipeline = %s AND number <= %s", [pipeline, old])
-
     def columns(self, table: str) -> pa.Schema | None:
         """Return the columns of a table."""
         with self._errors():
@@ -158,120 +141,61 @@ class MysqlDatabase:
             )
         return [name for (name,) in found]
 
-    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
-        """Make a table."""
-        parts = [f"{_quoted(field.name)} {self._declared(field, key, columns)}" for field in columns]
-        parts += [f"PRIMARY KEY ({', '.join(map(_quoted, key))})"] if key else []
-        with self._errors():
-            self._run(f"CREATE TABLE {_quoted(table)} ({', '.join(parts)}) {self._suffix}")
-
-    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
-        """Add columns."""
-        parts = [f"ADD COLUMN {_quoted(field.name)} {self._declared(field)}" for field in columns]
-        with self._errors():
-            self._run(f"ALTER TABLE {_quoted(table)} {', '.join(parts)}")
-
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
         """Change the types of columns."""
-        key = self.key(table)
+        key = pa.schema([columns.field(name) for name in self.key(table)])
         fields = [columns.field(name) for name in names]
-        parts = [f"MODIFY COLUMN {_quoted(field.name)} {self._declared(field, key, columns)}" for field in fields]
+        parts = [f"MODIFY COLUMN {self._quoted(field.name)} {self._declared(field, key)}" for field in fields]
         with self._errors():
-            self._run(f"ALTER TABLE {_quoted(table)} {', '.join(parts)}")
+            self._run(f"ALTER TABLE {self._named(table)} {', '.join(parts)}")
 
-    def insert(self, table: str, rows: pa.Table) -> None:
-        """Add rows."""
-        with self._errors():
-            self._fill(table, rows)
-
-    def delete(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
-        """Remove rows."""
-        if rows.num_rows:
-            with self._errors():
-                self._stage(table, rows)
-                self._run(
-                    f"DELETE t FROM {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)}"
-                    f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET}"
-                )
-
-    def upsert(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
-        """Add or replace rows. The offset is put in place last: what is before it looks at the old one."""
-        if not rows.num_rows:
-            return
-        listed = [_quoted(name) for name in rows.column_names]
-        others = [_quoted(name) for name in rows.column_names if name not in {*key, OFFSET}]
-        name = _quoted(table)
-        newer = f"{name}.{OFFSET} IS NULL OR {name}.{OFFSET} <= s.{OFFSET}"
-        changed = [f"{name}.{one} = IF({newer}, s.{one}, {name}.{one})" for one in [*others, OFFSET]]
-        with self._errors():
-            self._stage(table, rows)
-            self._run(
-                f"INSERT INTO {name} ({', '.join(listed)}) SELECT {', '.join(f's.{one}' for one in listed)}"
-                f" FROM {_STAGE} s ON DUPLICATE KEY UPDATE {', '.join(changed)}"
-            )
-
-    def close_versions(self, table: str, closings: pa.Table, key: Sequence[str]) -> None:
-        """Put an end to open versions."""
-        if closings.num_rows:
-            with self._errors():
-                self._stage(table, closings)
-                self._run(
-                    f"UPDATE {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)}"
-                    " SET t.valid_to = s.valid_to, t.valid_to_offset = s.valid_to_offset"
-                    " WHERE t.valid_to_offset IS NULL"
-                )
-
-    def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
-        """Return the last offset of each of these keys."""
-        distinct = keys.group_by(list(key)).aggregate([])
-        listed = ", ".join(f"t.{_quoted(name)}" for name in key)
-        with self._errors():
-            self._stage(table, distinct)
-            found = self._run(
-                f"SELECT {listed}, max(greatest(t.valid_from_offset, coalesce(t.valid_to_offset, 0)))"
-                f" FROM {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)} GROUP BY {listed}"
-            )
-        schema = pa.schema([*distinct.schema, ("_known", pa.int64())])
-        columns = zip(*found, strict=True) if found else [()] * len(schema)
-        return pa.table(
-            [_column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    def _deletion(self, target: str, key: pa.Schema) -> str:
+        return (
+            f"DELETE t FROM {ARRIVALS} s STRAIGHT_JOIN {target} t ON {self._same(key)}"
+            f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET}"
         )
 
-    def read(self, table: str, columns: pa.Schema, *, open_versions: bool) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a table, as of one moment."""
-        listed = ", ".join(map(_quoted, columns.names))
-        where = " WHERE valid_to_offset IS NULL" if open_versions else ""
-        with self._errors(), self._cursor(pymysql.cursors.SSCursor) as cursor:
-            cursor.execute(f"SELECT {listed} FROM {_quoted(table)}{where}")
-            while rows := cursor.fetchmany(_ROWS_AT_ONCE_MAX):
-                taken = zip(columns, zip(*rows, strict=True), strict=True)
-                yield pa.record_batch([_column(values, field.type) for field, values in taken], names=columns.names)
+    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> Sequence[str]:
+        """The offset is put in place last: what is before it looks at the old one."""
+        listed = [self._quoted(name) for name in names]
+        others = [self._quoted(name) for name in names if name not in {*key.names, OFFSET}]
+        newer = f"{target}.{OFFSET} IS NULL OR {target}.{OFFSET} <= s.{OFFSET}"
+        changed = [f"{target}.{one} = IF({newer}, s.{one}, {target}.{one})" for one in [*others, OFFSET]]
+        return [
+            f"INSERT INTO {target} ({', '.join(listed)}) SELECT {', '.join(f's.{one}' for one in listed)}"
+            f" FROM {ARRIVALS} s ON DUPLICATE KEY UPDATE {', '.join(changed)}"
+        ]
 
-    def _stage(self, table: str, rows: pa.Table) -> None:
-        """Put rows into a temporary table with the columns that the table has for them."""
-        listed = ", ".join(map(_quoted, rows.column_names))
-        self._run(f"DROP TEMPORARY TABLE IF EXISTS {_STAGE}")
-        self._run(f"CREATE TEMPORARY TABLE {_STAGE} AS SELECT {listed} FROM {_quoted(table)} LIMIT 0")
-        self._fill(_STAGE, rows)
+    def _closing(self, target: str, key: pa.Schema) -> str:
+        return (
+            f"UPDATE {ARRIVALS} s STRAIGHT_JOIN {target} t ON {self._same(key)}"
+            " SET t.valid_to = s.valid_to, t.valid_to_offset = s.valid_to_offset WHERE t.valid_to_offset IS NULL"
+        )
 
-    def _fill(self, table: str, rows: pa.Table) -> None:
+    def _empty(self, target: str, listed: str) -> Sequence[str]:
+        made = f"CREATE TEMPORARY TABLE {ARRIVALS} AS SELECT {listed} FROM {target} LIMIT 0"
+        return [f"DROP TEMPORARY TABLE IF EXISTS {ARRIVALS}", made]
+
+    def _fill(self, target: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""
-        listed = ", ".join(map(_quoted, rows.column_names))
+        listed = self._listed(rows.column_names)
         for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
             texts = row_texts(rows.slice(place, _ROWS_AT_ONCE_MAX))
             for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, self._packet_bytes_max - _PACKET_SPARE)):
-                self._run(f"INSERT INTO {_quoted(table)} ({listed}) VALUES {','.join(some)}")
+                self._run(f"INSERT INTO {target} ({listed}) VALUES {','.join(some)}")
 
-    def _declared(self, field: pa.Field, key: Sequence[str] = (), columns: pa.Schema | None = None) -> str:
+    def _quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def _declared(self, field: pa.Field, key: pa.Schema) -> str:
         """Return the type of a column in MySQL; long text can be no part of a key."""
         type_ = field.type
-        texts = [name for name in key if columns is not None and _is_text(columns.field(name).type)]
-        length = _KEY_CHARACTERS_MAX // max(len(texts), 1)
+        length = _KEY_CHARACTERS_MAX // max(sum(_is_text(one.type) for one in key), 1)
         if pa.types.is_string(type_):
-            text = f"VARCHAR({length})" if field.name in key else "LONGTEXT"
+            text = f"VARCHAR({length})" if field.name in key.names else "LONGTEXT"
             return f"{text} CHARACTER SET utf8mb4 COLLATE {self._collation}"
         if pa.types.is_binary(type_):
-            return f"VARBINARY({length})" if field.name in key else "LONGBLOB"
+            return f"VARBINARY({length})" if field.name in key.names else "LONGBLOB"
         if pa.types.is_decimal128(type_):
             return f"DECIMAL({type_.precision},{type_.scale})"
         if pa.types.is_timestamp(type_):
@@ -280,7 +204,7 @@ class MysqlDatabase:
 
     @property
     def _suffix(self) -> str:
-        return f"ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation}"
+        return f" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
     def _cursor(self, kind: Any = None) -> Any:
         if self._connection is None:
@@ -292,6 +216,12 @@ class MysqlDatabase:
             cursor.execute(statement, values)
             return cursor.fetchall()
 
+    @contextmanager
+    def _reading(self, query: str) -> Iterator[Any]:
+        with self._cursor(pymysql.cursors.SSCursor) as cursor:
+            cursor.execute(query)
+            yield cursor
+
     def _roll_back(self) -> None:
         """Undo the transaction. Where the connection is gone the server does."""
         try:
@@ -299,13 +229,8 @@ class MysqlDatabase:
         except (pymysql.Error, SinkUnavailableError):
             self.close()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise what MySQL says as an error of the sink. Its own words may hold values and are not repeated."""
-        try:
-            yield
-        except pymysql.Error as error:
-            raise _sink_error(self._options, error) from None
+    def _failure(self, error: pymysql.Error) -> SinkError:
+        return _sink_error(self._options, error)
 
 
 _ACCESS = {1044, 1045, 1698}
@@ -326,14 +251,6 @@ def _sink_error(options: MysqlOptions, error: pymysql.Error) -> SinkError:
     return SinkRefusedError(f"MySQL refused it (error {code or type(error).__name__})")
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _same(key: Sequence[str]) -> str:
-    return " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
-
-
 def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
@@ -349,12 +266,3 @@ def _arrow(type_: str, whole: str, comment: str, precision: int | None, scale: i
     if whole == "datetime(6)":
         return pa.timestamp("us", tz="UTC" if comment == "UTC" else None)
     return _TYPES.get(type_, pa.null())
-
-
-def _column(values: Sequence[Any], type_: pa.DataType) -> Any:
-    """Return a column of what the driver gave."""
-    if pa.types.is_null(type_):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
-    if pa.types.is_boolean(type_):
-        return pa.array([None if value is None else bool(value) for value in values], type_)
-    return pa.array(values, type_)

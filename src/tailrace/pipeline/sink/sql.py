@@ -19,7 +19,10 @@ from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.sink_url import spelled
 
-__all__ = ["BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+__all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+
+ARRIVALS = "_tailrace_arrivals"
+"""Temporary table in which the rows of a batch arrive on a database server."""
 
 BATCHES = "_tailrace_batches"
 """Table of the batches that a database has: `pipeline`, `number`, `offsets`, `highest`, `changes`."""
