@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
+from tailrace.pipeline.sink.mysql_error import sink_error
 from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
 from tailrace.pipeline.sink.server_tables import ServerTables
 from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
@@ -25,8 +26,15 @@ _STATEMENT_BYTES_MAX = 4 << 20
 _PACKET_SPARE = 8192
 """Room in a packet for the rest of a statement: names of columns."""
 
+_KEY_BYTES_MAX = 3072
+"""What an index takes."""
+
 _KEY_CHARACTERS_MAX = 760
-"""An index takes 3072 bytes: so many characters of four bytes each, and a little for numbers beside them."""
+_CHARACTER_BYTES = 4
+_NUMBER_BYTES = 17
+"""What a column of a key that is no text takes at most: a decimal of 38 digits."""
+
+_NAME_CHARACTERS_MAX = 64
 
 _TYPES = {
     "bigint": pa.int64(),
@@ -71,6 +79,7 @@ class MysqlDatabase(ServerTables):
         self._connection: Any = None
         self._collation = ""
         self._packet_bytes_max = 0
+        self._folds_names = False
 
     def connect(self) -> None:
         """Connect."""
@@ -88,7 +97,8 @@ class MysqlDatabase(ServerTables):
                 autocommit=True,
             )
             self._run("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00'")
-            ((self._packet_bytes_max,),) = self._run("SELECT @@max_allowed_packet")
+            ((self._packet_bytes_max, folds),) = self._run("SELECT @@max_allowed_packet, @@lower_case_table_names")
+            self._folds_names = bool(folds)
             maria = "MariaDB" in self._connection.get_server_info()
             self._collation = "utf8mb4_nopad_bin" if maria else "utf8mb4_0900_bin"
             if self.columns(BATCHES) is None:
@@ -120,9 +130,25 @@ class MysqlDatabase(ServerTables):
                 self._roll_back()
                 raise
 
+    def canonical(self, table: str) -> str:
+        """Return what names have in common that the server does not tell apart: on some, their small letters."""
+        return super().canonical(table.lower() if self._folds_names else table)
+
     def columns(self, table: str) -> pa.Schema | None:
-        """Return the columns of a table."""
+        """Return the columns of a table.
+
+        Raises:
+            SinkRefusedError: Its engine has no transactions.
+        """
         with self._errors():
+            engines = self._run(
+                "SELECT e.engine FROM information_schema.tables t JOIN information_schema.engines e USING (engine)"
+                " WHERE t.table_schema = %s AND t.table_name = %s AND e.transactions <> 'YES'",
+                [self._options.database, table],
+            )
+            for (engine,) in engines:
+                reason = f"the sink's table {table!r} is of engine {engine}, which has no transactions: make it InnoDB"
+                raise SinkRefusedError(reason)
             found = self._run(
                 "SELECT column_name, data_type, column_type, column_comment, numeric_precision, numeric_scale"
                 " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -155,16 +181,22 @@ class MysqlDatabase(ServerTables):
             f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET}"
         )
 
-    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> Sequence[str]:
-        """The offset is put in place last: what is before it looks at the old one."""
-        listed = [self._quoted(name) for name in names]
+    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> str:
+        """Return the statement. The offset is put in place last: what is before it looks at the old one.
+
+        MySQL finds the row that breaks any rule of the table, not only that of its key: if it is one with another key,
+        that key is made null, which is an error.
+        """
+        listed = self._listed(names)
+        first, *_ = (self._quoted(name) for name in key.names)
         others = [self._quoted(name) for name in names if name not in {*key.names, OFFSET}]
-        newer = f"{target}.{OFFSET} IS NULL OR {target}.{OFFSET} <= s.{OFFSET}"
-        changed = [f"{target}.{one} = IF({newer}, s.{one}, {target}.{one})" for one in [*others, OFFSET]]
-        return [
-            f"INSERT INTO {target} ({', '.join(listed)}) SELECT {', '.join(f's.{one}' for one in listed)}"
-            f" FROM {ARRIVALS} s ON DUPLICATE KEY UPDATE {', '.join(changed)}"
-        ]
+        newer = f"{target}.{OFFSET} IS NULL OR {target}.{OFFSET} <= {ARRIVALS}.{OFFSET}"
+        changed = [f"{target}.{first} = IF({self._same(key, target, ARRIVALS)}, {target}.{first}, NULL)"]
+        changed += [f"{target}.{one} = IF({newer}, {ARRIVALS}.{one}, {target}.{one})" for one in [*others, OFFSET]]
+        return (
+            f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {ARRIVALS}"
+            f" ON DUPLICATE KEY UPDATE {', '.join(changed)}"
+        )
 
     def _closing(self, target: str, key: pa.Schema) -> str:
         return (
@@ -179,18 +211,29 @@ class MysqlDatabase(ServerTables):
     def _fill(self, target: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""
         listed = self._listed(rows.column_names)
+        room = self._packet_bytes_max - _PACKET_SPARE
         for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
             texts = row_texts(rows.slice(place, _ROWS_AT_ONCE_MAX))
-            for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, self._packet_bytes_max - _PACKET_SPARE)):
+            for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, room), room):
                 self._run(f"INSERT INTO {target} ({listed}) VALUES {','.join(some)}")
 
+    def _same(self, key: pa.Schema, one: str = "t", other: str = "s") -> str:
+        """Return the condition; a table that somebody else made may take different texts for one."""
+        texts = [self._quoted(field.name) for field in key if pa.types.is_string(field.type)]
+        exact = [f"CAST({one}.{name} AS BINARY) = CAST({other}.{name} AS BINARY)" for name in texts]
+        return " AND ".join([super()._same(key, one, other), *exact])
+
     def _quoted(self, name: str) -> str:
+        if len(name) > _NAME_CHARACTERS_MAX:
+            raise SinkRefusedError(f"MySQL has no names of more than {_NAME_CHARACTERS_MAX} characters: {name!r}")
         return "`" + name.replace("`", "``") + "`"
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:
         """Return the type of a column in MySQL; long text can be no part of a key."""
         type_ = field.type
-        length = _KEY_CHARACTERS_MAX // max(sum(_is_text(one.type) for one in key), 1)
+        texts = sum(_is_text(one.type) for one in key)
+        room = (_KEY_BYTES_MAX - (len(key) - texts) * _NUMBER_BYTES) // _CHARACTER_BYTES
+        length = min(room, _KEY_CHARACTERS_MAX) // max(texts, 1)
         if pa.types.is_string(type_):
             text = f"VARCHAR({length})" if field.name in key.names else "LONGTEXT"
             return f"{text} CHARACTER SET utf8mb4 COLLATE {self._collation}"
@@ -211,10 +254,11 @@ class MysqlDatabase(ServerTables):
             raise SinkUnavailableError(f"{self._options!r} is not connected")
         return self._connection.cursor(kind)
 
-    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Any:
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         with self._cursor() as cursor:
             cursor.execute(statement, values)
-            return cursor.fetchall()
+            found: Sequence[Any] = cursor.fetchall()
+            return found
 
     @contextmanager
     def _reading(self, query: str) -> Iterator[Any]:
@@ -230,25 +274,7 @@ class MysqlDatabase(ServerTables):
             self.close()
 
     def _failure(self, error: pymysql.Error) -> SinkError:
-        return _sink_error(self._options, error)
-
-
-_ACCESS = {1044, 1045, 1698}
-_NO_DATABASE = {1049}
-_UNAVAILABLE = {1021, 1040, 1053, 1114, 1203, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
-"""Errors that another try may answer: connections, resources, locks, shutdowns, deadlocks, full disks."""
-
-
-def _sink_error(options: MysqlOptions, error: pymysql.Error) -> SinkError:
-    """Return the error of the sink for one of MySQL."""
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    if code in _ACCESS:
-        return SinkRefusedError(f"{options!r} refuses the user {options.user!r} or the password: mend the sink's URL")
-    if code in _NO_DATABASE:
-        return SinkRefusedError(f"{options!r} is not there: make it, or mend the sink's URL")
-    if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
-        return SinkUnavailableError(f"{options!r} cannot be reached, or is busy (error {code})")
-    return SinkRefusedError(f"MySQL refused it (error {code or type(error).__name__})")
+        return sink_error(repr(self._options), self._options.user, error)
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -21,6 +21,9 @@ __all__ = ["PostgresDatabase", "PostgresOptions"]
 
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 50_000
+_NAME_BYTES_MAX = 63
+"""PostgreSQL cuts longer names without an error, and does not find them again."""
+
 
 _TYPES = {
     "bigint": pa.int64(),
@@ -76,18 +79,15 @@ class PostgresDatabase(ServerTables):
                 sslmode=options.sslmode,
                 connect_timeout=_CONNECT_TIMEOUT_S,
                 application_name="tailrace",
+                client_encoding="UTF8",
                 autocommit=True,
             )
             self._run("SET synchronous_commit = on")
             self._run("SET client_min_messages = warning")
             self._run("SET datestyle = 'ISO, MDY'")
+            self._run("SET timezone = 'UTC'")
             if not self._exists(BATCHES):
-                self._run(
-                    f"CREATE TABLE IF NOT EXISTS {self._named(BATCHES)} ("
-                    "pipeline text NOT NULL, number bigint NOT NULL, offsets text NOT NULL, highest text NOT NULL,"
-                    " changes bigint NOT NULL,"
-                    " applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, number))"
-                )
+                self._create_batches()
 
     def close(self) -> None:
         """Disconnect."""
@@ -139,14 +139,14 @@ class PostgresDatabase(ServerTables):
             f" WHERE {self._same(key)} AND (t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET})"
         )
 
-    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> Sequence[str]:
+    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> str:
         others = [self._quoted(name) for name in names if name not in key.names]
-        return [
+        return (
             f"INSERT INTO {target} AS t ({self._listed(names)}) SELECT {self._listed(names)} FROM {ARRIVALS}"
             f" ON CONFLICT ({self._listed(key.names)}) DO UPDATE SET"
             f" {', '.join(f'{name} = excluded.{name}' for name in others)}"
             f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= excluded.{OFFSET}"
-        ]
+        )
 
     def _closing(self, target: str, key: pa.Schema) -> str:
         return (
@@ -168,6 +168,17 @@ class PostgresDatabase(ServerTables):
                 pyarrow.csv.write_csv(batch, text, pyarrow.csv.WriteOptions(include_header=False))
                 copy.write(text.getbuffer())
 
+    def _create_batches(self) -> None:
+        """Make the table of batches. Two that make it at once would be an error, `IF NOT EXISTS` or not."""
+        with self._connected().transaction():
+            self._run("SELECT pg_advisory_xact_lock(hashtext(%s))", [BATCHES])
+            self._run(
+                f"CREATE TABLE IF NOT EXISTS {self._named(BATCHES)} ("
+                "pipeline text NOT NULL, number bigint NOT NULL, offsets text NOT NULL, highest text NOT NULL,"
+                " changes bigint NOT NULL,"
+                " applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, number))"
+            )
+
     def _exists(self, table: str) -> bool:
         ((found,),) = self._run("SELECT to_regclass(%s)", [self._named(table)])
         return found is not None
@@ -176,20 +187,23 @@ class PostgresDatabase(ServerTables):
         return f"{self._quoted(self._options.schema)}.{self._quoted(table)}"
 
     def _quoted(self, name: str) -> str:
+        if len(name.encode()) > _NAME_BYTES_MAX:
+            raise SinkRefusedError(f"PostgreSQL has no names of more than {_NAME_BYTES_MAX} bytes: {name!r}")
         return '"' + name.replace('"', '""') + '"'
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:
         return _declared(field.type)
 
     def _selected(self, field: pa.Field) -> str:
-        return f"{self._quoted(field.name)}::text" if pa.types.is_null(field.type) else self._quoted(field.name)
+        is_text = pa.types.is_null(field.type) or pa.types.is_string(field.type)
+        return f"{self._quoted(field.name)}::text" if is_text else self._quoted(field.name)
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None:
             raise SinkUnavailableError(f"{self._options!r} is not connected")
         return self._connection
 
-    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Sequence[Any]]:
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         cursor = self._connected().execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
@@ -203,8 +217,10 @@ class PostgresDatabase(ServerTables):
         return _sink_error(self._options, error)
 
 
-_UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE that another try may answer: connections, resources, locks, shutdowns, deadlocks, disks."""
+_UNAVAILABLE = ("08", "25006", "25P", "40", "53", "55", "57", "58")
+"""What SQLSTATE begins with where another try may answer: connections, a server that is only read for now, limits of
+time, deadlocks, resources, locks, shutdowns, disks.
+"""
 
 
 def _sink_error(options: PostgresOptions, error: psycopg.Error) -> SinkError:

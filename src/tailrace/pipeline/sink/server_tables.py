@@ -31,7 +31,7 @@ class ServerTables(SqlTables):
 
     def delete(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
         """Remove rows."""
-        self._put(table, rows, [self._deletion(self._named(table), rows.select(key).schema)])
+        self._put(table, rows, self._deletion(self._named(table), rows.select(key).schema))
 
     def upsert(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
         """Add or replace rows."""
@@ -39,12 +39,12 @@ class ServerTables(SqlTables):
 
     def close_versions(self, table: str, closings: pa.Table, key: Sequence[str]) -> None:
         """Put an end to open versions."""
-        self._put(table, closings, [self._closing(self._named(table), closings.select(key).schema)])
+        self._put(table, closings, self._closing(self._named(table), closings.select(key).schema))
 
     def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
         """Return the last offset of each of these keys."""
         distinct = keys.group_by(list(key)).aggregate([])
-        listed = ", ".join(f"t.{self._quoted(name)}" for name in key)
+        listed = ", ".join(f"t.{self._selected(field)}" for field in distinct.schema)
         with self._errors():
             self._arrive(table, distinct)
             found = self._run(
@@ -62,8 +62,8 @@ class ServerTables(SqlTables):
         """Return the statement that removes the rows whose keys have arrived, unless they are newer."""
 
     @abstractmethod
-    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> Sequence[str]:
-        """Return the statements that add the rows that have arrived, or put them in place of those that are older."""
+    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> str:
+        """Return the statement that adds the rows that have arrived, or puts them in place of those that are older."""
 
     @abstractmethod
     def _closing(self, target: str, key: pa.Schema) -> str:
@@ -77,12 +77,11 @@ class ServerTables(SqlTables):
     def _fill(self, target: str, rows: pa.Table) -> None:
         """Add rows to a table, which may be a temporary one."""
 
-    def _put(self, table: str, rows: pa.Table, statements: Sequence[str]) -> None:
+    def _put(self, table: str, rows: pa.Table, statement: str) -> None:
         if rows.num_rows:
             with self._errors():
                 self._arrive(table, rows)
-                for statement in statements:
-                    self._run(statement)
+                self._run(statement)
 
     def _arrive(self, table: str, rows: pa.Table) -> None:
         """Put rows into the temporary table, which has the types that the table has for them."""
@@ -90,6 +89,6 @@ class ServerTables(SqlTables):
             self._run(statement)
         self._fill(ARRIVALS, rows)
 
-    def _same(self, key: pa.Schema) -> str:
-        """Return the condition that two rows have one key."""
-        return " AND ".join(f"t.{name} = s.{name}" for name in map(self._quoted, key.names))
+    def _same(self, key: pa.Schema, one: str = "t", other: str = "s") -> str:
+        """Return the condition that rows of two tables have one key."""
+        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in map(self._quoted, key.names))

@@ -35,6 +35,10 @@ class SqlTables(ABC):
     mark: ClassVar[str]
     """What stands for a value in a statement."""
 
+    def canonical(self, table: str) -> str:
+        """Return the name of a table, the same for names that the database does not tell apart."""
+        return self._named(table)
+
     def last_batch(self, pipeline: str) -> Progress | None:
         """Return the last batch of a pipeline."""
         with self._errors():
@@ -46,7 +50,10 @@ class SqlTables(ABC):
         return decode_columns(*found[0]) if found else None
 
     def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
-        """Note a batch; who notes the same one waits for our transaction to end, and has it refused then."""
+        """Note a batch; who notes the same one waits for our transaction to end, and has it refused then.
+
+        One that is older than the last is refused, too: numbers may have been left out.
+        """
         batches, mark = self._named(BATCHES), self.mark
         noted = [pipeline, *encode_columns(progress), changes]
         old = progress.number - BATCHES_KEPT
@@ -59,6 +66,9 @@ class SqlTables(ABC):
                 )
             except self.duplicate:
                 raise SinkUnavailableError(f"somebody else has applied batch {progress.number}") from None
+            ((newest,),) = self._run(f"SELECT max(number) FROM {batches} WHERE pipeline = {mark}", [pipeline])
+            if newest > progress.number:
+                raise SinkUnavailableError(f"somebody else has applied batch {newest}")
             if old >= 0:
                 self._run(f"DELETE FROM {batches} WHERE pipeline = {mark} AND number <= {mark}", [pipeline, old])
 
@@ -88,7 +98,7 @@ class SqlTables(ABC):
                 yield pa.record_batch(arrays, names=columns.names)
 
     @abstractmethod
-    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Sequence[Any]]:
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         """Run a statement and return its rows, if it has any."""
 
     @abstractmethod

@@ -4,14 +4,16 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
+from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink.sql import BATCHES
 from tailrace.pipeline.sink.sql_tables import SqlTables
@@ -36,6 +38,8 @@ _TYPES = {
 """Declared types of columns that we make. SQLite keeps as text what has TEXT in its type, and rounds none of it."""
 
 _NAMES = {type_: name for name, type_ in _TYPES.items()}
+
+_TABLE_INFO = "SELECT name, type FROM pragma_table_info(?)"
 
 _DECIMAL = re.compile(r"DECIMAL TEXT\((\d+),(\d+)\)")
 
@@ -83,10 +87,14 @@ class SqliteDatabase(SqlTables):
                     self._connection.rollback()
                 raise
 
+    def canonical(self, table: str) -> str:
+        """Return the name in small letters: those of ASCII are not told apart from the others."""
+        return super().canonical(table.encode().lower().decode())
+
     def columns(self, table: str) -> pa.Schema | None:
         """Return the columns of a table."""
         with self._errors():
-            found = self._run("SELECT name, type FROM pragma_table_info(?)", [table])
+            found = self._run(_TABLE_INFO, [table])
         return pa.schema([(name, _arrow(type_)) for name, type_ in found]) if found else None
 
     def key(self, table: str) -> list[str]:
@@ -96,25 +104,30 @@ class SqliteDatabase(SqlTables):
         return [name for (name,) in found]
 
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Make the table anew: SQLite cannot change a column. Its indexes and triggers come along."""
+        """Make the table anew: SQLite cannot change a column. Its indexes and triggers come along.
+
+        Values are written as they would come now: a key in another form would not be found again.
+        """
         with self._errors():
-            declared = dict(self._run("SELECT name, type FROM pragma_table_info(?)", [table]))
+            declared: dict[str, str] = dict(self._run(_TABLE_INFO, [table]))
             extras = self._run(
                 "SELECT sql FROM sqlite_schema WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
                 [table],
             )
             key = self.key(table)
-            fresh = f"_tailrace_{table}"
+            fresh = f"_tailrace_new_{table}"
             types = {
                 name: _declared(columns.field(name).type) if name in names else declared[name] for name in declared
             }
             parts = [f"{self._quoted(name)} {type_}" for name, type_ in types.items()]
             parts += [f"PRIMARY KEY ({self._listed(key)})"] if key else []
             self._run(f"CREATE TABLE {self._quoted(fresh)} ({', '.join(parts)})")
-            listed = self._listed(types)
-            self._run(f"INSERT INTO {self._quoted(fresh)} ({listed}) SELECT {listed} FROM {self._quoted(table)}")
+            changed = {name: (_arrow(declared[name]), columns.field(name).type) for name in names}
+            self._move(table, fresh, list(types), changed)
             self._run(f"DROP TABLE {self._quoted(table)}")
+            self._run("PRAGMA legacy_alter_table=ON")  # else views of the table, which is not there now, are errors
             self._run(f"ALTER TABLE {self._quoted(fresh)} RENAME TO {self._quoted(table)}")
+            self._run("PRAGMA legacy_alter_table=OFF")
             for (statement,) in extras:
                 self._run(statement)
 
@@ -157,8 +170,21 @@ class SqliteDatabase(SqlTables):
             offsets = [self._run(query, row)[0][0] for row in _values(distinct)]
         return distinct.append_column("_known", pa.array(offsets, pa.int64()))
 
-    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Sequence[Any]]:
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         return self._connected().execute(statement, values or ()).fetchall()
+
+    def _move(
+        self, table: str, fresh: str, names: Sequence[str], changed: Mapping[str, tuple[pa.DataType, pa.DataType]]
+    ) -> None:
+        """Copy all rows; the columns that are named change from one type to the other."""
+        insert = f"INSERT INTO {self._quoted(fresh)} ({self._listed(names)}) VALUES ({', '.join('?' * len(names))})"
+        with self._reading(f"SELECT {self._listed(names)} FROM {self._quoted(table)}") as cursor:
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE_MAX):
+                cells = dict(zip(names, zip(*rows, strict=True), strict=True))
+                for name, (old, new) in changed.items():
+                    column = pa.table({name: self._column(cells[name], old)})
+                    cells[name] = _plain(fitted(column, pa.schema([(name, new)]))[name]).to_pylist()
+                self._connected().executemany(insert, zip(*cells.values(), strict=True))
 
     def _run_many(self, statement: str, rows: pa.Table) -> None:
         with self._errors():
@@ -220,11 +246,21 @@ def _arrow(declared: str) -> pa.DataType:
 
 
 def _values(rows: pa.Table) -> Iterator[Sequence[Any]]:
-    """Return rows as SQLite takes them: decimals, dates and times as text."""
-    columns = [rows[name] for name in rows.column_names]
-    plain = [column if _is_plain(column.type) else column.cast(pa.string()) for column in columns]
+    """Return rows as SQLite takes them.
+
+    Raises:
+        SinkRefusedError: A number is none.
+    """
+    plain = [_plain(rows[name]) for name in rows.column_names]
     for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
         yield from zip(*(column.slice(place, _ROWS_AT_ONCE_MAX).to_pylist() for column in plain), strict=True)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as SQLite takes it: decimals, dates and times as text."""
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        raise SinkRefusedError("SQLite has no NaN: it would become null")
+    return column if _is_plain(column.type) else column.cast(pa.string())
 
 
 def _is_plain(type_: pa.DataType) -> bool:
