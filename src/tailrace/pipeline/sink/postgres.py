@@ -4,7 +4,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -169,9 +169,8 @@ class PostgresDatabase(ServerTables):
                 copy.write(text.getbuffer())
 
     def _create_batches(self) -> None:
-        """Make the table of batches. Two that make it at once would be an error, `IF NOT EXISTS` or not."""
-        with self._connected().transaction():
-            self._run("SELECT pg_advisory_xact_lock(hashtext(%s))", [BATCHES])
+        """Make the table of batches. Where somebody else makes it at the same time, `IF NOT EXISTS` does not help."""
+        with suppress(psycopg.errors.UniqueViolation):
             self._run(
                 f"CREATE TABLE IF NOT EXISTS {self._named(BATCHES)} ("
                 "pipeline text NOT NULL, number bigint NOT NULL, offsets text NOT NULL, highest text NOT NULL,"
