@@ -350,12 +350,13 @@ ODD_TEXTS += ["'", "''", "\\'", "\x1a", "--", "/*", ";", "%", "%s", "NULL", "{}"
 @pytest.mark.parametrize("mode", list(Mode))
 def test_texts_that_mean_something_to_a_server_come_back(made, kind, source, mode):
     orders = source.table("orders", (("k", pa.string()), ("v", pa.string())), ("k",))
-    for text in ODD_TEXTS:
+    texts = [*ODD_TEXTS, *([] if kind == "postgresql" else ["nul \0", "nul \0 byte", "\0"])]
+    for text in texts:
         orders.insert(text, text)
     place = made(kind, mode).open(source)
     place.apply(source.batch())
     place.check(orders)
-    for text in ODD_TEXTS[::2]:
+    for text in texts[::2]:
         orders.delete(text)
     place.apply(source.batch())
     place.check(orders)
@@ -438,6 +439,20 @@ def test_a_key_that_is_too_long_for_an_index_is_refused_by_name(made, kind, sour
     else:
         assert place.refusal(source.batch()).key.startswith(f'["{long[:50]}')
         assert place.contents() == []
+
+
+@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.HISTORY])
+def test_a_key_has_room_in_the_index_when_another_of_its_columns_becomes_text(made, kind, source, mode):
+    orders = source.table("orders", (("k", pa.string()), ("n", pa.int64())), ("k", "n"))
+    orders.insert("a", 1)
+    place = made(kind, mode).open(source)
+    place.apply(source.batch())
+    orders.alter(retype={"n": (pa.string(), str)})
+    orders.rows = {orders.key_of(row): row for row in orders.rows.values()}
+    orders.delete(("a", "1"))
+    orders.insert("a", "many")
+    place.apply(source.batch())
+    place.check(orders)
 
 
 def test_a_key_of_many_columns_has_room_in_the_index(made, kind, source):

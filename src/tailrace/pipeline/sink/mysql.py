@@ -168,9 +168,10 @@ class MysqlDatabase(ServerTables):
         return [name for (name,) in found]
 
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Change the types of columns."""
+        """Change the types of columns. A column of the key that becomes text shares the room that the others had."""
         key = pa.schema([columns.field(name) for name in self.key(table)])
-        fields = [columns.field(name) for name in names]
+        shared = [field.name for field in key if _is_text(field.type)] if set(names) & set(key.names) else []
+        fields = [columns.field(name) for name in dict.fromkeys([*names, *shared])]
         parts = [f"MODIFY COLUMN {self._quoted(field.name)} {self._declared(field, key)}" for field in fields]
         with self._errors():
             self._run(f"ALTER TABLE {self._named(table)} {', '.join(parts)}")
