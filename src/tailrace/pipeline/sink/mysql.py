@@ -1,6 +1,6 @@
 """MySQL and MariaDB databases as sinks."""
 
-# ruff: noqa: S608 (identifiers are quoted, values are bound)
+# ruff: noqa: S608 - names are quoted, values are given apart
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
-from tailrace.pipeline.sink.base import Progress
+from tailrace.pipeline.sink.mysql_error import sink_error
 from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
-from tailrace.pipeline.sink.progress import decode_columns, encode_columns
-from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
+from tailrace.pipeline.sink.server_tables import ServerTables
+from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
 
 __all__ = ["MysqlDatabase", "MysqlOptions"]
 
@@ -26,9 +26,15 @@ _STATEMENT_BYTES_MAX = 4 << 20
 _PACKET_SPARE = 8192
 """Room in a packet for the rest of a statement: names of columns."""
 
-_STAGE = "_tailrace_stage"
+_KEY_BYTES_MAX = 3072
+"""What an index takes."""
+
 _KEY_CHARACTERS_MAX = 760
-"""An index takes 3072 bytes: so many characters of four bytes each, and a little for numbers beside them."""
+_CHARACTER_BYTES = 4
+_NUMBER_BYTES = 17
+"""What a column of a key that is no text takes at most: a decimal of 38 digits."""
+
+_NAME_CHARACTERS_MAX = 64
 
 _TYPES = {
     "bigint": pa.int64(),
@@ -57,18 +63,23 @@ class MysqlOptions(Struct, frozen=True):
         return f"MySQL at {self.host}:{self.port}, database {self.database!r}"
 
 
-class MysqlDatabase:
+class MysqlDatabase(ServerTables):
     """One MySQL or MariaDB database. Rows come into a temporary table and from there, by one statement, in place.
 
     Neither database makes or changes tables in a transaction: columns are added before the batch is. Text in a key is
     compared byte by byte and has a bounded length; numbers that are not finite are refused, as MySQL has none.
     """
 
+    failures = pymysql.Error
+    duplicate = pymysql.IntegrityError
+    join = "STRAIGHT_JOIN"
+
     def __init__(self, options: MysqlOptions) -> None:
         self._options = options
         self._connection: Any = None
         self._collation = ""
         self._packet_bytes_max = 0
+        self._folds_names = False
 
     def connect(self) -> None:
         """Connect."""
@@ -86,7 +97,8 @@ class MysqlDatabase:
                 autocommit=True,
             )
             self._run("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00'")
-            ((self._packet_bytes_max,),) = self._run("SELECT @@max_allowed_packet")
+            ((self._packet_bytes_max, folds),) = self._run("SELECT @@max_allowed_packet, @@lower_case_table_names")
+            self._folds_names = bool(folds)
             maria = "MariaDB" in self._connection.get_server_info()
             self._collation = "utf8mb4_nopad_bin" if maria else "utf8mb4_0900_bin"
             if self.columns(BATCHES) is None:
@@ -94,7 +106,7 @@ class MysqlDatabase:
                     f"CREATE TABLE IF NOT EXISTS {BATCHES} (pipeline VARCHAR(255) COLLATE {self._collation} NOT NULL,"
                     " number BIGINT NOT NULL, offsets LONGTEXT NOT NULL, highest LONGTEXT NOT NULL,"
                     " changes BIGINT NOT NULL, applied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),"
-                    f" PRIMARY KEY (pipeline, number)) {self._suffix}"
+                    f" PRIMARY KEY (pipeline, number)){self._suffix}"
                 )
 
     def close(self) -> None:
@@ -118,28 +130,25 @@ class MysqlDatabase:
                 self._roll_back()
                 raise
 
-    def last_batch(self, pipeline: str) -> Progress | None:
-        """Return the last batch of a pipeline."""
-        query = f"SELECT number, offsets, highest FROM {BATCHES} WHERE pipeline = %s ORDER BY number DESC LIMIT 1"
-        with self._errors():
-            found = self._run(query, [pipeline])
-        return decode_columns(*found[0]) if found else None
-
-    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
-        """Note a batch; who notes the same one waits for our transaction to end, and has it refused then."""
-        insert = f"INSERT INTO {BATCHES} (pipeline, number, offsets, highest, changes) VALUES (%s, %s, %s, %s, %s)"
-        with self._errors():
-            try:
-                self._run(insert, [pipeline, *encode_columns(progress), changes])
-            except pymysql.IntegrityError:
-                raise SinkUnavailableError(f"somebody else has applied batch {progress.number}") from None
-            old = progress.number - BATCHES_KEPT
-            if old >= 0:
-                self._run(f"DELETE FROM {BATCHES} WHERE pipeline = %s AND number <= %s", [pipeline, old])
+    def canonical(self, table: str) -> str:
+        """Return what names have in common that the server does not tell apart: on some, their small letters."""
+        return super().canonical(table.lower() if self._folds_names else table)
 
     def columns(self, table: str) -> pa.Schema | None:
-        """Return the columns of a table."""
+        """Return the columns of a table.
+
+        Raises:
+            SinkRefusedError: Its engine has no transactions.
+        """
         with self._errors():
+            engines = self._run(
+                "SELECT e.engine FROM information_schema.tables t JOIN information_schema.engines e USING (engine)"
+                " WHERE t.table_schema = %s AND t.table_name = %s AND e.transactions <> 'YES'",
+                [self._options.database, table],
+            )
+            for (engine,) in engines:
+                reason = f"the sink's table {table!r} is of engine {engine}, which has no transactions: make it InnoDB"
+                raise SinkRefusedError(reason)
             found = self._run(
                 "SELECT column_name, data_type, column_type, column_comment, numeric_precision, numeric_scale"
                 " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -158,120 +167,79 @@ class MysqlDatabase:
             )
         return [name for (name,) in found]
 
-    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
-        """Make a table."""
-        parts = [f"{_quoted(field.name)} {self._declared(field, key, columns)}" for field in columns]
-        parts += [f"PRIMARY KEY ({', '.join(map(_quoted, key))})"] if key else []
-        with self._errors():
-            self._run(f"CREATE TABLE {_quoted(table)} ({', '.join(parts)}) {self._suffix}")
-
-    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
-        """Add columns."""
-        parts = [f"ADD COLUMN {_quoted(field.name)} {self._declared(field)}" for field in columns]
-        with self._errors():
-            self._run(f"ALTER TABLE {_quoted(table)} {', '.join(parts)}")
-
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Change the types of columns."""
-        key = self.key(table)
-        fields = [columns.field(name) for name in names]
-        parts = [f"MODIFY COLUMN {_quoted(field.name)} {self._declared(field, key, columns)}" for field in fields]
+        """Change the types of columns. A column of the key that becomes text shares the room that the others had."""
+        key = pa.schema([columns.field(name) for name in self.key(table)])
+        shared = [field.name for field in key if _is_text(field.type)] if set(names) & set(key.names) else []
+        fields = [columns.field(name) for name in dict.fromkeys([*names, *shared])]
+        parts = [f"MODIFY COLUMN {self._quoted(field.name)} {self._declared(field, key)}" for field in fields]
         with self._errors():
-            self._run(f"ALTER TABLE {_quoted(table)} {', '.join(parts)}")
+            self._run(f"ALTER TABLE {self._named(table)} {', '.join(parts)}")
 
-    def insert(self, table: str, rows: pa.Table) -> None:
-        """Add rows."""
-        with self._errors():
-            self._fill(table, rows)
-
-    def delete(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
-        """Remove rows."""
-        if rows.num_rows:
-            with self._errors():
-                self._stage(table, rows)
-                self._run(
-                    f"DELETE t FROM {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)}"
-                    f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET}"
-                )
-
-    def upsert(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
-        """Add or replace rows. The offset is put in place last: what is before it looks at the old one."""
-        if not rows.num_rows:
-            return
-        listed = [_quoted(name) for name in rows.column_names]
-        others = [_quoted(name) for name in rows.column_names if name not in {*key, OFFSET}]
-        name = _quoted(table)
-        newer = f"{name}.{OFFSET} IS NULL OR {name}.{OFFSET} <= s.{OFFSET}"
-        changed = [f"{name}.{one} = IF({newer}, s.{one}, {name}.{one})" for one in [*others, OFFSET]]
-        with self._errors():
-            self._stage(table, rows)
-            self._run(
-                f"INSERT INTO {name} ({', '.join(listed)}) SELECT {', '.join(f's.{one}' for one in listed)}"
-                f" FROM {_STAGE} s ON DUPLICATE KEY UPDATE {', '.join(changed)}"
-            )
-
-    def close_versions(self, table: str, closings: pa.Table, key: Sequence[str]) -> None:
-        """Put an end to open versions."""
-        if closings.num_rows:
-            with self._errors():
-                self._stage(table, closings)
-                self._run(
-                    f"UPDATE {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)}"
-                    " SET t.valid_to = s.valid_to, t.valid_to_offset = s.valid_to_offset"
-                    " WHERE t.valid_to_offset IS NULL"
-                )
-
-    def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
-        """Return the last offset of each of these keys."""
-        distinct = keys.group_by(list(key)).aggregate([])
-        listed = ", ".join(f"t.{_quoted(name)}" for name in key)
-        with self._errors():
-            self._stage(table, distinct)
-            found = self._run(
-                f"SELECT {listed}, max(greatest(t.valid_from_offset, coalesce(t.valid_to_offset, 0)))"
-                f" FROM {_STAGE} s STRAIGHT_JOIN {_quoted(table)} t ON {_same(key)} GROUP BY {listed}"
-            )
-        schema = pa.schema([*distinct.schema, ("_known", pa.int64())])
-        columns = zip(*found, strict=True) if found else [()] * len(schema)
-        return pa.table(
-            [_column(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    def _deletion(self, target: str, key: pa.Schema) -> str:
+        return (
+            f"DELETE t FROM {ARRIVALS} s STRAIGHT_JOIN {target} t ON {self._same(key)}"
+            f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= s.{OFFSET}"
         )
 
-    def read(self, table: str, columns: pa.Schema, *, open_versions: bool) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a table, as of one moment."""
-        listed = ", ".join(map(_quoted, columns.names))
-        where = " WHERE valid_to_offset IS NULL" if open_versions else ""
-        with self._errors(), self._cursor(pymysql.cursors.SSCursor) as cursor:
-            cursor.execute(f"SELECT {listed} FROM {_quoted(table)}{where}")
-            while rows := cursor.fetchmany(_ROWS_AT_ONCE_MAX):
-                taken = zip(columns, zip(*rows, strict=True), strict=True)
-                yield pa.record_batch([_column(values, field.type) for field, values in taken], names=columns.names)
+    def _upsertion(self, target: str, names: Sequence[str], key: pa.Schema) -> str:
+        """Return the statement. The offset is put in place last: what is before it looks at the old one.
 
-    def _stage(self, table: str, rows: pa.Table) -> None:
-        """Put rows into a temporary table with the columns that the table has for them."""
-        listed = ", ".join(map(_quoted, rows.column_names))
-        self._run(f"DROP TEMPORARY TABLE IF EXISTS {_STAGE}")
-        self._run(f"CREATE TEMPORARY TABLE {_STAGE} AS SELECT {listed} FROM {_quoted(table)} LIMIT 0")
-        self._fill(_STAGE, rows)
+        MySQL finds the row that breaks any rule of the table, not only that of its key: if it is one with another key,
+        that key is made null, which is an error.
+        """
+        listed = self._listed(names)
+        first, *_ = (self._quoted(name) for name in key.names)
+        others = [self._quoted(name) for name in names if name not in {*key.names, OFFSET}]
+        newer = f"{target}.{OFFSET} IS NULL OR {target}.{OFFSET} <= {ARRIVALS}.{OFFSET}"
+        changed = [f"{target}.{first} = IF({self._same(key, target, ARRIVALS)}, {target}.{first}, NULL)"]
+        changed += [f"{target}.{one} = IF({newer}, {ARRIVALS}.{one}, {target}.{one})" for one in [*others, OFFSET]]
+        return (
+            f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {ARRIVALS}"
+            f" ON DUPLICATE KEY UPDATE {', '.join(changed)}"
+        )
 
-    def _fill(self, table: str, rows: pa.Table) -> None:
+    def _closing(self, target: str, key: pa.Schema) -> str:
+        return (
+            f"UPDATE {ARRIVALS} s STRAIGHT_JOIN {target} t ON {self._same(key)}"
+            " SET t.valid_to = s.valid_to, t.valid_to_offset = s.valid_to_offset WHERE t.valid_to_offset IS NULL"
+        )
+
+    def _empty(self, target: str, listed: str) -> Sequence[str]:
+        made = f"CREATE TEMPORARY TABLE {ARRIVALS} AS SELECT {listed} FROM {target} LIMIT 0"
+        return [f"DROP TEMPORARY TABLE IF EXISTS {ARRIVALS}", made]
+
+    def _fill(self, target: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""
-        listed = ", ".join(map(_quoted, rows.column_names))
+        listed = self._listed(rows.column_names)
+        room = self._packet_bytes_max - _PACKET_SPARE
         for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
             texts = row_texts(rows.slice(place, _ROWS_AT_ONCE_MAX))
-            for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, self._packet_bytes_max - _PACKET_SPARE)):
-                self._run(f"INSERT INTO {_quoted(table)} ({listed}) VALUES {','.join(some)}")
+            for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, room), room):
+                self._run(f"INSERT INTO {target} ({listed}) VALUES {','.join(some)}")
 
-    def _declared(self, field: pa.Field, key: Sequence[str] = (), columns: pa.Schema | None = None) -> str:
+    def _same(self, key: pa.Schema, one: str = "t", other: str = "s") -> str:
+        """Return the condition; a table that somebody else made may take different texts for one."""
+        texts = [self._quoted(field.name) for field in key if pa.types.is_string(field.type)]
+        exact = [f"CAST({one}.{name} AS BINARY) = CAST({other}.{name} AS BINARY)" for name in texts]
+        return " AND ".join([super()._same(key, one, other), *exact])
+
+    def _quoted(self, name: str) -> str:
+        if len(name) > _NAME_CHARACTERS_MAX:
+            raise SinkRefusedError(f"MySQL has no names of more than {_NAME_CHARACTERS_MAX} characters: {name!r}")
+        return "`" + name.replace("`", "``") + "`"
+
+    def _declared(self, field: pa.Field, key: pa.Schema) -> str:
         """Return the type of a column in MySQL; long text can be no part of a key."""
         type_ = field.type
-        texts = [name for name in key if columns is not None and _is_text(columns.field(name).type)]
-        length = _KEY_CHARACTERS_MAX // max(len(texts), 1)
+        texts = sum(_is_text(one.type) for one in key)
+        room = (_KEY_BYTES_MAX - (len(key) - texts) * _NUMBER_BYTES) // _CHARACTER_BYTES
+        length = min(room, _KEY_CHARACTERS_MAX) // max(texts, 1)
         if pa.types.is_string(type_):
-            text = f"VARCHAR({length})" if field.name in key else "LONGTEXT"
+            text = f"VARCHAR({length})" if field.name in key.names else "LONGTEXT"
             return f"{text} CHARACTER SET utf8mb4 COLLATE {self._collation}"
         if pa.types.is_binary(type_):
-            return f"VARBINARY({length})" if field.name in key else "LONGBLOB"
+            return f"VARBINARY({length})" if field.name in key.names else "LONGBLOB"
         if pa.types.is_decimal128(type_):
             return f"DECIMAL({type_.precision},{type_.scale})"
         if pa.types.is_timestamp(type_):
@@ -280,17 +248,24 @@ class MysqlDatabase:
 
     @property
     def _suffix(self) -> str:
-        return f"ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation}"
+        return f" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
     def _cursor(self, kind: Any = None) -> Any:
         if self._connection is None:
             raise SinkUnavailableError(f"{self._options!r} is not connected")
         return self._connection.cursor(kind)
 
-    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Any:
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         with self._cursor() as cursor:
             cursor.execute(statement, values)
-            return cursor.fetchall()
+            found: Sequence[Any] = cursor.fetchall()
+            return found
+
+    @contextmanager
+    def _reading(self, query: str) -> Iterator[Any]:
+        with self._cursor(pymysql.cursors.SSCursor) as cursor:
+            cursor.execute(query)
+            yield cursor
 
     def _roll_back(self) -> None:
         """Undo the transaction. Where the connection is gone the server does."""
@@ -299,39 +274,8 @@ class MysqlDatabase:
         except (pymysql.Error, SinkUnavailableError):
             self.close()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise what MySQL says as an error of the sink. Its own words may hold values and are not repeated."""
-        try:
-            yield
-        except pymysql.Error as error:
-            raise _sink_error(self._options, error) from None
-
-
-_ACCESS = {1044, 1045, 1698}
-_NO_DATABASE = {1049}
-_UNAVAILABLE = {1021, 1040, 1053, 1114, 1203, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
-"""Errors that another try may answer: connections, resources, locks, shutdowns, deadlocks, full disks."""
-
-
-def _sink_error(options: MysqlOptions, error: pymysql.Error) -> SinkError:
-    """Return the error of the sink for one of MySQL."""
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    if code in _ACCESS:
-        return SinkRefusedError(f"{options!r} refuses the user {options.user!r} or the password: mend the sink's URL")
-    if code in _NO_DATABASE:
-        return SinkRefusedError(f"{options!r} is not there: make it, or mend the sink's URL")
-    if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
-        return SinkUnavailableError(f"{options!r} cannot be reached, or is busy (error {code})")
-    return SinkRefusedError(f"MySQL refused it (error {code or type(error).__name__})")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _same(key: Sequence[str]) -> str:
-    return " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
+    def _failure(self, error: pymysql.Error) -> SinkError:
+        return sink_error(repr(self._options), self._options.user, error)
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -349,12 +293,3 @@ def _arrow(type_: str, whole: str, comment: str, precision: int | None, scale: i
     if whole == "datetime(6)":
         return pa.timestamp("us", tz="UTC" if comment == "UTC" else None)
     return _TYPES.get(type_, pa.null())
-
-
-def _column(values: Sequence[Any], type_: pa.DataType) -> Any:
-    """Return a column of what the driver gave."""
-    if pa.types.is_null(type_):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
-    if pa.types.is_boolean(type_):
-        return pa.array([None if value is None else bool(value) for value in values], type_)
-    return pa.array(values, type_)

@@ -41,18 +41,18 @@ def _literals(column: pa.ChunkedArray) -> Any:
     return pc.binary_join_element_wise("'", text, "'", "")
 
 
-def in_statements(texts: Sequence[str], bytes_max: int) -> Iterator[Sequence[str]]:
-    """Cut rows into runs that have no more than so many bytes.
+def in_statements(texts: Sequence[str], bytes_max: int, row_bytes_max: int) -> Iterator[Sequence[str]]:
+    """Cut rows into runs that have no more than so many bytes, or are one row alone that has more.
 
     Raises:
-        SinkRefusedError: One row alone has more.
+        SinkRefusedError: One row has more than any may have.
     """
     first, size = 0, 0
     for place, text in enumerate(texts):
         length = len(text.encode()) + 1
-        if length > bytes_max:
+        if length > row_bytes_max:
             raise SinkRefusedError("it is larger than max_allowed_packet of the server")
-        if size + length > bytes_max:
+        if size and size + length > bytes_max:
             yield texts[first:place]
             first, size = place, 0
         size += length

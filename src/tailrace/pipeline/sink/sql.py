@@ -17,9 +17,13 @@ from tailrace.pipeline.sink.progress import after, forgotten, has, place, refuse
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
+from tailrace.pipeline.sink.sql_values import refuse_far_times
 from tailrace.sink_url import spelled
 
-__all__ = ["BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+__all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+
+ARRIVALS = "_tailrace_arrivals"
+"""Temporary table in which the rows of a batch arrive on a database server."""
 
 BATCHES = "_tailrace_batches"
 """Table of the batches that a database has: `pipeline`, `number`, `offsets`, `highest`, `changes`."""
@@ -49,6 +53,13 @@ class SqlDatabase(Protocol):
 
     def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
         """Note a batch in the transaction, and forget those of long ago; whoever notes the same one too has to wait."""
+
+    def canonical(self, table: str) -> str:
+        """Return the name of a table, the same for names that the database does not tell apart.
+
+        Raises:
+            SinkRefusedError: It has no such names.
+        """
 
     def columns(self, table: str) -> pa.Schema | None:
         """Return the columns of a table; None where there is none."""
@@ -104,12 +115,11 @@ class SqlSink:
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and check that the tables that were there still are."""
-        if len({self._name(schema) for schema in schemas}) != len(schemas):
-            raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
         try:
             self._connect()
+            self._refuse_names([self._name(schema) for schema in schemas])
             refuse_lost(self._progress, schemas, self._there(schemas))
-        except SinkError:
+        except (ConfigError, SinkError):
             self._disconnect()
             raise
 
@@ -176,6 +186,19 @@ class SqlSink:
         self._columns.clear()
         self._database.close()
 
+    def _refuse_names(self, names: Sequence[str]) -> None:
+        """Check that each table has a name of its own.
+
+        Raises:
+            ConfigError: Several have the same one, or one has the name of a table that we need.
+        """
+        tables = {self._database.canonical(name) for name in names}
+        if len(tables) != len(names):
+            raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
+        for own in (BATCHES, ARRIVALS):
+            if self._database.canonical(own) in tables:
+                raise ConfigError(f"{own} is a table of the sink itself: write more than {{table}} into `table`")
+
     def _there(self, schemas: Sequence[TableSchema]) -> list[TableSchema]:
         """Return those of these tables that are there."""
         return [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
@@ -197,8 +220,8 @@ class SqlSink:
             self._columns[name] = columns
             return
         found = self._database.key(name)
-        if key and found and sorted(found) != sorted(key):
-            reason = f"the sink's table {name!r} has another key: reset the pipeline, or name another table"
+        if key and (found or self._mode is Mode.CURRENT) and sorted(found) != sorted(key):
+            reason = f"the sink's table {name!r} has another key, or none: reset the pipeline, or name another table"
             raise SinkRefusedError(reason, table=one.schema.table.wire)
         target = united(present, columns)
         added = [target.field(column) for column in target.names if column not in present.names]
@@ -231,6 +254,7 @@ class SqlSink:
         """Write the changes of one table by its mode."""
         name, key = self._name(one.schema), key_names(one.schema)
         changes = aligned(one.changes, self._columns[name])
+        refuse_far_times(changes)
         match self._mode:
             case Mode.APPEND:
                 self._database.insert(name, changes)

@@ -4,18 +4,19 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
+from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.fold import OFFSET
-from tailrace.pipeline.sink.base import Progress
-from tailrace.pipeline.sink.progress import decode_columns, encode_columns
-from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
+from tailrace.pipeline.sink.sql import BATCHES
+from tailrace.pipeline.sink.sql_tables import SqlTables
 
 __all__ = ["SqliteDatabase"]
 
@@ -38,11 +39,17 @@ _TYPES = {
 
 _NAMES = {type_: name for name, type_ in _TYPES.items()}
 
+_TABLE_INFO = "SELECT name, type FROM pragma_table_info(?)"
+
 _DECIMAL = re.compile(r"DECIMAL TEXT\((\d+),(\d+)\)")
 
 
-class SqliteDatabase:
+class SqliteDatabase(SqlTables):
     """One SQLite file, made where it is missing. Another writer is waited for, then the sink is unavailable."""
+
+    failures = sqlite3.Error
+    duplicate = sqlite3.IntegrityError
+    mark = "?"
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,97 +87,67 @@ class SqliteDatabase:
                     self._connection.rollback()
                 raise
 
-    def last_batch(self, pipeline: str) -> Progress | None:
-        """Return the last batch of a pipeline."""
-        with self._errors():
-            found = self._run(
-                f"SELECT number, offsets, highest FROM {BATCHES} WHERE pipeline = ? ORDER BY number DESC LIMIT 1",
-                [pipeline],
-            ).fetchone()
-        return None if found is None else decode_columns(*found)
-
-    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
-        """Note a batch."""
-        with self._errors():
-            self._run(
-                f"DELETE FROM {BATCHES} WHERE pipeline = ? AND number <= ?", [pipeline, progress.number - BATCHES_KEPT]
-            )
-            try:
-                self._run(
-                    f"INSERT INTO {BATCHES} (pipeline, number, offsets, highest, changes) VALUES (?, ?, ?, ?, ?)",
-                    [pipeline, *encode_columns(progress), changes],
-                )
-            except sqlite3.IntegrityError:
-                raise SinkUnavailableError(f"somebody else has applied batch {progress.number}") from None
+    def canonical(self, table: str) -> str:
+        """Return the name in small letters: those of ASCII are not told apart from the others."""
+        return super().canonical(table.encode().lower().decode())
 
     def columns(self, table: str) -> pa.Schema | None:
         """Return the columns of a table."""
         with self._errors():
-            found = self._run("SELECT name, type FROM pragma_table_info(?)", [table]).fetchall()
+            found = self._run(_TABLE_INFO, [table])
         return pa.schema([(name, _arrow(type_)) for name, type_ in found]) if found else None
 
     def key(self, table: str) -> list[str]:
         """Return the columns of the primary key."""
         with self._errors():
-            found = self._run("SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", [table]).fetchall()
+            found = self._run("SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", [table])
         return [name for (name,) in found]
 
-    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
-        """Make a table."""
-        parts = [f"{_quoted(field.name)} {_declared(field.type)}" for field in columns]
-        parts += [f"PRIMARY KEY ({', '.join(map(_quoted, key))})"] if key else []
-        with self._errors():
-            self._run(f"CREATE TABLE {_quoted(table)} ({', '.join(parts)})")
-
-    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
-        """Add columns."""
-        with self._errors():
-            for field in columns:
-                self._run(f"ALTER TABLE {_quoted(table)} ADD COLUMN {_quoted(field.name)} {_declared(field.type)}")
-
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Make the table anew: SQLite cannot change a column. Its indexes and triggers come along."""
+        """Make the table anew: SQLite cannot change a column. Its indexes and triggers come along.
+
+        Values are written as they would come now: a key in another form would not be found again.
+        """
         with self._errors():
-            declared = dict(self._run("SELECT name, type FROM pragma_table_info(?)", [table]).fetchall())
+            declared: dict[str, str] = dict(self._run(_TABLE_INFO, [table]))
             extras = self._run(
                 "SELECT sql FROM sqlite_schema WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
                 [table],
-            ).fetchall()
+            )
             key = self.key(table)
-            fresh = f"_tailrace_{table}"
+            fresh = f"_tailrace_new_{table}"
             types = {
                 name: _declared(columns.field(name).type) if name in names else declared[name] for name in declared
             }
-            parts = [f"{_quoted(name)} {type_}" for name, type_ in types.items()]
-            parts += [f"PRIMARY KEY ({', '.join(map(_quoted, key))})"] if key else []
-            self._run(f"CREATE TABLE {_quoted(fresh)} ({', '.join(parts)})")
-            listed = ", ".join(map(_quoted, types))
-            self._run(f"INSERT INTO {_quoted(fresh)} ({listed}) SELECT {listed} FROM {_quoted(table)}")
-            self._run(f"DROP TABLE {_quoted(table)}")
-            self._run(f"ALTER TABLE {_quoted(fresh)} RENAME TO {_quoted(table)}")
+            parts = [f"{self._quoted(name)} {type_}" for name, type_ in types.items()]
+            parts += [f"PRIMARY KEY ({self._listed(key)})"] if key else []
+            self._run(f"CREATE TABLE {self._quoted(fresh)} ({', '.join(parts)})")
+            changed = {name: (_arrow(declared[name]), columns.field(name).type) for name in names}
+            self._move(table, fresh, list(types), changed)
+            self._run(f"DROP TABLE {self._quoted(table)}")
+            self._run("PRAGMA legacy_alter_table=ON")  # else views of the table, which is not there now, are errors
+            self._run(f"ALTER TABLE {self._quoted(fresh)} RENAME TO {self._quoted(table)}")
+            self._run("PRAGMA legacy_alter_table=OFF")
             for (statement,) in extras:
                 self._run(statement)
 
     def insert(self, table: str, rows: pa.Table) -> None:
         """Add rows."""
-        listed = ", ".join(map(_quoted, rows.column_names))
-        marks = ", ".join("?" * rows.num_columns)
-        self._run_many(f"INSERT INTO {_quoted(table)} ({listed}) VALUES ({marks})", rows)
+        self._run_many(f"INSERT INTO {self._named(table)} {self._values_of(rows)}", rows)
 
     def delete(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
         """Remove rows."""
-        same = " AND ".join(f"{_quoted(name)} = ?" for name in key)
-        older = f"({OFFSET} IS NULL OR {OFFSET} <= ?)"
-        self._run_many(f"DELETE FROM {_quoted(table)} WHERE {same} AND {older}", rows.select([*key, OFFSET]))
+        self._run_many(
+            f"DELETE FROM {self._named(table)} WHERE {self._same(key)} AND ({OFFSET} IS NULL OR {OFFSET} <= ?)",
+            rows.select([*key, OFFSET]),
+        )
 
     def upsert(self, table: str, rows: pa.Table, key: Sequence[str]) -> None:
         """Add or replace rows."""
-        listed = ", ".join(map(_quoted, rows.column_names))
-        marks = ", ".join("?" * rows.num_columns)
-        others = [_quoted(name) for name in rows.column_names if name not in key]
+        others = [self._quoted(name) for name in rows.column_names if name not in key]
         self._run_many(
-            f"INSERT INTO {_quoted(table)} AS t ({listed}) VALUES ({marks})"
-            f" ON CONFLICT ({', '.join(map(_quoted, key))}) DO UPDATE SET"
+            f"INSERT INTO {self._named(table)} AS t {self._values_of(rows)}"
+            f" ON CONFLICT ({self._listed(key)}) DO UPDATE SET"
             f" {', '.join(f'{name} = excluded.{name}' for name in others)}"
             f" WHERE t.{OFFSET} IS NULL OR t.{OFFSET} <= excluded.{OFFSET}",
             rows,
@@ -178,50 +155,71 @@ class SqliteDatabase:
 
     def close_versions(self, table: str, closings: pa.Table, key: Sequence[str]) -> None:
         """Put an end to open versions."""
-        same = " AND ".join(f"{_quoted(name)} = ?" for name in key)
         self._run_many(
-            f"UPDATE {_quoted(table)} SET valid_to = ?, valid_to_offset = ? WHERE {same} AND valid_to_offset IS NULL",
+            f"UPDATE {self._named(table)} SET valid_to = ?, valid_to_offset = ?"
+            f" WHERE {self._same(key)} AND valid_to_offset IS NULL",
             closings.select(["valid_to", "valid_to_offset", *key]),
         )
 
     def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
         """Return the last offset of each of these keys."""
-        same = " AND ".join(f"{_quoted(name)} = ?" for name in key)
         latest = "max(max(valid_from_offset, coalesce(valid_to_offset, 0)))"
-        query = f"SELECT {latest} FROM {_quoted(table)} WHERE {same}"
+        query = f"SELECT {latest} FROM {self._named(table)} WHERE {self._same(key)}"
         distinct = keys.group_by(list(key)).aggregate([])
         with self._errors():
-            offsets = [self._run(query, row).fetchone()[0] for row in _values(distinct)]
+            offsets = [self._run(query, row)[0][0] for row in _values(distinct)]
         return distinct.append_column("_known", pa.array(offsets, pa.int64()))
 
-    def read(self, table: str, columns: pa.Schema, *, open_versions: bool) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a table."""
-        listed = ", ".join(map(_quoted, columns.names))
-        where = " WHERE valid_to_offset IS NULL" if open_versions else ""
-        with self._errors():
-            cursor = self._run(f"SELECT {listed} FROM {_quoted(table)}{where}")
-            while rows := cursor.fetchmany(_ROWS_AT_ONCE_MAX):
-                taken = zip(columns, zip(*rows, strict=True), strict=True)
-                yield pa.record_batch([_column(values, field.type) for field, values in taken], names=columns.names)
+    def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
+        return self._connected().execute(statement, values or ()).fetchall()
 
-    def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        if self._connection is None:
-            raise SinkUnavailableError(f"the SQLite database {self._path} is not open")
-        return self._connection.execute(statement, values)
+    def _move(
+        self, table: str, fresh: str, names: Sequence[str], changed: Mapping[str, tuple[pa.DataType, pa.DataType]]
+    ) -> None:
+        """Copy all rows; the columns that are named change from one type to the other."""
+        insert = f"INSERT INTO {self._quoted(fresh)} ({self._listed(names)}) VALUES ({', '.join('?' * len(names))})"
+        with self._reading(f"SELECT {self._listed(names)} FROM {self._quoted(table)}") as cursor:
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE_MAX):
+                cells = dict(zip(names, zip(*rows, strict=True), strict=True))
+                for name, (old, new) in changed.items():
+                    column = pa.table({name: self._column(cells[name], old)})
+                    cells[name] = _plain(fitted(column, pa.schema([(name, new)]))[name]).to_pylist()
+                self._connected().executemany(insert, zip(*cells.values(), strict=True))
 
     def _run_many(self, statement: str, rows: pa.Table) -> None:
-        if self._connection is None:
-            raise SinkUnavailableError(f"the SQLite database {self._path} is not open")
         with self._errors():
-            self._connection.executemany(statement, _values(rows))
+            self._connected().executemany(statement, _values(rows))
+
+    def _values_of(self, rows: pa.Table) -> str:
+        return f"({self._listed(rows.column_names)}) VALUES ({', '.join('?' * rows.num_columns)})"
+
+    def _same(self, key: Sequence[str]) -> str:
+        return " AND ".join(f"{self._quoted(name)} = ?" for name in key)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise what SQLite says as an error of the sink. Its own words may hold values and are not repeated."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise _sink_error(self._path, error) from None
+    def _reading(self, query: str) -> Iterator[Any]:
+        with closing(self._connected().execute(query)) as cursor:
+            yield cursor
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise SinkUnavailableError(f"the SQLite database {self._path} is not open")
+        return self._connection
+
+    def _failure(self, error: sqlite3.Error) -> SinkError:
+        return _sink_error(self._path, error)
+
+    def _quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def _declared(self, field: pa.Field, key: pa.Schema) -> str:
+        return _declared(field.type)
+
+    def _column(self, values: Sequence[Any], type_: pa.DataType) -> Any:
+        """Return a column of what `_values` made of one."""
+        if pa.types.is_null(type_) or _is_plain(type_):
+            return super()._column(values, type_)
+        return pa.array(values, pa.string()).cast(type_)
 
 
 def _sink_error(path: Path, error: sqlite3.Error) -> SinkError:
@@ -236,10 +234,6 @@ def _sink_error(path: Path, error: sqlite3.Error) -> SinkError:
     return SinkRefusedError(f"SQLite refused it ({name})")
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _declared(type_: pa.DataType) -> str:
     """Return the declared type of a column."""
     return f"DECIMAL TEXT({type_.precision},{type_.scale})" if pa.types.is_decimal128(type_) else _NAMES[type_]
@@ -252,22 +246,21 @@ def _arrow(declared: str) -> pa.DataType:
 
 
 def _values(rows: pa.Table) -> Iterator[Sequence[Any]]:
-    """Return rows as SQLite takes them: decimals, dates and times as text."""
-    columns = [rows[name] for name in rows.column_names]
-    plain = [column if _is_plain(column.type) else column.cast(pa.string()) for column in columns]
+    """Return rows as SQLite takes them.
+
+    Raises:
+        SinkRefusedError: A number is none.
+    """
+    plain = [_plain(rows[name]) for name in rows.column_names]
     for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
         yield from zip(*(column.slice(place, _ROWS_AT_ONCE_MAX).to_pylist() for column in plain), strict=True)
 
 
-def _column(values: Sequence[Any], type_: pa.DataType) -> Any:
-    """Return a column of what `_values` made of one."""
-    if pa.types.is_null(type_):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
-    if pa.types.is_boolean(type_):
-        return pa.array([None if value is None else bool(value) for value in values], type_)
-    if pa.types.is_float64(type_):
-        return pa.array([None if value is None else float(value) for value in values], type_)
-    return pa.array(values, type_) if _is_plain(type_) else pa.array(values, pa.string()).cast(type_)
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as SQLite takes it: decimals, dates and times as text."""
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        raise SinkRefusedError("SQLite has no NaN: it would become null")
+    return column if _is_plain(column.type) else column.cast(pa.string())
 
 
 def _is_plain(type_: pa.DataType) -> bool:

@@ -63,11 +63,16 @@ def test_what_is_not_finite_is_refused(value):
 
 @given(st.lists(st.text(max_size=20), min_size=1), st.integers(100, 200))
 def test_statements_are_bounded_and_have_all_rows(texts, bytes_max):
-    runs = list(in_statements(texts, bytes_max))
+    runs = list(in_statements(texts, bytes_max, bytes_max))
     assert [text for run in runs for text in run] == texts
     assert all(len(",".join(run).encode()) <= bytes_max for run in runs)
 
 
+def test_a_row_that_is_larger_than_a_statement_should_be_has_one_of_its_own():
+    large = "x" * 100
+    assert list(in_statements([large, "a", "b", large, large], 50, 101)) == [[large], ["a", "b"], [large], [large]]
+
+
 def test_a_row_that_no_statement_holds_is_refused():
     with pytest.raises(SinkRefusedError, match="max_allowed_packet"):
-        list(in_statements(["short", "x" * 100], 50))
+        list(in_statements(["short", "x" * 100], 50, 100))
