@@ -28,7 +28,6 @@ from tailrace.model.table import Kind
 from tailrace.pipeline.batch_writer import changes_of_packed
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.layout import unpacked
-from tailrace.pipeline.preimages import surely_kept_left_out
 from tailrace.pipeline.sink.base import Batch, Mode
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sinks import sink_of
@@ -85,25 +84,22 @@ class Course:
             envelope = self.frame(after, through, "envelope")
             envelope.selectExpr(f"{MESSAGE} AS message").write.parquet(str(directory / f"messages{number}"))
 
-    def frame(self, after, through, layout="packed"):
+    def frame(self, after, through, layout):
         options = {"log_dir": str(self.directory / "log"), "source": "app", "tables": "orders", "layout": layout}
         return self.spark.read.format("tailrace").options(**options, start=str(after), end=str(through)).load()
 
     def driver(self, mode, place):
         sink = self.sink(mode, place)
         for number, (after, through) in enumerate(self.intervals):
-            rows = pa.concat_tables(unpacked(self.frame(after, through).toArrow()))
-            if mode is Mode.CURRENT:
-                rows = surely_kept_left_out(rows, [TABLE])
+            rows = pa.concat_tables(unpacked(self.frame(after, through, LAYOUTS[mode]).toArrow()))
             tables = changes_of_json(rows, {("orders", 1): TABLE})
             sink.apply(Batch("bench", number, {"app": through}, tables))
 
     def tasks(self, mode, place):
         sink = self.sink(mode, place)
-        last = mode is Mode.CURRENT
-        decode = functools.partial(changes_of_packed, versions={("orders", 1): TABLE}, last=last)
+        decode = functools.partial(changes_of_packed, versions={("orders", 1): TABLE})
         for number, (after, through) in enumerate(self.intervals):
-            changes = SparkSpread(self.frame(after, through), decode)
+            changes = SparkSpread(self.frame(after, through, LAYOUTS[mode]), decode)
             sink.apply_spread(SpreadBatch("bench", number, "app", changes, through - after))
 
     def parquet(self, _mode, place):
@@ -139,6 +135,7 @@ class Course:
         return time.perf_counter() - begin
 
 
+LAYOUTS = {Mode.CURRENT: "latest", Mode.APPEND: "packed"}
 KINDS = {one.name: {Kind.I64: "bigint", Kind.F64: "double"}.get(one.kind, "string") for one in COLUMNS}
 MESSAGE = """concat('{"before":', coalesce(_before, 'null'), ',"after":', coalesce(_after, 'null'), ',"op":"',
     substring(_change_type, 1, 1), '","source":{"connector":"sqlite","db":"app","table":"orders","lsn":', _offset,

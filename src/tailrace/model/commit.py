@@ -15,6 +15,8 @@ class Draft(Struct):
     each into one array, so a change costs a few list appends. `add` is the readable way to fill them; hot loops may
     append to the lists themselves.
 
+    A change has one key, before it and after it: a row that gets another one is deleted and inserted.
+
     `position` is where the source resumes once this commit is in the log. `txid` is the source's own number of the
     transaction; 0 where it has none. `migration` says that it moves data (a snapshot, a bulk load) and is no news.
     """

@@ -15,14 +15,14 @@ from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
-from tailrace.pipeline.preimages import surely_kept_left_out
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
 from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
-from tailrace.pipeline.spark_spread import SparkSpread, tallied
+from tailrace.pipeline.source_options import Layout
+from tailrace.pipeline.spark_spread import SparkSpread
 from tailrace.pipeline.transform import transformed
 from tailrace.pipeline.typed import row_schema
 from tailrace.sink_url import Secrets
@@ -91,15 +91,16 @@ class BatchWriter:
             if self._is_large():
                 self.apply_spread(frame)
             else:
-                rows = list(unpacked(frame.toArrow()))
-                if rows:
-                    self.apply(pa.concat_tables(rows), frame.sparkSession)
+                packed = frame.toArrow()
+                if packed.num_rows:
+                    changes = pc.sum(packed["_changes"]).as_py()
+                    self.apply(pa.concat_tables(unpacked(packed)), changes, frame.sparkSession)
         except Exception as error:
             self.problem = error
             raise
 
-    def apply(self, rows: pa.Table, session: Any) -> None:
-        """Apply rows in the layout `json`, unless the sink has them.
+    def apply(self, rows: pa.Table, changes: int, session: Any) -> None:
+        """Apply rows in the layout `json`, of so many changes, unless the sink has them.
 
         Raises:
             MisfitError: A value does not fit its column's type.
@@ -107,25 +108,19 @@ class BatchWriter:
             SinkError: The sink cannot be reached for long, or refuses.
             LeaseError: This worker no longer has the pipeline.
         """
-        if not rows.num_rows:
-            return
         definition, sink = self._definition, self.sink()
         through = pc.max(rows["_offset"]).as_py()
         progress = sink.progress()
         if progress is not None and progress.offsets.get(definition.source, 0) >= through:
             return
         versions = self._known(rows)
-        if takes_images(definition):
-            tables = image_changes(rows, versions)
-        else:
-            needed = surely_kept_left_out(rows, versions.values()) if self._takes_last else rows
-            tables = changes_of_json(needed, versions)
+        tables = image_changes(rows, versions) if takes_images(definition) else changes_of_json(rows, versions)
         if definition.transform:
             tables = [transformed(one, definition.transform, session) for one in tables]
         number = next_number(progress, self.number_min)
         filled = [one for one in tables if one.changes.num_rows]
         sink.apply(Batch(definition.name, number, {definition.source: through}, filled))
-        self.changes += rows.num_rows
+        self.changes += changes
 
     def apply_spread(self, frame: Any) -> None:
         """Have tasks apply rows in the layout `packed`, unless the sink has them. The schemas of all are known.
@@ -135,10 +130,17 @@ class BatchWriter:
         """
         definition, sink = self._definition, self.sink()
         number = next_number(sink.progress(), self.number_min)
-        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions, last=self._takes_last))
+        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions))
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
         ).rows
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout in which micro-batches are to come."""
+        definition = self._definition
+        last = not definition.transform and mode_of(definition.sink, definition.mode) is Mode.CURRENT
+        return Layout.LATEST if last and not takes_images(definition) else Layout.PACKED
 
     @property
     def changes_max(self) -> int:
@@ -202,12 +204,6 @@ class BatchWriter:
             sink.use(self._session)
         return sink
 
-    @property
-    def _takes_last(self) -> bool:
-        """Tell whether only the last state of each key counts."""
-        definition = self._definition
-        return not definition.transform and mode_of(definition.sink, definition.mode) is Mode.CURRENT
-
     def _can_spread(self) -> bool:
         """Tell whether tasks can write the sink. What is transformed comes here."""
         return not self._definition.transform and self.sink().takes_spread(self.schemas())
@@ -248,15 +244,12 @@ class BatchWriter:
 
 
 def changes_of_packed(
-    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, last: bool
+    rows: pa.Table, versions: dict[tuple[str, int], TableSchema]
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
-    """Yield the changes in rows of the layout `packed`, and what was met among them. Runs in a task.
-
-    With `last`, where only the last state of each key counts, rows before updates may be left out.
+    """Yield the changes in rows of the layouts `packed` and `latest`, and what was met among them. Runs in a task.
 
     Raises:
         MisfitError: A value does not fit its column's type.
     """
-    for some in unpacked(rows):
-        needed = surely_kept_left_out(some, versions.values()) if last else some
-        yield tallied(some, "_table"), changes_of_json(needed, versions)
+    for some, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
+        yield Tally(offset.as_py(), {"log": changes.as_py()}), changes_of_json(some, versions)

@@ -32,6 +32,8 @@ _WORDS = pa.array(
     [ChangeType.INSERT, ChangeType.UPDATE_PREIMAGE, ChangeType.UPDATE_POSTIMAGE, ChangeType.DELETE], pa.string()
 )
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
+_WORD_OF_OP = np.array([-1, _INSERT, _POSTIMAGE, _DELETE])
+"""The word of a change that is a single row."""
 
 
 class ChangeRows(msgspec.Struct, frozen=True):
@@ -59,10 +61,11 @@ def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) 
     An update whose row before is not known is the row after alone; a deletion without it has the key alone.
     """
     ops = batch.column("op").to_numpy(zero_copy_only=False)
-    if len(ops) and (ops == Op.INSERT).all():
-        return ChangeRows(_WORDS.take(pa.array(np.zeros(len(ops), np.int8))), batch.column("after"), batch)
     before = ((ops == Op.UPDATE) & _valid(batch.column("before"))) | (ops == Op.DELETE)
     after = (ops == Op.INSERT) | (ops == Op.UPDATE)
+    if (before ^ after).all():  # a row each: nothing need be moved
+        images = pc.coalesce(batch.column("after"), batch.column("before")) if before.any() else batch.column("after")
+        return _filled(_WORD_OF_OP[ops], images, batch, schemas)
     rows = np.repeat(np.arange(len(ops)), before.astype(np.int64) + after)
     second = np.zeros(len(rows), bool)
     second[1:] = rows[1:] == rows[:-1]
@@ -72,7 +75,12 @@ def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) 
     words[ops[rows] == Op.DELETE] = _DELETE
     both = pa.concat_arrays([batch.column("before"), batch.column("after")])
     images = both.take(pa.array(np.where(is_before, rows, rows + len(ops))))
-    changes = batch.take(pa.array(rows))
+    return _filled(words, images, batch.take(pa.array(rows)), schemas)
+
+
+def _filled(
+    words: Any, images: pa.Array, changes: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]
+) -> ChangeRows:
     if images.null_count:
         images = _with_keys(images, changes, schemas)
     return ChangeRows(_WORDS.take(pa.array(words)), images, changes)

@@ -1,6 +1,9 @@
 """Rows that a server or Spark hands over, as typed changes of tables. Pure."""
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +18,9 @@ from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.typed import decode_images, row_schema
 
 __all__ = ["changes_of_json", "read_rows"]
+
+_ROWS_AT_ONCE = 65_536
+"""More are decoded by several threads, each so many at a time."""
 
 Versions = Mapping[tuple[str, int], TableSchema]
 """Schemas of tables by their names on the wires and their versions."""
@@ -50,8 +56,9 @@ def changes_of_json(rows: pa.Table, versions: Versions, as_text: Collection[str]
     """
     batch = rows.combine_chunks()
     made = []
-    for name in sorted(pc.unique(batch["_table"]).to_pylist()):
-        chosen = batch.filter(pc.equal(batch["_table"], name)).combine_chunks()
+    names = sorted(pc.unique(batch["_table"]).to_pylist())
+    for name in names:
+        chosen = batch if len(names) == 1 else batch.filter(pc.equal(batch["_table"], name)).combine_chunks()
         newest = versions[name, pc.max(chosen["_schema_version"]).as_py()]
         made.append(TableChanges(newest, _typed(chosen, name, newest, versions, as_text)))
     return made
@@ -61,17 +68,32 @@ def _typed(
     rows: pa.Table, name: str, newest: TableSchema, versions: Versions, as_text: Collection[str] = ()
 ) -> pa.Table:
     """Return rows of one table with the columns of the newest version."""
-    wanted = row_schema(newest, as_text)
-    numbers = rows["_schema_version"].to_numpy()
-    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    parts = []
-    for begin, end in pairwise(borders):
-        some = rows.slice(begin, end - begin)
+    wanted, columns = row_schema(newest, as_text), change_schema(newest, as_text)
+
+    def typed(some: pa.Table) -> pa.Table:
         images, keys = (_bytes(some[column]) for column in ("_row", "_key"))
-        columns = decode_images(images, keys, versions[name, int(numbers[begin])], wanted, as_text)
-        change_columns = [some[field.name].cast(field.type) for field in CHANGE_COLUMNS]
-        parts.append(pa.Table.from_arrays([*change_columns, *columns], schema=change_schema(newest, as_text)))
-    return pa.concat_tables(parts)
+        version = versions[name, some["_schema_version"][0].as_py()]
+        made = decode_images(images, keys, version, wanted, as_text)
+        return pa.Table.from_arrays(
+            [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *made], schema=columns
+        )
+
+    runs = list(_runs(rows))
+    return pa.concat_tables(map(typed, runs) if len(runs) == 1 else _threads().map(typed, runs))
+
+
+def _runs(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in runs of one version of their table's schema, of a length that suits a thread."""
+    versions = rows["_schema_version"].to_numpy()
+    borders = [0, *(np.flatnonzero(np.diff(versions)) + 1).tolist(), len(versions)]
+    for begin, end in pairwise(borders):
+        for first in range(begin, end, _ROWS_AT_ONCE):
+            yield rows.slice(first, min(_ROWS_AT_ONCE, end - first))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tailrace-decode")
 
 
 def _bytes(column: pa.ChunkedArray) -> pa.Array:

@@ -11,15 +11,23 @@ from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_rows, change_schema, typed_rows
+from tailrace.pipeline.latest import latest
 from tailrace.pipeline.source_options import Layout, SourceOptions
 
 __all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
 
-_CHANGES_TARGETS = {Layout.TYPED: 32_768, Layout.JSON: 8192, Layout.ENVELOPE: 8192, Layout.PACKED: 32_768}
+_CHANGES_TARGETS = {
+    Layout.TYPED: 32_768,
+    Layout.JSON: 8192,
+    Layout.ENVELOPE: 8192,
+    Layout.PACKED: 32_768,
+    Layout.LATEST: 131_072,
+}
 _BYTES_TARGET = 32 << 20
 """A batch is handed on when it has so many changes, or so many bytes.
 
-To take images apart costs something for each batch; what is only handed on is better still in the processor's cache.
+To take images apart costs something for each batch; what is only handed on is better still in the processor's cache;
+the more changes come together, the more of them are void.
 """
 
 _ENVELOPE_COLUMNS = [
@@ -36,7 +44,11 @@ _ENVELOPE_SCHEMA = pa.schema(
     [*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
 )
 _PACKED_SCHEMA = pa.schema(
-    [pa.field("_offset", pa.int64(), nullable=False), pa.field("_rows", pa.binary(), nullable=False)]
+    [
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_changes", pa.int64(), nullable=False),
+        pa.field("_rows", pa.binary(), nullable=False),
+    ]
 )
 _OP_WORDS = pa.array([None, *(op.word for op in Op)], pa.string())
 
@@ -59,7 +71,7 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
             return _JSON_SCHEMA
         case Layout.ENVELOPE:
             return _ENVELOPE_SCHEMA
-        case Layout.PACKED:
+        case Layout.PACKED | Layout.LATEST:
             return _PACKED_SCHEMA
     newest = newest_schema(schemas)
     whole = change_schema(newest, options.string_columns)
@@ -98,8 +110,9 @@ def rows_of(
     Raises:
         MisfitError: A value does not fit its column's type.
     """
-    if layout is Layout.PACKED:
-        return _packed(rows_of(batch, schemas, Layout.JSON, _JSON_SCHEMA))
+    if layout in {Layout.PACKED, Layout.LATEST}:
+        needed = latest(batch, schemas) if layout is Layout.LATEST else batch
+        return _packed(rows_of(needed, schemas, Layout.JSON, _JSON_SCHEMA), _row_changes(batch))
     columns: dict[str, Callable[[], Any]]
     if layout is Layout.ENVELOPE:
         words = _OP_WORDS.take(batch.column("op"))
@@ -125,21 +138,29 @@ def rows_of(
 
 
 def unpacked(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows of the layout `json` that are in those of the layout `packed`."""
+    """Yield the rows of the layout `json` that are in those of the layouts `packed` and `latest`."""
     for chunk in rows["_rows"].chunks:
         for held in chunk:
             yield pa.ipc.open_stream(held.as_buffer()).read_all()
 
 
-def _packed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows as one, with the highest of their offsets; none where there are none."""
+def _packed(rows: pa.RecordBatch, changes: int) -> pa.RecordBatch:
+    """Return rows as one, with the highest of their offsets; none where there are none. Short to hand on is quick."""
     if not rows.num_rows:
         return pa.RecordBatch.from_pylist([], _PACKED_SCHEMA)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_batch(rows)
-    held = {"_offset": pc.max(rows.column("_offset")).as_py(), "_rows": sink.getvalue().to_pybytes()}
-    return pa.RecordBatch.from_pylist([held], _PACKED_SCHEMA)
+    columns = [[pc.max(rows.column("_offset")).as_py()], [changes], [sink.getvalue().to_pybytes()]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _PACKED_SCHEMA, strict=True)],
+        schema=_PACKED_SCHEMA,
+    )
+
+
+def _row_changes(batch: pa.RecordBatch) -> int:
+    """Return how many changes of rows there are."""
+    return int(pc.sum(pc.not_equal(batch.column("op"), int(Op.SCHEMA))).as_py() or 0)
 
 
 def _change_columns(words: pa.Array, changes: pa.RecordBatch) -> dict[str, Callable[[], Any]]:

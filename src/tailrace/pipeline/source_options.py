@@ -30,6 +30,9 @@ class Layout(StrEnum):
     PACKED = "packed"
     """Many rows of the layout `json` in each, as Arrow, which Spark hands on as it is."""
 
+    LATEST = "latest"
+    """As `packed`, without changes that a later one of the same row, among those that are packed, makes void."""
+
 
 class Preimages(StrEnum):
     """Which rows before updates there are."""
@@ -81,7 +84,7 @@ OPTIONS = {
     "maxChangesPerTrigger": "Of a stream: most changes in one micro-batch; only a single commit may have more.",
     "maxBytesPerTrigger": "Of a stream: about how many bytes of the log one micro-batch may have.",
     "partitionChanges": "Changes that one task reads, about; 500000 by default.",
-    "layout": "typed (default for one table), json (default for several), or envelope.",
+    "layout": "typed (default for one table), json (default for several), envelope, packed, or latest.",
     "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
     "stringColumns": "Columns to be read as text, whatever they hold; names with commas, or a JSON list.",
     "preimages": "With typed columns: all rows before updates (default), or those alone whose key is moved.",

@@ -152,7 +152,7 @@ class Follower:
 
     @property
     def changes(self) -> int:
-        """Return how many rows of changes were applied; over Spark Connect, where that is not known, changes read."""
+        """Return how many changes were applied; over Spark Connect, where that is not known, changes read."""
         return self._writer.changes or self._changes
 
     def _check(self, checkpoint: Path) -> "_Place":
@@ -177,7 +177,7 @@ class Follower:
             "server": definition.server,
             "source": definition.source,
             "tables": msgspec.json.encode(definition.tables).decode(),
-            "layout": "packed",
+            "layout": self._writer.layout,
             "start": str(offset),
             "maxChangesPerTrigger": str(self._writer.changes_max),
         }

@@ -116,6 +116,7 @@ def test_batches_of_text_are_smaller_than_batches_that_are_taken_apart():
         Layout.JSON: small,
         Layout.ENVELOPE: small,
         Layout.PACKED: [16_384],
+        Layout.LATEST: [16_384],
     }
 
 
@@ -129,7 +130,16 @@ def test_columns_that_no_row_lacks_are_declared_so(layout):
 
 def test_packed_rows_are_those_of_the_layout_json():
     held = read(layout="packed")
-    assert held["_offset"] == [4]
+    assert (held["_offset"], held["_changes"]) == ([4], [3])
     (rows,) = unpacked(pa.table(held, arrow_schema_of(options(layout="packed"), SCHEMAS)))
     assert rows.to_pydict() == read(layout="json")
-    assert read(BATCH.slice(0, 0), layout="packed") == {"_offset": [], "_rows": []}
+    assert read(BATCH.slice(0, 0), layout="packed") == {"_offset": [], "_changes": [], "_rows": []}
+    assert read(BATCH.slice(2, 1), layout="packed") == {"_offset": [], "_changes": [], "_rows": []}
+
+
+def test_the_latest_rows_are_packed_without_what_is_void():
+    held = read(layout="latest")
+    assert (held["_offset"], held["_changes"]) == ([4], [3])
+    (rows,) = unpacked(pa.table(held, arrow_schema_of(options(layout="latest"), SCHEMAS)))
+    assert rows["_change_type"].to_pylist() == ["update_postimage", "delete"]
+    assert rows["_row"].to_pylist() == [B.decode(), '{"id":1}']
