@@ -169,6 +169,18 @@ def test_appended_changes_are_there_once_each_after_the_rows(place):
     assert place.rows("SELECT _change_type, text FROM notes") == [("insert", "hello")]
 
 
+def test_a_table_that_is_dropped_does_not_keep_the_others_from_being_followed(place):
+    place.shop.insert(1, 2)
+    place.create(tables=("orders", "notes"))
+    place.run()
+    place.shop.commit("INSERT INTO notes VALUES ('hello')", "DELETE FROM orders WHERE id = 1")
+    place.shop.commit("DROP TABLE orders")
+    wait_until(lambda: place.shop.info()["head"] >= 4, "the changes captured")
+    place.run()
+    assert place.rows("SELECT id FROM orders") == [(2,)]
+    assert place.rows("SELECT text FROM notes") == [("hello",)]
+
+
 def test_changes_come_in_batches_that_are_not_too_large_for_the_driver(place, monkeypatch):
     monkeypatch.setattr(batch_writer, "_BYTES_MAX", 1 << 20)
     place.create(mode=Mode.APPEND)

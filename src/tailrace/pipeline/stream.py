@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.client.errors import NotFound
 from tailrace.clock import Clock
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError
 from tailrace.model.pipeline import Figures
@@ -120,7 +121,7 @@ class Follower:
             TailraceError: The sink, the transformation or the metadata failed.
         """
         if once:
-            self._client.committed(self._definition.source, self._definition.tables[0])
+            self._settle()
         place = self.check(checkpoint)
         if once and place.reached >= place.head:
             if self._tending:
@@ -136,6 +137,13 @@ class Follower:
             if told[0] is None or not self._keeper.wanted:
                 return
             self._wait(self._reason(told[0]), stopped)
+
+    def _settle(self) -> None:
+        """Wait until the log has what is committed now, which any table tells that the source still has."""
+        for table in self._definition.tables:
+            with contextlib.suppress(NotFound):
+                self._client.committed(self._definition.source, table)
+                return
 
     def _watch(self, query: Any, stopped: Callable[[], bool], tell: Callable[[Figures], None]) -> Any:
         """Let a query run until it ends, or is to; return what it failed with, if it did."""
