@@ -109,7 +109,7 @@ def _ordered(made: pa.Table, schema: TableSchema) -> pa.Table:
     fields = [_field(field) for field in table.schema]
     try:
         return table.cast(pa.schema(fields))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except pa.ArrowException:
         named = ", ".join(CHANGE_COLUMNS.names)
         raise TransformError(f"the transformation makes something else of {named}: leave them as they are") from None
 
