@@ -176,7 +176,10 @@ def _started(builder: Any, where: str) -> Any:
     except Exception as error:  # of which kind depends on how Spark is reached
         lines = str(error).splitlines()
         said = next((line for line in lines if "Exception: " in line), (lines or [type(error).__name__])[0])
-        raise PipelineError(f"Spark cannot be started ({where}): {said.strip(': ')[:_TEXT_MAX]}") from error
+        raise PipelineError(
+            f"Spark cannot be started ({where}): {said.strip(': ')[:_TEXT_MAX]}. Look at where it is to run, and at "
+            "its settings"
+        ) from error
 
 
 def _with(builder: Any, settings: Mapping[str, str]) -> Any:
