@@ -5,7 +5,9 @@ import shutil
 import pytest
 
 from pipelines import PipelinePlace
+from serving import wait_until
 from tailrace.model.stage import Stage
+from tailrace.pipeline import batch_writer
 from tailrace.pipeline.errors import CheckpointLostError, PipelineFailedError, TransformError
 from tailrace.pipeline.job import Watcher
 from tailrace.pipeline.sink.base import Mode
@@ -45,6 +47,68 @@ def test_changes_follow_the_copy_and_a_lost_checkpoint_is_told_and_reset_mends_i
     assert place.rows("SELECT count(*) FROM orders") == [(18,)]
 
 
+class Comparing(Watcher):
+    """Notes whether source and sink were compared."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def comparing(self, reason):
+        self.reasons.append(reason)
+
+
+def test_a_checkpoint_that_is_lost_after_a_reset_is_told_and_nothing_is_done(place):
+    place.shop.insert(1)
+    place.create()
+    place.run()
+    place.job().reset("p", Watcher(), lambda: False)
+    place.run()
+    place.shop.insert(2)
+    place.run()
+    shutil.rmtree(place.job().checkpoint("p", 1))
+    watcher = Comparing()
+    with pytest.raises(CheckpointLostError):
+        place.job().run("p", once=True, wait=False, watcher=watcher, stopped=lambda: False)
+    assert watcher.reasons == []
+
+
+def test_a_checkpoint_that_is_brought_back_from_a_backup_repeats_no_change(place):
+    place.shop.insert(1)
+    place.create(mode=Mode.APPEND)
+    place.run()
+    place.shop.insert(2)
+    place.run()
+    checkpoint, backup = place.job().checkpoint("p", 0), place.directory / "backup"
+    shutil.copytree(checkpoint, backup)
+    place.shop.insert(3)
+    place.run()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(backup, checkpoint)
+    place.shop.insert(4)
+    place.run()
+    assert place.rows("SELECT id FROM orders ORDER BY _offset") == [(1,), (2,), (3,), (4,)]
+
+
+def test_the_checkpoint_of_a_pipeline_that_was_removed_elsewhere_is_not_gone_on_with(place):
+    place.shop.insert(1)
+    place.create(mode=Mode.APPEND)
+    place.run()
+    place.shop.insert(2)
+    place.run()
+    left = place.directory / "left"
+    shutil.copytree(place.directory / "work" / "p", left)
+    place.job().remove("p", Watcher(), lambda: False)
+    shutil.copytree(left, place.directory / "work" / "p")
+    (place.directory / "p.db").unlink()
+    place.shop.insert(3)
+    place.create(mode=Mode.APPEND)
+    place.run()
+    place.shop.insert(4)
+    place.run()
+    changes = [("read", 1), ("read", 2), ("read", 3), ("insert", 4)]
+    assert place.rows("SELECT _change_type, id FROM orders ORDER BY _offset, id") == changes
+
+
 def test_a_transformation_is_applied_to_rows_and_changes_alike(place):
     place.shop.insert(1, 2, 3, 4)
     place.create(tables=("orders",), transform="SELECT *, qty * 2 AS twice FROM changes WHERE qty % 2 = 0")
@@ -63,6 +127,32 @@ def test_a_transformation_is_applied_to_rows_and_changes_alike(place):
     assert "_change_type" in place.store.get("bad").figures.problem
 
 
+def test_a_transformation_sees_the_rows_of_one_table_alone(place):
+    place.shop.commit("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", "INSERT INTO people VALUES (1, 'Ann')")
+    wait_until(lambda: len(place.shop.info()["tables"]) == 3, "the table known")
+    place.shop.insert(1, 2)
+    place.create(tables=("orders", "people"), transform="SELECT * FROM orders")
+    with pytest.raises(TransformError, match=r"of table people.*TABLE_OR_VIEW_NOT_FOUND"):
+        place.run()
+
+
+def test_a_transformation_that_fails_on_a_row_is_told_without_its_values(place):
+    place.shop.insert(1)
+    place.create(transform="SELECT *, CAST(item AS INT) AS number FROM changes")
+    with pytest.raises(TransformError, match=r"of table orders.*CAST_INVALID_INPUT, in CAST\(item AS INT\)") as failed:
+        place.run()
+    assert "item 1" not in str(failed.value) + place.store.get("p").figures.problem
+    place.create("offset", transform="SELECT * EXCEPT (_offset), item AS _offset FROM changes")
+    with pytest.raises(TransformError, match="leave them as they are"):
+        place.run("offset")
+
+
+def test_an_empty_table_is_transformed_and_verified(place):
+    place.create(transform="SELECT *, qty * 2 AS twice FROM changes")
+    place.run()
+    assert place.verify().equal
+
+
 def test_appended_changes_are_there_once_each_after_the_rows(place):
     place.shop.insert(1, 2)
     place.create(mode=Mode.APPEND, tables=("orders", "notes"))
@@ -77,6 +167,30 @@ def test_appended_changes_are_there_once_each_after_the_rows(place):
         ("update_postimage", 2),
     ]
     assert place.rows("SELECT _change_type, text FROM notes") == [("insert", "hello")]
+
+
+def test_a_table_that_is_dropped_does_not_keep_the_others_from_being_followed(place):
+    place.shop.insert(1, 2)
+    place.create(tables=("orders", "notes"))
+    place.run()
+    place.shop.commit("INSERT INTO notes VALUES ('hello')", "DELETE FROM orders WHERE id = 1")
+    place.shop.commit("DROP TABLE orders")
+    wait_until(lambda: place.shop.info()["head"] >= 4, "the changes captured")
+    place.run()
+    assert place.rows("SELECT id FROM orders") == [(2,)]
+    assert place.rows("SELECT text FROM notes") == [("hello",)]
+
+
+def test_changes_come_in_batches_that_are_not_too_large_for_the_driver(place, monkeypatch):
+    monkeypatch.setattr(batch_writer, "_BYTES_MAX", 1 << 20)
+    place.create(mode=Mode.APPEND)
+    place.run()
+    for number in range(1, 41):
+        place.shop.commit(f"INSERT INTO orders VALUES ({number}, '{'long' * 25_000}', 1, 1)")
+    place.run()
+    batches = place.rows("SELECT count(*) FROM _tailrace_batches")[0][0]
+    assert 4 <= batches < 40
+    assert place.rows("SELECT count(DISTINCT id), count(*) FROM orders") == [(40, 40)]
 
 
 @pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.HISTORY])

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from tailrace.cli.access import server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
@@ -62,7 +63,8 @@ def create(
 ) -> None:
     """Make a pipeline. It does nothing until it is run."""
     if file is not None:
-        definition = definition_of_file(file)
+        _refuse_beside_file()
+        definition = definition_of_file(file, source=rest["source"], server=rest["server"])
     elif name is None or sink is None:
         raise click.UsageError("name the pipeline, its tables and its sink: NAME --table TABLE --sink URL")
     else:
@@ -78,6 +80,14 @@ def create(
     tables = ", ".join(definition.tables)
     line = f"pipeline {definition.name}: {definition.source} ({tables}) → {parse(definition.sink)}"
     place.show(place.status(store.get(definition.name), store), line)
+
+
+def _refuse_beside_file() -> None:
+    """Refuse options beside a file: what they say would count for nothing."""
+    source = click.get_current_context().get_parameter_source
+    for name in Definition.__struct_fields__:
+        if source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--file is the whole definition: write {name} into it")
 
 
 @pipeline.command("ls")

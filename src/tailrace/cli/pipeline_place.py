@@ -19,7 +19,7 @@ from tailrace.datadir import DataDirectory
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
 from tailrace.model.letter import sink_of_pipeline
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline import Definition, Pipeline
 from tailrace.model.pipeline_status import PipelineStatus, status_of
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
@@ -96,13 +96,10 @@ class Place(Struct, frozen=True):
     def status(self, found: Pipeline, store: PipelineStore) -> PipelineStatus:
         """Return how a pipeline is, with the head of its log where the server is there."""
         definition = found.definition
-        client = BulkClient(definition.server, self.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
         try:
-            head = client.info(definition.source).head
-        except ClientError:
+            head = self._head(definition)
+        except (ClientError, ConfigError):  # one of the pipelines that are listed may have no server
             head = None
-        finally:
-            client.close()
         return status_of(
             found,
             store.progress(definition.name),
@@ -110,6 +107,14 @@ class Place(Struct, frozen=True):
             head=head,
             letters=store.letters_of_all().get(definition.name, 0),
         )
+
+    def _head(self, definition: Definition) -> int:
+        """Ask the server how far the log is; once, and not for long."""
+        client = BulkClient(definition.server, self.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
+        try:
+            return client.info(definition.source).head
+        finally:
+            client.close()
 
     def show(self, result: Any, *lines: str) -> None:
         """Print a result: as one line of JSON, or as lines for people."""
@@ -168,6 +173,8 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...]) -> SparkChoice:
     """Return what the options of `session_options` say."""
+    if master is not None and remote is not None:
+        raise click.UsageError("name a Spark master or a Spark Connect server, one of the two: --master or --remote")
     return SparkChoice(master, remote, dict(map(_setting, confs)))
 
 

@@ -11,6 +11,7 @@ from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_optio
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.model.pipeline_status import PipelineStatus
+from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.keeper import worker_name
 from tailrace.pipeline.session import SparkSessions
 from tailrace.pipeline.worker import Worker, WorkerOptions
@@ -40,6 +41,8 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
         place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is as it was")
         return
     place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
+    if once and (stop.is_set() or found.state == "paused"):
+        raise PipelineError(f"pipeline {name!r} was stopped before it was done: run it again")
 
 
 @click.command()

@@ -4,7 +4,7 @@ from msgspec import structs
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.pipeline import Definition
-from tailrace.pipeline.definition import is_message_sink
+from tailrace.pipeline.definition import check_server, is_message_sink
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.sinks import mode_of, sink_of
 from tailrace.sink_url import SinkUrl, parse
@@ -30,11 +30,13 @@ def altered(
 
     Raises:
         PipelineError: The transformation cannot be altered now.
-        ConfigError: The sink is another one.
+        ConfigError: The sink is another one, or the server's address is none.
     """
     given = {"server": server, "sink": sink, "transform": transform}
     made = structs.replace(definition, **{name: value for name, value in given.items() if value is not None})
     mode_of(made.sink, made.mode)
+    if server is not None:
+        check_server(server)
     if begun and made.transform != definition.transform:
         name = definition.name
         raise PipelineError(

@@ -31,7 +31,12 @@ __all__ = ["BatchWriter", "changes_of_packed"]
 
 _CHANGES_MAX = 200_000
 _CHANGES_SPREAD_MAX = 1_000_000
-"""Most changes in one micro-batch; only a single commit may have more."""
+_BYTES_MAX = 256 << 20
+_BYTES_SPREAD_MAX = 1 << 30
+"""Most changes in one micro-batch, and about how many bytes of the log; only a single commit may have more.
+
+Those that tasks do not write come here, through the memory of Spark's driver.
+"""
 
 _SPREAD_MIN = 400_000
 _SPREAD_MIN_DISTRIBUTED = 100_000
@@ -57,6 +62,7 @@ class BatchWriter:
         distributed: bool = False,
         secrets: Secrets | None = None,
         metadata_url: str = "sqlite://",
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
@@ -73,6 +79,7 @@ class BatchWriter:
         """Longest time for which what cannot be reached is tried again."""
 
         self._proceed = proceed
+        self._wanted = wanted
         self._session = session
         self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
         self._secrets = secrets
@@ -81,7 +88,7 @@ class BatchWriter:
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_proceed": None, "_session": None, "_sink": None}
+        return {**self.__dict__, "_proceed": None, "_wanted": None, "_session": None, "_sink": None}
 
     def __call__(self, frame: Any, _batch_id: int) -> None:
         """Apply one micro-batch."""
@@ -100,7 +107,9 @@ class BatchWriter:
             raise
 
     def apply(self, rows: pa.Table, changes: int, session: Any) -> None:
-        """Apply rows in the layout `json`, of so many changes, unless the sink has them.
+        """Apply rows in the layout `json`, of so many changes, that the sink does not have.
+
+        Those are all of them or none, unless the checkpoint is older than the sink: brought back from a backup, say.
 
         Raises:
             MisfitError: A value does not fit its column's type.
@@ -111,8 +120,10 @@ class BatchWriter:
         definition, sink = self._definition, self.sink()
         through = pc.max(rows["_offset"]).as_py()
         progress = sink.progress()
-        if progress is not None and progress.offsets.get(definition.source, 0) >= through:
+        reached = self._reached(progress)
+        if reached >= through:
             return
+        rows = _behind(rows, reached)
         versions = self._known(rows)
         tables = image_changes(rows, versions) if takes_images(definition) else changes_of_json(rows, versions)
         if definition.transform:
@@ -123,14 +134,16 @@ class BatchWriter:
         self.changes += changes
 
     def apply_spread(self, frame: Any) -> None:
-        """Have tasks apply rows in the layout `packed`, unless the sink has them. The schemas of all are known.
+        """Have tasks apply rows in the layout `packed` that the sink does not have. The schemas of all are known.
 
         Raises:
             TailraceError: What `apply` raises.
         """
         definition, sink = self._definition, self.sink()
-        number = next_number(sink.progress(), self.number_min)
-        changes = SparkSpread(frame, partial(changes_of_packed, versions=self._versions))
+        progress = sink.progress()
+        number = next_number(progress, self.number_min)
+        decode = partial(changes_of_packed, versions=self._versions, after=self._reached(progress))
+        changes = SparkSpread(frame, decode)
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
         ).rows
@@ -146,6 +159,11 @@ class BatchWriter:
     def changes_max(self) -> int:
         """Return how many changes a micro-batch should have at most: more where they need not come here."""
         return _CHANGES_SPREAD_MAX if self._can_spread() else _CHANGES_MAX
+
+    @property
+    def bytes_max(self) -> int:
+        """Return how many bytes of the log a micro-batch should have at most, about."""
+        return _BYTES_SPREAD_MAX if self._can_spread() else _BYTES_MAX
 
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
@@ -182,8 +200,8 @@ class BatchWriter:
 
     def _opened(self, *, anew: bool) -> SinkThread:
         if self._sink is None:
-            proceed = self._proceed or (lambda: None)
-            sink = SinkThread(self._build, outage_s_max=self.outage_s_max, proceed=proceed)
+            proceed, wanted = self._proceed or (lambda: None), self._wanted or (lambda: True)
+            sink = SinkThread(self._build, outage_s_max=self.outage_s_max, proceed=proceed, wanted=wanted)
             try:
                 self._learn()
                 sink.open(self.schemas(), anew=anew)
@@ -212,9 +230,12 @@ class BatchWriter:
         """Tell whether a micro-batch is better written by tasks, as far as is known: by how much there is to read."""
         if not self._can_spread():
             return False
-        progress = self.sink().progress()
-        reached = 0 if progress is None else progress.offsets.get(self._definition.source, 0)
+        reached = self._reached(self.sink().progress())
         return self._learn() - reached >= self._spread_min and self._has_stable_keys()
+
+    def _reached(self, progress: Progress | None) -> int:
+        """Return the offset up to which a sink has all changes."""
+        return 0 if progress is None else progress.offsets.get(self._definition.source, 0)
 
     def _has_stable_keys(self) -> bool:
         """Tell whether keys are always of one type: those of two types would not come together by their hashes."""
@@ -244,12 +265,22 @@ class BatchWriter:
 
 
 def changes_of_packed(
-    rows: pa.Table, versions: dict[tuple[str, int], TableSchema]
+    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, after: int = 0
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
-    """Yield the changes in rows of the layouts `packed` and `latest`, and what was met among them. Runs in a task.
+    """Yield the changes behind an offset in rows of the layouts `packed` and `latest`, and what was met among them.
+
+    Runs in a task.
 
     Raises:
         MisfitError: A value does not fit its column's type.
     """
-    for some, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
-        yield Tally(offset.as_py(), {"log": changes.as_py()}), changes_of_json(some, versions)
+    for held, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
+        some = _behind(held, after)
+        if some.num_rows:
+            yield Tally(offset.as_py(), {"log": changes.as_py()}), changes_of_json(some, versions)
+
+
+def _behind(rows: pa.Table, after: int) -> pa.Table:
+    """Return the rows of changes behind an offset: mostly all of them."""
+    lowest = pc.min(rows["_offset"]).as_py()
+    return rows if lowest is None or lowest > after else rows.filter(pc.greater(rows["_offset"], after))

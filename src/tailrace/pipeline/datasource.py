@@ -73,11 +73,11 @@ class TailraceSource(DataSource):
         # default; whether it is on shows in who asks.
         asks = sys._getframe(1).f_code.co_filename  # noqa: SLF001
         kind = PushingReader if asks.endswith(_PUSHING_WORKER) else TailraceReader
-        return kind(parse_options(self.options), schema)
+        return kind(parse_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> "TailraceStreamReader":  # noqa: N802 - Spark's name
         """Return what reads a stream."""
-        return TailraceStreamReader(parse_options(self.options), schema)
+        return TailraceStreamReader(parse_options(self.options, streaming=True), schema)
 
 
 class TailraceReader(DataSourceReader):

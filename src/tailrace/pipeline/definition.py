@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +16,15 @@ from tailrace.model.letter import OnRefused
 from tailrace.model.pipeline import Definition
 from tailrace.sink_url import parse
 
-__all__ = ["Definition", "check_definition", "definition_of_file", "is_message_sink", "shape_of", "takes_images"]
+__all__ = [
+    "Definition",
+    "check_definition",
+    "check_server",
+    "definition_of_file",
+    "is_message_sink",
+    "shape_of",
+    "takes_images",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TABLES_MAX = 1000
@@ -33,6 +42,7 @@ def check_definition(definition: Definition) -> Definition:
         raise ConfigError(f"name the tables of the pipeline: --table, 1 to {_TABLES_MAX} of them")
     if len(set(definition.tables)) != len(definition.tables):
         raise ConfigError("a table is named twice")
+    check_server(definition.server)
     if definition.envelope:
         envelope_of(definition.envelope)
     told = definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
@@ -40,6 +50,23 @@ def check_definition(definition: Definition) -> Definition:
     if told and scheme not in TARGETS:
         raise ConfigError(f"envelope, filter, project and on_refused are for messages: a {scheme} sink takes transform")
     return definition
+
+
+def check_server(url: str) -> None:
+    """Look whether a text is the address of a server.
+
+    Raises:
+        ConfigError: It is not. It is not shown: it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError("the address of the server is none: write e.g. http://127.0.0.1:8080")
+    if parts.username is not None:
+        raise ConfigError("the address of the server holds no user and no password: give a token, by TAILRACE_TOKEN")
 
 
 def is_message_sink(definition: Definition) -> bool:
@@ -57,15 +84,15 @@ def shape_of(definition: Definition) -> ShapeOptions:
     return ShapeOptions(filter=definition.filter, project=definition.project, envelope=definition.envelope)
 
 
-def definition_of_file(path: Path) -> Definition:
-    """Read a definition from a TOML file, whose keys are the members of `Definition`.
+def definition_of_file(path: Path, **others: str) -> Definition:
+    """Read a definition from a TOML file, whose keys are the members of `Definition`; for what it lacks, of `others`.
 
     Raises:
         ConfigError: It cannot be read, or something in it is wrong.
     """
     try:
         tree: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return check_definition(msgspec.convert({"name": path.stem, **tree}, Definition))
+        return check_definition(msgspec.convert({"name": path.stem, **others, **tree}, Definition))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -34,8 +34,8 @@ class LeaseError(PipelineError):
     """Another worker has the pipeline, or has taken it over. Nothing more is written by this one."""
 
     def __init__(self, name: str, owner: str = "") -> None:
-        whose = f"worker {owner} has pipeline {name!r}" if owner else f"this worker no longer has pipeline {name!r}"
-        super().__init__(whose)
+        other = f"worker {owner} has pipeline {name!r}: stop that worker, or pause the pipeline"
+        super().__init__(other if owner else f"this worker no longer has pipeline {name!r}")
         self.name = name
         self.owner = owner
 

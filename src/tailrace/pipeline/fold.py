@@ -1,7 +1,8 @@
 """Folding changes: what a table, or its history, is after a batch of them. Pure.
 
 Changes are ordered by offset here, whatever their order in the batch; of the two rows of an update the row before it
-comes first. So a change that is delivered twice, or late, counts once and in its place.
+comes first, and a row that was read at an offset comes after the change of that offset. So a change that is delivered
+twice, or late, counts once and in its place.
 """
 
 from collections.abc import Sequence
@@ -114,8 +115,11 @@ def row_columns(changes: pa.Table) -> list[str]:
 
 def _ordered(changes: pa.Table) -> pa.Table:
     """Return the changes in order of offsets, the row before an update first; as they are where they are in order."""
-    before = pc.equal(changes["_change_type"], pa.scalar(str(ChangeType.UPDATE_PREIMAGE)))
-    order = pc.subtract(pc.multiply(changes[OFFSET], 2), before.cast(pa.int64())).combine_chunks()
+    before, read = (
+        pc.equal(changes["_change_type"], pa.scalar(str(kind))).cast(pa.int64())
+        for kind in (ChangeType.UPDATE_PREIMAGE, ChangeType.READ)
+    )
+    order = pc.add(pc.subtract(pc.multiply(changes[OFFSET], 4), before), read).combine_chunks()
     if len(order) < 2 or not pc.any(pc.less(order[1:], order[:-1])).as_py():
         return changes
     return changes.take(pc.sort_indices(order))

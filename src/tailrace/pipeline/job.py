@@ -109,7 +109,7 @@ class Job:
 
     def checkpoint(self, name: str, generation: int) -> Path:
         """Return the checkpoint directory of a pipeline."""
-        return self._directory / quote(name, safe="") / f"checkpoint-{generation}"
+        return self._checkpoints(name) / f"checkpoint-{generation}"
 
     def reset(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
         """Forget how far a pipeline is: its next run copies its tables anew. Tables that its sink has lost are, too.
@@ -187,13 +187,16 @@ class Job:
             raise PipelineError(f"pipeline {name!r} is paused: run `tailrace pipeline resume {name}`")
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
-        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher)
+        wanted = lambda: keeper.wanted and not stopped()  # noqa: E731
+        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher, wanted)
         try:
+            if not self._store.progress(name):  # a pipeline of this name that was removed elsewhere may have left some
+                shutil.rmtree(self._checkpoints(name), ignore_errors=True)
             register(self._store, keeper.lease, client, writer, self._options)
             if not self._copy(keeper, client, writer, watcher, stopped):
                 return
             for _ in range(_RECOPIES_MAX):
-                checkpoint = self._sweep(keeper.lease, client, writer, watcher)
+                checkpoint = self.checkpoint(name, self._store.get(name).generation)
                 follower = Follower(
                     definition,
                     self._store,
@@ -206,6 +209,8 @@ class Job:
                 )
                 session = lambda: self.session(watcher)  # noqa: E731
                 try:
+                    follower.check(checkpoint)
+                    self._sweep(keeper.lease, client, writer, watcher, checkpoint)
                     follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
                     return
                 except BehindHorizonError as error:
@@ -248,13 +253,14 @@ class Job:
                 return False
         return True
 
-    def _sweep(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Path:
-        """Mend what differs in the sink before a new checkpoint begins; return the checkpoint.
+    def _sweep(
+        self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher, checkpoint: Path
+    ) -> None:
+        """Mend what differs in the sink before a new checkpoint begins.
 
         That is what an earlier run of the pipeline left, or what it missed because retention was quicker.
         """
         found = self._store.get(lease.name)
-        checkpoint = self.checkpoint(lease.name, found.generation)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         began_empty = found.generation == 0 and found.number_min <= NUMBER_MIN_FOREIGN
         sink = writer.sink()
@@ -263,7 +269,6 @@ class Job:
         if unsure and kept and all(map(sink.is_readable, writer.schemas())):
             watcher.comparing("what the sink has may differ from the source")
             self._verifier(found, lease, client, writer, watcher).run(repair=True)
-        return checkpoint
 
     def _rebase(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, error: BehindHorizonError) -> None:
         """Begin anew at the head: what the sink lacks of the changes that are gone is then found by comparing.
@@ -335,7 +340,11 @@ class Job:
         found = self._store.get(lease.name)
         self._unsubscribe(found.definition.server, found.subscription)
         self._store.remove(lease)
-        shutil.rmtree(self.checkpoint(lease.name, 0).parent, ignore_errors=True)
+        shutil.rmtree(self._checkpoints(lease.name), ignore_errors=True)
+
+    def _checkpoints(self, name: str) -> Path:
+        """Return the directory of all checkpoints of a pipeline."""
+        return self._directory / quote(name, safe="")
 
     def _writer(
         self,
@@ -344,6 +353,7 @@ class Job:
         outage_s_max: float,
         proceed: Callable[[], None] | None,
         watcher: Watcher,
+        wanted: Callable[[], bool] | None = None,
     ) -> BatchWriter:
         return BatchWriter(
             definition,
@@ -355,6 +365,7 @@ class Job:
             distributed=self._options.distributed,
             secrets=self._secrets,
             metadata_url=self._store.url,
+            wanted=wanted,
         )
 
     def _stop_session(self) -> None:

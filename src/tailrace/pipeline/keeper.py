@@ -28,13 +28,18 @@ _WAIT_S = 1.0
 
 
 class LeaseKeeper:
-    """Renews a lease from a thread of its own, inside a `with` block; leaving it gives the lease up."""
+    """Renews a lease from a thread of its own, inside a `with` block; leaving it gives the lease up.
 
-    def __init__(self, store: PipelineStore, lease: Lease, lease_s: float = LEASE_S) -> None:
+    `begin_s` is the monotonic time before it was asked for: the answer may have taken long.
+    """
+
+    def __init__(
+        self, store: PipelineStore, lease: Lease, lease_s: float = LEASE_S, begin_s: float | None = None
+    ) -> None:
         self.lease = lease
         self._store = store
         self._lease_s = lease_s
-        self._end_s = time.monotonic() + lease_s
+        self._end_s = (time.monotonic() if begin_s is None else begin_s) + lease_s
         self._stop = threading.Event()
         self._lost = False
         self._begun: Pipeline | None = None
@@ -121,6 +126,7 @@ def taken(
     told = ""
     answered_s = time.monotonic()
     while True:
+        begin_s = time.monotonic()
         try:
             lease = store.acquire(name, owner, LEASE_S)
             break
@@ -138,5 +144,5 @@ def taken(
             yield None
             return
         time.sleep(_WAIT_S)
-    with LeaseKeeper(store, lease) as keeper:
+    with LeaseKeeper(store, lease, begin_s=begin_s) as keeper:
         yield keeper

@@ -25,17 +25,29 @@ _T = TypeVar("_T")
 
 _BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 
+_LOOK_S = 0.5
+"""How often to look whether a sink that is away is still wanted."""
+
 
 class SinkThread:
     """Calls a sink from one thread. A sink that cannot be reached is tried again, for `outage_s_max` at most.
 
-    `proceed` is called before each try; it raises when this worker may write no more.
+    `proceed` is called before each try; it raises when this worker may write no more. Nor is a sink tried again when
+    that is no longer `wanted`: who stops or pauses a pipeline does not wait for its sink to come back.
     """
 
-    def __init__(self, build: Callable[[], Sink], *, outage_s_max: float, proceed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Sink],
+        *,
+        outage_s_max: float,
+        proceed: Callable[[], None],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tailrace-sink")
         self._outage_s_max = outage_s_max
         self._proceed = proceed
+        self._wanted = wanted
         self._sink = self._thread.submit(build).result()
 
     def open(self, schemas: Sequence[TableSchema], *, anew: bool = False) -> None:
@@ -134,4 +146,8 @@ class SinkThread:
                 if time.monotonic() - begin_s >= self._outage_s_max:
                     raise
                 failures += 1
-                time.sleep(_BACKOFF.pause_s(failures, random.random()))  # noqa: S311 (spread, not secrecy)
+                end_s = time.monotonic() + _BACKOFF.pause_s(failures, random.random())  # noqa: S311 (no secrecy)
+                while (left_s := end_s - time.monotonic()) > 0:
+                    if not self._wanted():
+                        raise
+                    time.sleep(min(_LOOK_S, left_s))

@@ -94,15 +94,22 @@ OPTIONS = {
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = frozenset({"path"})
+_OF_BATCHES = {"end": "batches, and a stream goes on"}
+_OF_STREAMS = dict.fromkeys(
+    ("subscription", "maxchangespertrigger", "maxbytespertrigger"), "streams, and this is a batch"
+)
+_OF_SERVERS = dict.fromkeys(("token", "subscription", "compression"), "servers, and files are read here")
+"""Options that have no effect elsewhere, and what to say of that."""
+
 _PARTITION_CHANGES = 500_000
 _COMPRESSIONS = ("none", "lz4", "zstd")
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Return the options that a user gave.
+def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+    """Return the options that a user gave; where it is known, for a stream or for a batch.
 
     Raises:
-        ConfigError: One is unknown, missing or wrong; the message names it and says what it takes.
+        ConfigError: One is unknown, missing, wrong, or of no use here; the message names it and says what it takes.
     """
     given = {name.lower(): value for name, value in options.items()}
     for name in given.keys() - _KNOWN.keys() - _SPARKS_OWN:
@@ -112,6 +119,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         server = os.environ.get("TAILRACE_SERVER")
     if (server is None) == (log_dir is None):
         raise ConfigError("name a server (option server) or the directory of a log (option log_dir), one of the two")
+    useless = {True: _OF_BATCHES, False: _OF_STREAMS, None: {}}[streaming] | ({} if log_dir is None else _OF_SERVERS)
+    for name, what in useless.items():
+        if name in given:
+            raise ConfigError(f"option {_KNOWN[name]} is for {what}: leave it out")
     tables = _names(given, "tables")
     layout = _layout(given, tables)
     return SourceOptions(

@@ -12,12 +12,14 @@ from typing import Any
 from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
+from tailrace.pipeline.errors import PipelineError
 
 __all__ = ["CONFS", "Java", "find_java", "open_session", "shim", "spark_home"]
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _ASK_S_MAX = 30.0
+_TEXT_MAX = 500
 _HOME_NAMES = ("bin", "conf", "jars", "sbin")
 """What Spark needs of its home."""
 
@@ -143,6 +145,7 @@ def open_session(
 
     Raises:
         ConfigError: PySpark is not installed, or both a master and a remote are named.
+        PipelineError: Spark cannot be started.
     """
     if master is not None and remote is not None:
         raise ConfigError("name a Spark master or a Spark Connect server, one of the two")
@@ -153,7 +156,7 @@ def open_session(
     builder: Any = SparkSession.builder
     builder = builder.appName(name)
     if remote is not None and not remote.startswith("local"):
-        return _with(builder.remote(remote), {**(confs or {})}).getOrCreate()
+        return _started(_with(builder.remote(remote), {**(confs or {})}), remote)
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master is None or master.startswith("local") or remote is not None
@@ -164,7 +167,19 @@ def open_session(
     given |= {name: f"{ours} {given[name]}" for name, ours in _JAVA_OPTIONS.items() if name in given}
     settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **given}
     builder = builder.remote(remote) if remote is not None else builder.master(master or "local[*]")
-    return _with(builder, settings).getOrCreate()
+    return _started(_with(builder, settings), remote or master or "local[*]")
+
+
+def _started(builder: Any, where: str) -> Any:
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # of which kind depends on how Spark is reached
+        lines = str(error).splitlines()
+        said = next((line for line in lines if "Exception: " in line), (lines or [type(error).__name__])[0])
+        raise PipelineError(
+            f"Spark cannot be started ({where}): {said.strip(': ')[:_TEXT_MAX]}. Look at where it is to run, and at "
+            "its settings"
+        ) from error
 
 
 def _with(builder: Any, settings: Mapping[str, str]) -> Any:

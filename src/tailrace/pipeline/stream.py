@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.client.errors import NotFound
 from tailrace.clock import Clock
-from tailrace.model.errors import BehindHorizonError, TailraceError
+from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError
 from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
@@ -81,6 +82,28 @@ class Follower:
         self._told = (0, 0, 0)
         self._told_s = 0.0
 
+    def check(self, checkpoint: Path) -> _Place:
+        """Return how far the sink is, if all that is needed to go on is there.
+
+        Raises:
+            BehindHorizonError: Retention has removed changes that the sink does not have.
+            CheckpointLostError: The sink has changes that no checkpoint knows of.
+            SinkLostError: The sink has nothing of what was copied.
+        """
+        ranges = self._store.progress(self._definition.name)
+        init = max(one.init_version for one in ranges)
+        progress = self._writer.sink().progress()
+        if progress is None and self._writer.is_lost(sum(one.rows_copied for one in ranges)):
+            raise SinkLostError(self._definition.name)
+        reached = init if progress is None else progress.offsets.get(self._definition.source, init)
+        if reached > init and not has_offsets(checkpoint):
+            raise CheckpointLostError(self._definition.name, str(checkpoint))
+        noted = max(reached, *(one.last_log_index for one in ranges))
+        info = self._client.info(self._definition.source)
+        if noted + 1 < info.horizon:
+            raise BehindHorizonError(requested=noted + 1, horizon=info.horizon)
+        return _Place(init, noted, info.head)
+
     def run(
         self,
         session: Any,
@@ -94,14 +117,12 @@ class Follower:
 
         Raises:
             BehindHorizonError: Retention has removed changes that the sink does not have.
-            CheckpointLostError: The sink has changes that no checkpoint knows of.
-            SinkLostError: The sink has nothing of what was copied.
-            PipelineError: Spark failed.
+            PipelineError: Spark failed; or `check` does.
             TailraceError: The sink, the transformation or the metadata failed.
         """
         if once:
-            self._client.committed(self._definition.source, self._definition.tables[0])
-        place = self._check(checkpoint)
+            self._settle()
+        place = self.check(checkpoint)
         if once and place.reached >= place.head:
             if self._tending:
                 self._writer.tend()
@@ -117,13 +138,21 @@ class Follower:
                 return
             self._wait(self._reason(told[0]), stopped)
 
+    def _settle(self) -> None:
+        """Wait until the log has what is committed now, which any table tells that the source still has."""
+        for table in self._definition.tables:
+            with contextlib.suppress(NotFound):
+                self._client.committed(self._definition.source, table)
+                return
+
     def _watch(self, query: Any, stopped: Callable[[], bool], tell: Callable[[Figures], None]) -> Any:
         """Let a query run until it ends, or is to; return what it failed with, if it did."""
         try:
             while query.isActive and not stopped() and self._keeper.wanted:
                 query.awaitTermination(_LOOK_S)
                 self._keeper.check()
-                self._note(query, tell)
+                with contextlib.suppress(MetadataError):  # for as long as the lease lasts; then it is another's
+                    self._note(query, tell)
                 if self._tending and query.lastProgress is not None:
                     self._writer.tend()
         finally:
@@ -155,22 +184,6 @@ class Follower:
         """Return how many changes were applied; over Spark Connect, where that is not known, changes read."""
         return self._writer.changes or self._changes
 
-    def _check(self, checkpoint: Path) -> "_Place":
-        """Return how far the sink is, if all that is needed to go on is there."""
-        ranges = self._store.progress(self._definition.name)
-        init = max(one.init_version for one in ranges)
-        progress = self._writer.sink().progress()
-        if progress is None and self._writer.is_lost(sum(one.rows_copied for one in ranges)):
-            raise SinkLostError(self._definition.name)
-        reached = init if progress is None else progress.offsets.get(self._definition.source, init)
-        if reached > init and not has_offsets(checkpoint):
-            raise CheckpointLostError(self._definition.name, str(checkpoint))
-        noted = max(reached, *(one.last_log_index for one in ranges))
-        info = self._client.info(self._definition.source)
-        if noted + 1 < info.horizon:
-            raise BehindHorizonError(requested=noted + 1, horizon=info.horizon)
-        return _Place(init, noted, info.head)
-
     def _start(self, session: Any, checkpoint: Path, offset: int, *, once: bool) -> Any:
         definition = self._definition
         options = {
@@ -180,6 +193,7 @@ class Follower:
             "layout": self._writer.layout,
             "start": str(offset),
             "maxChangesPerTrigger": str(self._writer.changes_max),
+            "maxBytesPerTrigger": str(self._writer.bytes_max),
         }
         found = self._store.get(definition.name)
         extra = {"subscription": found.subscription, "token": self._token}

@@ -18,6 +18,9 @@ __all__ = ["VIEW", "schema_of", "transformed"]
 VIEW = "changes"
 """Name of the view that a transformation reads."""
 
+_VALUES_LOGGER = "SQLQueryContextLogger"
+"""Name under which PySpark writes what it raises into the log as well, with values of rows."""
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -29,6 +32,10 @@ _KINDS: Sequence[tuple[Any, Kind]] = (
     (pa.types.is_binary, Kind.BYTES),
     (pa.types.is_date, Kind.DATE),
     (pa.types.is_timestamp, Kind.DATETIME),
+    (pa.types.is_string, Kind.STR),
+    (pa.types.is_large_string, Kind.STR),
+    (pa.types.is_large_binary, Kind.BYTES),
+    (pa.types.is_null, Kind.STR),
 )
 
 
@@ -39,10 +46,12 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     columns, but not those of changes and of the key.
 
     Raises:
-        TransformError: Spark does not take it, or a column is missing that sinks need.
+        TransformError: Spark does not take it, or it makes columns that sinks do not take.
     """
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
+    PySparkLogger.getLogger(_VALUES_LOGGER).disabled = True
     frame = session.createDataFrame(one.changes)
     names = [VIEW, *([one.schema.table.name] if _PLAIN.fullmatch(one.schema.table.name) else [])]
     for name in names:
@@ -50,7 +59,12 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     try:
         made: pa.Table = session.sql(sql).toArrow()
     except PySparkException as error:
-        raise TransformError(f"Spark does not take the transformation: {_first_line(str(error))}") from error
+        raise TransformError(
+            f"Spark does not take the transformation of table {one.schema.table.wire}: {_reason(error)}"
+        ) from error
+    finally:
+        for name in names:  # what is transformed next must not see the rows of this table
+            session.catalog.dropTempView(name)
     return msgspec.structs.replace(one, schema=schema_of(made.schema, one.schema), changes=_ordered(made, one.schema))
 
 
@@ -58,12 +72,22 @@ def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
     """Return the schema of what a transformation made of a table.
 
     Raises:
-        TransformError: A column is missing that sinks need.
+        TransformError: A column is missing that sinks need, there twice, or of a type that they do not take.
     """
     needed = [*CHANGE_COLUMNS.names, *key_names(schema)]
     for name in needed:
         if name not in made.names:
             raise TransformError(f"the transformation leaves out column {name!r}: select {', '.join(needed)}, too")
+    for field in made:
+        if made.names.count(field.name) > 1:
+            raise TransformError(
+                f"the transformation makes several columns {field.name!r}: give each a name of its own"
+            )
+        if not any(fits(field.type) for fits, _ in _KINDS):
+            raise TransformError(
+                f"the transformation makes column {field.name!r} of type {field.type}, which sinks do not take: "
+                "make it text, e.g. by CAST(… AS STRING) or to_json(…)"
+            )
     hidden = [] if schema.key else key_names(schema)
     columns = [
         schema.column(field.name) or Column(field.name, _kind(field.type))
@@ -74,12 +98,20 @@ def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
 
 
 def _ordered(made: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the columns in the order that sinks expect, in the types that they know."""
+    """Return the columns in the order that sinks expect, in the types that they know.
+
+    Raises:
+        TransformError: Those of changes cannot be read as what they were.
+    """
     hidden = [] if schema.key else key_names(schema)
     rest = [name for name in made.column_names if name not in CHANGE_COLUMNS.names and name not in hidden]
     table = made.select([*CHANGE_COLUMNS.names, *hidden, *rest])
     fields = [_field(field) for field in table.schema]
-    return table.cast(pa.schema(fields))
+    try:
+        return table.cast(pa.schema(fields))
+    except pa.ArrowException:
+        named = ", ".join(CHANGE_COLUMNS.names)
+        raise TransformError(f"the transformation makes something else of {named}: leave them as they are") from None
 
 
 def _field(field: pa.Field) -> pa.Field:
@@ -90,11 +122,26 @@ def _field(field: pa.Field) -> pa.Field:
         type_ = pa.int64()
     elif pa.types.is_floating(type_):
         type_ = pa.float64()
+    elif pa.types.is_null(type_):
+        type_ = pa.string()
     return pa.field(field.name, _WIDE.get(type_, type_))
 
 
 def _kind(type_: pa.DataType) -> Kind:
-    return next((kind for fits, kind in _KINDS if fits(type_)), Kind.STR)
+    return next(kind for fits, kind in _KINDS if fits(type_))
+
+
+def _reason(error: Any) -> str:
+    """Return why Spark refuses. What it says where a row is the reason shows values of that row: only its name is told.
+
+    The name is that of Spark's documentation, e.g. `CAST_INVALID_INPUT`.
+    """
+    from pyspark.errors import AnalysisException
+
+    if isinstance(error, AnalysisException):
+        return _first_line(str(error))
+    where = "".join(f", in {context.fragment()}" for context in error.getQueryContext()[:1])
+    return f"it fails on a row with {error.getCondition() or type(error).__name__}{where}"
 
 
 def _first_line(text: str) -> str:

@@ -1,9 +1,12 @@
 """Facts about the commands that look after pipelines, without a server."""
 
 import json
+import os
+import signal
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
@@ -32,12 +35,17 @@ class Place:
         self.store = PipelineStore.open(f"sqlite:///{directory / 'pipeline' / 'pipelines.db'}", SystemClock())
 
     def call(self, *words):
+        """Run a command; return the one thing that it tells."""
+        (told,) = self.told(*words)
+        return told
+
+    def told(self, *words):
         done = CliRunner().invoke(
             pipeline, [*words, "--data-dir", str(self.directory), "--json"], catch_exceptions=False
         )
         assert done.exit_code == 0, done.output
         assert "s3cret" not in done.output
-        return json.loads(done.output)
+        return [json.loads(line) for line in done.output.splitlines()]
 
     def begin(self):
         """Have something copied."""
@@ -54,6 +62,38 @@ class Place:
 def test_a_pipeline_is_listed_and_shown_without_its_password(place):
     assert [one["name"] for one in place.call("ls")] == ["copy"]
     assert place.call("status", "copy")["sink"] == "postgresql://ann:***@127.0.0.1:9/shop"
+
+
+def test_a_pipeline_is_not_made_with_a_server_that_has_no_address(place):
+    for server in ("nowhere:1", "http://ann:s3cret@there"):
+        with pytest.raises(ConfigError, match="address of the server"):
+            place.call("create", "other", "--table", "t", "--sink", SINK, "--server", server)
+        with pytest.raises(ConfigError, match="address of the server"):
+            place.call("alter", "copy", "--server", server)
+    assert [one["name"] for one in place.call("ls")] == ["copy"]
+
+
+def test_pipelines_are_listed_though_one_of_them_has_no_server(place):
+    place.store.create(structs.replace(place.definition, name="odd", server="nowhere:1"))
+    assert [one["name"] for one in place.call("ls")] == ["copy", "odd"]
+
+
+def test_what_a_file_leaves_out_is_as_on_the_command_line(place, monkeypatch):
+    file = place.directory / "lake.toml"
+    file.write_text('tables = ["orders"]\nsink = "delta:///lake"\n')
+    monkeypatch.setenv("TAILRACE_SERVER", "http://127.0.0.1:9")
+    place.call("create", "--file", str(file))
+    made = place.store.get("lake").definition
+    assert (made.source, made.server) == ("default", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("options", [("other",), ("--mode", "append"), ("--server", "http://127.0.0.1:9")])
+def test_options_beside_a_file_are_refused(place, options):
+    file = place.directory / "lake.toml"
+    file.write_text('tables = ["orders"]\nsink = "delta:///lake"\n')
+    words = ["create", *options, "--file", str(file), "--data-dir", str(place.directory)]
+    done = CliRunner().invoke(pipeline, words)
+    assert (done.exit_code, "--file is the whole definition" in done.output) == (2, True)
 
 
 def test_the_way_to_server_and_sink_is_altered_at_any_time(place):
@@ -81,6 +121,31 @@ def test_a_transformation_is_altered_only_while_nobody_has_the_pipeline_and_noth
     place.begin()
     with pytest.raises(PipelineError, match="pipeline reset copy"):
         place.call("alter", "copy", "--transform", "")
+
+
+@pytest.fixture
+def _signals():
+    """Give the process back the handlers of signals that it had."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_run_to_the_head_that_is_stopped_or_paused_before_it_is_there_has_failed(place, monkeypatch):
+    pytest.importorskip("pyspark")
+    from tailrace.pipeline.job import Job
+
+    monkeypatch.setattr(Job, "run", lambda self, name, **_: None)
+    assert place.told("run", "copy", "--once")[-1]["event"] == "ended"
+    monkeypatch.setattr(Job, "run", lambda self, name, **_: os.kill(os.getpid(), signal.SIGTERM))
+    assert place.told("run", "copy")[-1]["event"] == "ended"
+    with pytest.raises(PipelineError, match="'copy' was stopped before it was done"):
+        place.told("run", "copy", "--once")
+    monkeypatch.setattr(Job, "run", lambda self, name, **_: self._store.pause(name, paused=True))
+    with pytest.raises(PipelineError, match="'copy' was stopped before it was done"):
+        place.told("run", "copy", "--once")
 
 
 def test_pause_and_resume_are_kept(place):

@@ -29,11 +29,16 @@ GOOD = Definition(name="p", source="shop", tables=("orders",), sink="delta:///la
         ({"tables": ()}, "--table"),
         ({"tables": ("a", "a")}, "twice"),
         ({"sink": "nowhere"}, "not a URL"),
+        ({"server": "127.0.0.1:8080"}, "address of the server"),
+        ({"server": "http://"}, "address of the server"),
+        ({"server": "http://there:port"}, "address of the server"),
+        ({"server": "http://ann:s3cret@there"}, "TAILRACE_TOKEN"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_what_to_write(members, says):
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as refused:
         check_definition(msgspec.structs.replace(GOOD, **members))
+    assert "s3cret" not in str(refused.value)
 
 
 def test_a_file_says_the_same_as_the_command_line(tmp_path):

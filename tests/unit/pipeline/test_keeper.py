@@ -1,12 +1,15 @@
 """Facts about keeping a lease."""
 
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from serving import wait_until
 from tailrace.clock import SystemClock
 from tailrace.model.errors import MetadataError
+from tailrace.pipeline import keeper as keeper_module
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError
 from tailrace.pipeline.keeper import LeaseKeeper, taken
@@ -79,6 +82,25 @@ def test_of_two_workers_one_works_and_the_other_takes_over(store):
         assert worked == []
     thread.join(20)
     assert len(worked) == 1
+
+
+class Slow(PipelineStore):
+    """Pipelines whose database has given a lease long before its answer comes."""
+
+    passed_s = 0.0
+
+    def acquire(self, name, owner, lease_s):
+        lease = super().acquire(name, owner, lease_s)
+        self.passed_s += lease_s + 1
+        return lease
+
+
+def test_a_lease_counts_from_when_it_was_asked_for_however_long_the_answer_takes(store, monkeypatch):
+    slow = Slow(store._engine, SystemClock())
+    clock = SimpleNamespace(monotonic=lambda: slow.passed_s, sleep=time.sleep, time_ns=time.time_ns)
+    monkeypatch.setattr(keeper_module, "time", clock)
+    with taken(slow, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as keeper, pytest.raises(LeaseError):
+        keeper.check()
 
 
 class Silent(PipelineStore):

@@ -65,6 +65,31 @@ def test_a_wrong_option_is_named_with_what_it_takes(options, says):
         parse_options(options)
 
 
+@pytest.mark.parametrize(
+    ("options", "streaming", "says"),
+    [
+        ({**SERVER, "end": "5"}, True, "option end is for batches"),
+        ({**SERVER, "maxChangesPerTrigger": "5"}, False, "option maxChangesPerTrigger is for streams"),
+        ({**SERVER, "maxBytesPerTrigger": "5"}, False, "option maxBytesPerTrigger is for streams"),
+        ({**SERVER, "subscription": "sub_1"}, False, "option subscription is for streams"),
+        ({"log_dir": "/log", "token": "secret"}, None, "option token is for servers"),
+        ({"log_dir": "/log", "compression": "lz4"}, True, "option compression is for servers"),
+        ({"log_dir": "/log", "subscription": "sub_1"}, True, "option subscription is for servers"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(options, streaming, says):
+    with pytest.raises(ConfigError, match=says) as refused:
+        parse_options(options, streaming=streaming)
+    assert "secret" not in str(refused.value)
+
+
+def test_streams_batches_and_files_take_the_options_that_are_theirs(monkeypatch):
+    monkeypatch.setenv("TAILRACE_TOKEN", "secret")
+    assert parse_options({**SERVER, "end": "5"}, streaming=False).end == "5"
+    assert parse_options({**SERVER, "maxBytesPerTrigger": "5"}, streaming=True).bytes_max == 5
+    assert parse_options({"log_dir": "/log"}, streaming=True).log_dir == "/log"
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option_is_documented(name):
     page = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"

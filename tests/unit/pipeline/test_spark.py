@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tailrace.model.errors import ConfigError
+from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.spark import find_java, open_session, shim, spark_home
 
 
@@ -54,6 +55,20 @@ def test_the_java_from_pip_is_started_without_the_module_that_it_lacks(tmp_path)
 def test_a_master_and_a_remote_are_not_named_together(tmp_path):
     with pytest.raises(ConfigError, match="one of the two"):
         open_session(find_java(tmp_path), master="local[1]", remote="sc://there")
+
+
+def test_a_spark_that_cannot_be_started_is_told_in_one_line(tmp_path, monkeypatch):
+    from pyspark.sql import SparkSession
+
+    def fail(_):
+        raise RuntimeError("An error occurred\n: org.apache.SparkException: Could not parse Master URL: 'odd'\n\tat x")
+
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
+    with pytest.raises(
+        PipelineError, match=r"\(odd\): org.apache.SparkException: Could not parse Master URL: 'odd'\. "
+    ):
+        open_session(find_java(tmp_path), master="odd")
 
 
 def test_sparks_home_has_its_programs_and_no_packed_copy_of_pyspark(tmp_path):

@@ -1,0 +1,40 @@
+"""What a transformation may make of a table."""
+
+import pyarrow as pa
+import pytest
+
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS
+from tailrace.pipeline.errors import TransformError
+from tailrace.pipeline.transform import schema_of
+
+ORDERS = TableSchema(TableName("shop", "orders"), 1, (Column("id", Kind.I64), Column("item", Kind.STR)), ("id",))
+
+
+def made(*fields):
+    return pa.schema([*CHANGE_COLUMNS, ("id", pa.int64()), *fields])
+
+
+def test_columns_keep_their_kind_and_new_ones_have_that_of_their_type():
+    schema = schema_of(made(("item", pa.string()), ("total", pa.decimal128(9, 2)), ("none", pa.null())), ORDERS)
+    kinds = [(column.name, column.kind) for column in schema.columns]
+    assert kinds == [("id", Kind.I64), ("item", Kind.STR), ("total", Kind.DEC), ("none", Kind.STR)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ([("item", pa.string()), ("item", pa.string())], "several columns 'item'"),
+        ([("tags", pa.list_(pa.int32()))], "column 'tags' of type list<.*>, which sinks do not take.*to_json"),
+        ([("pair", pa.struct([("a", pa.int32())]))], "column 'pair' of type struct"),
+        ([("since", pa.duration("us"))], "column 'since' of type duration"),
+    ],
+)
+def test_columns_that_sinks_do_not_take_are_named(fields, says):
+    with pytest.raises(TransformError, match=says):
+        schema_of(made(*fields), ORDERS)
+
+
+def test_a_column_that_is_left_out_and_needed_is_named():
+    with pytest.raises(TransformError, match="leaves out column 'id'"):
+        schema_of(CHANGE_COLUMNS, ORDERS)
