@@ -7,10 +7,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from tailrace.model.chunk import Change
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 
-__all__ = ["Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
+__all__ = ["BusyError", "Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
 
 
 class Message(Struct, frozen=True):
@@ -62,6 +62,14 @@ class Refusal(Struct, frozen=True):
 
     reason: str
     """Why, for people; holds no value of a row and no secret."""
+
+
+class BusyError(SinkUnavailableError):
+    """A target is busy, and asks to be left alone for `retry_after_s` seconds."""
+
+    def __init__(self, reason: str, retry_after_s: float) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
 
 
 class Target(Protocol):
