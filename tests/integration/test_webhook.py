@@ -151,8 +151,9 @@ def test_what_has_arrived_of_a_batch_is_not_sent_again_with_it(receiver, targets
     failing = [True]
     receiver.answer = lambda headers, body: status if failing[0] and b'"seq": 3' in body else 200
     messages = [message(offset, offset) for offset in range(6)]
-    with pytest.raises(SinkUnavailableError):
+    with pytest.raises(BusyError) as busy:
         target.send(messages, b"6")
+    assert busy.value.arrived == 3
     failing[0] = False
     assert target.send(messages, b"6") == []
     assert [json.loads(body)["seq"] for body in receiver.taken()] == [0, 1, 2, 3, 4, 5]

@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from tailrace.clock import Clock
-from tailrace.message.base import Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.letter_turn import first_of_each
 from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
@@ -68,6 +69,12 @@ class Outbox:
 
         self.parked = 0
         """Changes that were parked."""
+
+        self.progress = 0
+        """Rises whenever something has arrived, also of a batch that fails then."""
+
+        self.changes_max: int | None = getattr(target, "changes_max", None)
+        """How many changes the target wants to be given at once; None where it does not mind."""
 
         self.name = name
         self._target = target
@@ -173,7 +180,7 @@ class Outbox:
         stuck: set[str] = set()
         arrived = 0
         while due:
-            run, due = _first_of_each(due, self.name, stuck)
+            run, due = first_of_each(due, self.name, stuck)
             arrived += self._send_letters(run, stuck)
         self._read_keys()
         return arrived
@@ -344,8 +351,13 @@ class Outbox:
 
     def _send(self, messages: Sequence[Message], mark: Mark) -> Sequence[Refusal]:
         self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
-        refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
+        try:
+            refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
+        except BusyError as error:
+            self.progress += error.arrived
+            raise
         self._in_doubt = False
+        self.progress += len(messages)
         return refusals
 
     def _recall(self) -> None:
@@ -378,17 +390,3 @@ class Outbox:
     def _read_keys(self) -> None:
         self._keys = self._letters.keys(self.name)
         self._keys_read_s = self._clock.monotonic_s()
-
-
-def _first_of_each(due: Sequence[Letter], sink: str, stuck: set[str]) -> tuple[list[Letter], list[Letter]]:
-    """Return the first letter of each key, and the others; none of keys that are stuck."""
-    run, later = [], []
-    seen: set[str] = set()
-    for letter in due:
-        key = key_hash(sink, letter.change)
-        if key in seen:
-            later.append(letter)
-        elif key not in stuck:
-            run.append(letter)
-            seen.add(key)
-    return run, later

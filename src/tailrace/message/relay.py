@@ -224,11 +224,23 @@ class Relay:
         self._problem = problem
 
     def _pass_on(self, arrived: Arrived) -> None:
-        mark = b"%d-%d" % (self._offset, arrived.through)
-        if arrived.changes and self._patiently(lambda: self._deliver(arrived.changes, mark)) is None:
-            return
-        self._offset = arrived.through
-        self._patiently(lambda: self._reader.acknowledge(arrived.through))
+        """Deliver changes, as many at once as the target wants, and acknowledge them, until the relay is stopped."""
+        changes, through = arrived.changes, arrived.through
+        size = self._outbox.changes_max or len(changes)
+        while len(changes) > size:
+            through = changes[size - 1].offset
+            if not self._pass_some(changes[:size], through) or self._stop.is_set():
+                return
+            changes, through = changes[size:], arrived.through
+        self._pass_some(changes, through)
+
+    def _pass_some(self, changes: Sequence[Change], through: Offset) -> bool:
+        mark = b"%d-%d" % (self._offset, through)
+        if changes and self._patiently(lambda: self._deliver(changes, mark)) is None:
+            return False
+        self._offset = through
+        self._patiently(lambda: self._reader.acknowledge(through))
+        return True
 
     def _deliver(self, changes: Sequence[Change], mark: bytes) -> bool:
         self._outbox.deliver(changes, mark)
@@ -237,16 +249,16 @@ class Relay:
     def _patiently(self, use: Callable[[], _T]) -> _T | None:
         """Return what a call returns, tried again while target or source are away; None where the relay is stopped.
 
-        An outage begins with a failure, and anew where messages have arrived since the one before.
+        An outage begins with a failure, and anew, with short pauses, where messages have arrived since the one before.
         """
         options = self._options
-        since_s, failures, messages = 0.0, 0, self._outbox.messages
+        since_s, failures, progress = 0.0, 0, self._outbox.progress
         while True:
             try:
                 return use()
             except (SinkUnavailableError, SourceUnavailableError, MetadataError) as error:
-                if not failures or self._outbox.messages > messages:
-                    since_s, failures, messages = self._clock.monotonic_s(), 0, self._outbox.messages
+                if not failures or self._outbox.progress > progress:
+                    since_s, failures, progress = self._clock.monotonic_s(), 0, self._outbox.progress
                 if options.outage_s_max is not None and self._clock.monotonic_s() - since_s >= options.outage_s_max:
                     raise
                 failures += 1

@@ -395,3 +395,49 @@ def test_a_relay_ends_when_another_process_has_taken_its_sink(tmp_path):
     running.use = running.relay.keep_running
     with running:
         assert running.ended() is taken
+
+
+def test_pauses_stay_short_while_a_target_takes_something_between_failures(tmp_path):
+    class Stumbling(ScriptedTarget):
+        failures = 0
+
+        def send(self, messages, mark):
+            if self.failures < 30:
+                self.failures += 1
+                error = BusyError("busy")
+                error.arrived = 1
+                raise error
+            return super().send(messages, mark)
+
+    options = RelayOptions(0.01, None, Backoff(first_s=0.001, longest_s=1000.0))
+    with Running(tmp_path, ScriptedReader(arrived(1)), Stumbling(), options) as running:
+        wait_until(lambda: running.reader.cursor == 1, "acknowledged")
+
+
+def test_a_slow_target_is_given_a_few_changes_at_a_time_each_acknowledged(tmp_path):
+    class Noting(ScriptedReader):
+        def acknowledge(self, through):
+            super().acknowledge(through)
+            acknowledged.append(through)
+
+    acknowledged, target = [], ScriptedTarget()
+    target.changes_max = 2
+    reader = Noting(Arrived(arrived(1, 2, 3, 4, 5).changes, 7), arrived(8, 9))
+    with Running(tmp_path, reader, target) as running:
+        wait_until(lambda: reader.cursor == 9, "acknowledged")
+    assert (running.offsets(), target.batches, acknowledged) == ([1, 2, 3, 4, 5, 8, 9], [2, 2, 1, 2], [2, 4, 7, 9])
+
+
+def test_a_relay_that_is_stopped_gives_a_slow_target_no_more(tmp_path):
+    class Stopping(ScriptedTarget):
+        changes_max = 2
+
+        def send(self, messages, mark):
+            running.relay.stop()
+            return super().send(messages, mark)
+
+    reader = ScriptedReader(arrived(1, 2, 3, 4, 5))
+    running = Running(tmp_path, reader, Stopping())
+    with running:
+        assert running.ended() is None
+    assert (running.offsets(), reader.cursor) == ([1, 2], 2)

@@ -12,7 +12,7 @@ import httpx
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.base import BusyError, Intake, Message, Refusal
 from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
@@ -29,6 +29,9 @@ _OPTIONS = ("secret", "bearer", "batch", "concurrency", "timeout", "ca", "allow_
 _BATCH_MAX = 10_000
 _CONCURRENCY_MAX = 64
 _TIMEOUT_S = 15.0
+
+_ROUNDS = 32
+"""How many requests of each lane are made until all of them are through and count as sent, about."""
 
 _ANSWER_BYTES_MAX = 64 << 10
 """How much of an answer is read; only its status counts."""
@@ -76,6 +79,7 @@ class WebhookTarget:
 
     def __init__(self, options: WebhookOptions, clock: Clock, resolve: Resolve = system_addresses) -> None:
         self.options = options
+        self.changes_max = _ROUNDS * options.batch * options.concurrency
         self._resolve = resolve
         self._path = Spelling(quote(options.path, safe="/{}"), lambda text: quote(text, safe=""))
         self._clock = clock
@@ -121,6 +125,8 @@ class WebhookTarget:
         if sending.problem is not None:
             self._arrived |= sending.arrived
             self.close()
+            if isinstance(sending.problem, BusyError):
+                sending.problem.arrived = len(sending.arrived)
             raise sending.problem
         self._arrived.difference_update(message.id for message in messages)
         return sorted(sending.refusals, key=lambda refusal: refusal.place)
@@ -183,7 +189,7 @@ class WebhookTarget:
             if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 self._turn = turn + 1
             why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
-            raise SinkUnavailableError(f"{options!r} cannot be reached: {why}") from None
+            raise BusyError(f"{options!r} cannot be reached: {why}") from None
         return judged(response.status_code, response.headers.get("retry-after", ""), self._clock.now_us() / 1e6)
 
 
