@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -323,3 +324,25 @@ def test_of_two_processes_that_send_for_one_sink_the_older_ends(tmp_path, serve,
             shop.execute("INSERT INTO orders VALUES (1, 10)")
             wait_until(lambda: offsets(streams, "out.orders") == [1], "sent by the other")
             assert state() == ["running"]
+
+
+def test_a_sink_whose_subscription_was_closed_says_so_and_one_of_another_source_leaves_none_behind(
+    tmp_path, serve, shop, streams, broker
+):
+    shutil.copy(tmp_path / "shop.db", tmp_path / "mill.db")
+    sources = [("--source", f"{name}=sqlite:///{tmp_path / name}.db") for name in ("shop", "mill")]
+    server = serve(*(part for source in sources for part in source))
+    subscriptions = lambda: {one["sub_id"] for one in server.call("cdc.list", {})["subscriptions"]}  # noqa: E731
+    state = lambda: [one["state"] for one in sink("ls", "--data-dir", tmp_path / "work")]  # noqa: E731
+    kept = []
+    for source in ("shop", "mill"):
+        with running_sink(tmp_path, server, broker, "--source", source) as process:
+            wait_until(lambda: state() == ["running"], "running")
+            kept.append(sink("status", "out", "--data-dir", tmp_path / "work")["subscription"])
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    assert subscriptions() == {kept[1]}
+    server.call("cdc.close", {"sub_id": kept[1]})
+    with running_sink(tmp_path, server, broker, "--source", "mill") as process:
+        assert process.wait(20) == 1
+    assert "the subscription of the sink 'out' was closed: remove the sink" in (tmp_path / "sink.err").read_text()
