@@ -71,3 +71,19 @@ def test_a_stream_takes_the_same_change_from_each_of_several_sinks(server):
         target.close()
     info = asyncio.run(with_stream(server, lambda stream: stream.stream_info("shared")))
     assert info.state.messages == 6
+
+
+def test_a_change_of_another_log_with_the_same_offset_is_not_taken_for_a_repeat(server, target):
+    teller = Teller()
+    teller.offset = 1000
+    (message,) = teller.changes(1)
+    other = msgspec.structs.replace(message.change, commit_time_us=message.change.commit_time_us + 1)
+
+    def count():
+        return asyncio.run(with_stream(server, lambda stream: stream.stream_info("tailrace-limits"))).state.messages
+
+    target.open(teller.schemas)
+    before = count()
+    for one in (message, message, msgspec.structs.replace(message, change=other)):
+        assert target.send([one], b"") == []
+    assert count() - before == 2

@@ -68,6 +68,16 @@ def test_a_stream_of_several_tables_takes_what_is_behind_its_newest_entry(server
     target.close()
 
 
+def test_a_change_of_another_log_with_the_same_offset_is_not_taken_for_one_that_is_there(server, client):
+    for number, text in enumerate(("old", "old", "new")):
+        teller = Teller()
+        target = opened(server, teller, name=f"sink{number}")
+        target.send([teller.change(key, text) for key in range(3)], b"1")
+        target.close()
+    values = [fields[b"value"] for _, fields in client.xrange("orders")]
+    assert [b"old" in value for value in values] == [True] * 3 + [False] * 3
+
+
 def test_a_key_that_is_no_stream_refuses_its_messages_and_nothing_is_written(server, client):
     teller = Teller("orders", "lines")
     target = opened(server, teller)

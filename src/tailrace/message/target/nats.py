@@ -1,7 +1,7 @@
 """Messages into streams of NATS JetStream: `nats://[USER:PASSWORD@]HOST:PORT/SUBJECT.{table}`, over TLS `nats+tls://`.
 
-A message has its id and its subject in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers, and
-its value as the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
+A message has its id, subject and time in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers,
+and its value as the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class NatsTarget(LoopTarget):
         for place, message in enumerate(messages):
             payload, subject = message.value or b"", self._subject(message.change.schema.table)
             headers = {
-                "Nats-Msg-Id": f"{message.id}@{subject}",  # a stream of several sinks knows ids whatever their subjects
+                "Nats-Msg-Id": _known_as(message, subject),
                 "content-type": message.content_type,
                 "tailrace-key": ascii_json(message.key),
                 **TOMBSTONE_HEADER[message.value is None],
@@ -184,6 +184,15 @@ class NatsTarget(LoopTarget):
         if problem is not None:
             raise problem
         return refusals
+
+
+def _known_as(message: Message, subject: str) -> str:
+    """Return by what a stream knows a message. Sinks may share a stream, and a log that is begun anew has the same ids.
+
+    Rows of a snapshot have the time at which they were read, which is another when they are read again.
+    """
+    known_as = f"{message.id}@{subject}"
+    return known_as if message.snapshot else f"{known_as}@{message.change.commit_time_us}"
 
 
 def _size_bytes(headers: Mapping[str, str]) -> int:
