@@ -218,7 +218,7 @@ class RabbitMq(Broker):
 
     @classmethod
     def missing(cls):
-        if _RABBITMQ.is_file() and shutil.which("epmd"):
+        if RABBITMQ.is_file() and shutil.which("epmd"):
             return None
         return "rabbitmq-server is not installed: run scripts/servers as root"
 
@@ -230,7 +230,7 @@ class RabbitMq(Broker):
         )
         if self._daemon is None:
             self._daemon = subprocess.Popen(["epmd"], env=os.environ | self.environment(), stdin=subprocess.DEVNULL)
-        return [str(_RABBITMQ)]
+        return [str(RABBITMQ)]
 
     def environment(self):
         here = self.directory
@@ -267,7 +267,7 @@ class RabbitMq(Broker):
             self._daemon.wait(15)
 
 
-_RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """The program itself: the command in /usr/sbin insists on a user of its own."""
 
 

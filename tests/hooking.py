@@ -16,6 +16,8 @@ class Receiver:
         """Cleared while nothing is answered."""
         self.answering.set()
         self.answer = lambda headers, body: 204
+        self.headers = {}
+        """What answers have besides."""
         lock = threading.Lock()
         receiver = self
 
@@ -38,6 +40,8 @@ class Receiver:
                     return
                 self.send_response(status)
                 self.send_header("content-length", "0")
+                for name, text in receiver.headers.items():
+                    self.send_header(name, text)
                 self.end_headers()
 
             def log_message(self, *_):

@@ -182,7 +182,7 @@ class NatsPlace(Place):
                 while True:
                     one = await stream.get_msg(name, number, subject=subject, next=True)
                     headers = dict(one.headers)
-                    found.append(_with_headers(headers["Nats-Msg-Id"], headers, one.data or b""))
+                    found.append(_with_headers(headers["Nats-Msg-Id"].partition("@")[0], headers, one.data or b""))
                     number = one.seq + 1
         finally:
             await connection.close()

@@ -46,7 +46,8 @@ class SinkUrl(Struct, frozen=True):
         user = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
         port = "" if self.port is None else f":{self.port}"
         slashes = "//" if self.host or self.path.startswith("/") else ""
-        return f"{self.scheme}:{slashes}{user}{self.host}{port}{self.path}"
+        host = f"[{self.host}]" if ":" in self.host and "," not in self.host else self.host
+        return f"{self.scheme}:{slashes}{user}{host}{port}{self.path}"
 
     def only(self, *names: str) -> dict[str, str]:
         """Return the options.
@@ -171,10 +172,17 @@ def _of_file(path: Path) -> dict[str, str]:
         raise ConfigError(f"cannot read the secrets in {path}: {type(error).__name__}") from None
     try:
         tree = tomllib.loads(text)
+        if all(isinstance(value, str) for value in tree.values()):
+            return tree
     except tomllib.TOMLDecodeError:
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        pairs = [_LINE.fullmatch(line) for line in lines]
-        if not all(pairs):
-            raise ConfigError(f"{path} is no file of secrets: write lines NAME=value, or TOML") from None
-        return {found[1]: found[2].strip("'\"") for found in pairs if found is not None}
-    return {name: str(value) for name, value in tree.items()}
+        pass  # it has lines then, as a value does that TOML takes for a number: what was written counts, not its value
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    pairs = [_LINE.fullmatch(line) for line in lines]
+    if not all(pairs):
+        raise ConfigError(f"{path} is no file of secrets: write lines NAME=value, or TOML with texts")
+    return {found[1]: _unquoted(found[2]) for found in pairs if found is not None}
+
+
+def _unquoted(text: str) -> str:
+    """Return a value without the quotation marks around it."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text

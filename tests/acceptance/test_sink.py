@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -113,7 +114,7 @@ def test_a_sink_that_waits_is_told_by_metrics_and_by_status_with_where_it_goes_n
     server = serve(config)
     wait_until(lambda: 'tailrace_sink_waiting{sink="out"} 1.0' in _metrics(server), "waiting")
     shown = sink("status", "out", "--data-dir", tmp_path / "data")
-    assert (shown["state"], shown["url"], shown["subscription"]) == ("waiting", "redis://127.0.0.1:1/0", "")
+    assert (shown["state"], shown["url"]) == ("waiting", "redis://127.0.0.1:1/0")
     assert "Redis at 127.0.0.1:1/0 cannot be reached" in shown["problem"]
     said = (tmp_path / "data.err").read_text().splitlines()
     assert '"sink":"out"' in next(line for line in said if "sink waits" in line)
@@ -287,3 +288,61 @@ def test_what_comes_while_the_target_is_away_before_the_first_run_is_not_missed(
     shop.execute("INSERT INTO orders VALUES (1, 10), (2, 20)")
     broker.start()
     wait_until(lambda: offsets(streams, "in.orders") == [1, 2], "all since it first looked")
+
+
+def test_what_comes_before_the_target_was_ever_reached_is_not_missed_though_the_server_was_killed(
+    tmp_path, serve, shop, streams, broker
+):
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[sources.shop]\nurl = "sqlite:///{tmp_path / "shop.db"}"\n'
+        f'[sinks.out]\nurl = "redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=in.{{table}}"\nsource = "shop"\n'
+    )
+    broker.kill()
+    server = serve(config, env={"BROKER": PASSWORD})
+    sub = server.subscribe("orders", "shop")["sub_id"]
+    state = lambda: [one["state"] for one in sink("ls", "--data-dir", tmp_path / "data")]  # noqa: E731
+    wait_until(lambda: state() == ["waiting"], "it waits for its target")
+    shop.execute("INSERT INTO orders VALUES (1, 10), (2, 20)")
+    wait_until(lambda: server.call("cdc.poll", {"sub_id": sub, "from_offset": 0, "limit": 9})["events"], "captured")
+    server.kill()
+    serve(config, env={"BROKER": PASSWORD})
+    shop.execute("INSERT INTO orders VALUES (3, 30)")
+    broker.start()
+    wait_until(lambda: offsets(streams, "in.orders") == [1, 2, 3], "all since it first looked")
+
+
+def test_of_two_processes_that_send_for_one_sink_the_older_ends(tmp_path, serve, shop, streams, broker):
+    server = serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}")
+    server.subscribe("orders", "shop")
+    state = lambda: [one["state"] for one in sink("ls", "--data-dir", tmp_path / "work")]  # noqa: E731
+    with running_sink(tmp_path, server, broker) as older:
+        wait_until(lambda: state() == ["running"], "running")
+        with running_sink(tmp_path, server, broker):
+            assert older.wait(30) == 1
+            assert "another process has begun to send for the sink 'out'" in (tmp_path / "sink.err").read_text()
+            shop.execute("INSERT INTO orders VALUES (1, 10)")
+            wait_until(lambda: offsets(streams, "out.orders") == [1], "sent by the other")
+            assert state() == ["running"]
+
+
+def test_a_sink_whose_subscription_was_closed_says_so_and_one_of_another_source_leaves_none_behind(
+    tmp_path, serve, shop, streams, broker
+):
+    shutil.copy(tmp_path / "shop.db", tmp_path / "mill.db")
+    sources = [("--source", f"{name}=sqlite:///{tmp_path / name}.db") for name in ("shop", "mill")]
+    server = serve(*(part for source in sources for part in source))
+    subscriptions = lambda: {one["sub_id"] for one in server.call("cdc.list", {})["subscriptions"]}  # noqa: E731
+    state = lambda: [one["state"] for one in sink("ls", "--data-dir", tmp_path / "work")]  # noqa: E731
+    kept = []
+    for source in ("shop", "mill"):
+        with running_sink(tmp_path, server, broker, "--source", source) as process:
+            wait_until(lambda: state() == ["running"], "running")
+            kept.append(sink("status", "out", "--data-dir", tmp_path / "work")["subscription"])
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    assert subscriptions() == {kept[1]}
+    server.call("cdc.close", {"sub_id": kept[1]})
+    with running_sink(tmp_path, server, broker, "--source", "mill") as process:
+        assert process.wait(20) == 1
+    assert "the subscription of the sink 'out' was closed: remove the sink" in (tmp_path / "sink.err").read_text()

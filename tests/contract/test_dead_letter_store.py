@@ -2,14 +2,16 @@
 
 import msgspec
 import pytest
+from sqlalchemy import select
 
 from changing import insert
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
+from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.letter import LetterDraft, LetterFigures, LetterState
 from tailrace.testing.clock import FakeClock
 
-REFUSED, BEHIND, RETRY = LetterState
+REFUSED, BEHIND, RETRY, DROPPED = LetterState
 
 
 @pytest.fixture
@@ -154,3 +156,47 @@ def test_many_and_large_letters_fit(store):
     assert len(store.letters(limit=10, after=ids(store, 1)[0])) == 10
     store.sent([letter.id for letter in store.letters("s", limit=2000)])
     assert store.figures() == {}
+
+
+def test_a_dropped_letter_is_a_letter_no_more_and_is_not_parked_again(store, clock):
+    park(store, draft(1, 7), draft(1, 9, BEHIND), draft(2, 8))
+    store.retry("s", ids(store, 7))
+    first, *_ = store.due("s", 10)
+    assert store.drop("s", ids(store, 7)) == 1
+    store.refused(first, "too late")
+    assert store.retry("s") == 2
+    assert store.drop("s", [first.id]) == 0
+    assert (states(store), store.get("s", first.id)) == ({8: RETRY, 9: RETRY}, None)
+    assert store.keys("s") == {key_hash("s", change(1, 0)): 9, key_hash("s", change(2, 0)): 8}
+    assert store.figures() == {"s": LetterFigures(2, clock.now_us())}
+    assert (store.dropped("s"), store.dropped("other")) == ({"shop/7"}, set())
+    assert park(store, draft(1, 7), draft(3, 10), letters_max=3) == 1
+    assert states(store) == {8: RETRY, 9: RETRY, 10: REFUSED}
+
+
+def test_nothing_of_a_row_is_kept_of_a_dropped_letter(store):
+    park(store, draft(4242, 7, reason="for 4242"))
+    store.drop("s")
+    with store._engine.connect() as connection:
+        (row,) = connection.execute(select(dead_letter)).all()
+    assert "4242" not in str(row)
+    assert "Ann" not in str(row)
+
+
+def test_that_a_letter_was_dropped_is_forgotten_after_a_month_or_with_its_sink(store, clock):
+    park(store, draft(1, 7))
+    store.drop("s")
+    clock.advance(31 * 86_400)
+    park(store, draft(2, 8))
+    store.drop("s")
+    assert store.dropped("s") == {"shop/8"}
+    park(store, draft(3, 9))
+    store.forget("s")
+    assert (store.dropped("s"), states(store)) == (set(), {})
+    assert park(store, draft(2, 8)) == 1
+
+
+def test_letters_are_due_up_to_an_offset(store):
+    park(store, draft(1, 7), draft(2, 8))
+    store.retry("s")
+    assert [letter.change.offset for letter in store.due("s", 10, through=7)] == [7]

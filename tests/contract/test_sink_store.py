@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.meta.sink_store import SinkFigures, SinkState, SinkStore
-from tailrace.model.errors import NotFoundError
+from tailrace.meta.sink_store import LIVES_S, SinkFigures, SinkRun, SinkState, SinkStore
+from tailrace.model.errors import NotFoundError, SinkRefusedError
 from tailrace.testing.clock import FakeClock
 
 
@@ -63,3 +63,37 @@ def test_sinks_are_listed_by_name_until_they_are_removed(store):
     assert [kept.name for kept in store.all()] == ["b"]
     with pytest.raises(NotFoundError, match="sink ls"):
         store.remove("a")
+
+
+def figures(state, time_s=0, offset=0):
+    return SinkFigures(state, offset, time_us=time_s * 1_000_000)
+
+
+def test_a_run_that_has_connected_takes_the_sink_from_the_one_before_it(store):
+    store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    old, new = (SinkRun(store, "s") for _ in range(2))
+    for state in (SinkState.WAITING, SinkState.RUNNING, SinkState.RUNNING):
+        old.note(figures(state, 1, offset=1))
+    new.note(figures(SinkState.RUNNING, 2, offset=2))
+    for state in (SinkState.RUNNING, SinkState.FAILED):
+        with pytest.raises(SinkRefusedError, match="another process has begun to send for the sink 's'"):
+            old.note(figures(state, 3, offset=3))
+    new.note(figures(SinkState.RUNNING, 3, offset=4))
+    assert store.get("s").figures.offset == 4
+
+
+@pytest.mark.parametrize("state", [SinkState.WAITING, SinkState.FAILED])
+def test_a_run_that_never_connects_leaves_the_sink_to_the_one_that_has_it(store, state):
+    store.put("s", source="shop", url="redis://h", subscription="sub_1")
+    good, other = (SinkRun(store, "s") for _ in range(2))
+    good.note(figures(SinkState.RUNNING, 1))
+    other.note(figures(state, 2))
+    good.note(figures(SinkState.RUNNING, 3))
+    assert store.get("s").figures.state is SinkState.RUNNING
+    other.note(figures(state, 3 + LIVES_S))
+    assert store.get("s").figures.state is state, "one that was killed says nothing more"
+
+
+def test_a_sink_that_is_not_kept_is_not_noted(store):
+    SinkRun(store, "s").note(figures(SinkState.RUNNING))
+    assert store.get("s") is None

@@ -1,13 +1,16 @@
 """RabbitMQ: where messages go by default, and what no queue takes."""
 
 import asyncio
+import os
+import subprocess
 
 import aio_pika
+import msgspec
 import pytest
 
 import brokers
 from tailrace.message.targets import target_of
-from tailrace.model.errors import SinkRefusedError
+from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.sink_url import parse
 from target_messages import Teller
 
@@ -69,3 +72,53 @@ def test_a_message_to_an_exchange_is_refused_where_no_queue_takes_it(server, tar
 def test_a_place_that_is_not_there_is_refused(targets, path):
     with pytest.raises(SinkRefusedError, match="RabbitMQ"):
         targets(path).open(Teller().schemas)
+
+
+def count_in(server, queue):
+    async def look(channel):
+        return (await channel.get_queue(queue)).declaration_result.message_count
+
+    return asyncio.run(with_channel(server, look))
+
+
+def test_a_queue_that_was_removed_is_made_anew_and_nothing_is_refused(server, targets):
+    teller, target = Teller(), targets("?queue=gone.{table}&queue_type=classic&timeout=20")
+    target.open(teller.schemas)
+    asyncio.run(with_channel(server, lambda channel: channel.queue_delete("gone.orders")))
+    messages = teller.changes(2)
+    with pytest.raises(SinkUnavailableError, match="made anew"):
+        target.send(messages, b"")
+    assert target.send(messages, b"") == []
+    assert count_in(server, "gone.orders") == 2
+
+
+def test_a_server_that_takes_smaller_messages_than_the_sink_knows_refuses_those_alone(server, targets):
+    teller, target = Teller(), targets("?queue=small.{table}&queue_type=classic&timeout=20")
+    target.open(teller.schemas)
+    messages = teller.changes(3)
+    messages[1] = msgspec.structs.replace(messages[1], value=b"x" * 2_000_001)
+    with pytest.raises(SinkUnavailableError, match="above 2000000 bytes"):
+        target.send(messages, b"")
+    assert [(one.place, one.reason) for one in target.send(messages, b"")] == [
+        (1, "it is larger than the server allows")
+    ]
+
+
+def test_while_a_server_is_short_of_memory_no_more_than_one_message_is_tried_at_a_time(server, targets):
+    teller, target = Teller(), targets("?queue=alarm.{table}&queue_type=classic&timeout=2")
+    target.open(teller.schemas)
+    messages = teller.changes(50, keys=50)
+    control(server, "set_vm_memory_high_watermark", "0.000001")
+    try:
+        for _ in range(3):
+            with pytest.raises(SinkUnavailableError, match="does not confirm in time: see its alarms"):
+                target.send(messages, b"")
+    finally:
+        control(server, "set_vm_memory_high_watermark", "0.4")
+    assert target.send(messages, b"") == []
+    assert 50 <= count_in(server, "alarm.orders") <= 50 + 50 + 2
+
+
+def control(server, *arguments):
+    command = [str(brokers.RABBITMQ.with_name("rabbitmqctl")), *arguments]
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | server.environment(), timeout=60)

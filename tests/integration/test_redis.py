@@ -68,6 +68,16 @@ def test_a_stream_of_several_tables_takes_what_is_behind_its_newest_entry(server
     target.close()
 
 
+def test_a_change_of_another_log_with_the_same_offset_is_not_taken_for_one_that_is_there(server, client):
+    for number, text in enumerate(("old", "old", "new")):
+        teller = Teller()
+        target = opened(server, teller, name=f"sink{number}")
+        target.send([teller.change(key, text) for key in range(3)], b"1")
+        target.close()
+    values = [fields[b"value"] for _, fields in client.xrange("orders")]
+    assert [b"old" in value for value in values] == [True] * 3 + [False] * 3
+
+
 def test_a_key_that_is_no_stream_refuses_its_messages_and_nothing_is_written(server, client):
     teller = Teller("orders", "lines")
     target = opened(server, teller)
@@ -147,6 +157,41 @@ def test_of_two_processes_that_send_for_one_sink_one_is_refused(server, client):
     assert ids(client) == [message.id for message in messages]
     first.close()
     second.close()
+
+
+def test_a_server_that_has_lost_everything_is_gone_on_with(server, client):
+    teller = Teller()
+    target = opened(server, teller)
+    messages = teller.changes(6)
+    target.send(messages[:2], b"2")
+    client.flushall()
+    with pytest.raises(SinkUnavailableError, match="has lost what was written last"):
+        target.send(messages[2:4], b"4")
+    assert target.mark() is None
+    assert not target.send(messages[2:4], b"4")
+    assert not target.send(messages[4:], b"6")
+    assert ids(client) == [message.id for message in messages[2:]]
+    target.close()
+
+
+@pytest.mark.parametrize("back", [1, 2], ids=["as it was found", "as it was in between"])
+def test_a_server_that_is_back_where_it_was_before_is_gone_on_with(server, client, back):
+    teller = Teller()
+    messages = teller.changes(8)
+    first = opened(server, teller)
+    first.send(messages[:2], b"2")
+    first.close()
+    target = opened(server, teller)
+    for number in range(1, 3):
+        if number == back:
+            kept = client.hget(MARKS, "sink")
+        target.send(messages[2 * number : 2 * number + 2], b"%d" % number)
+    client.hset(MARKS, "sink", kept)
+    with pytest.raises(SinkUnavailableError, match="has lost what was written last"):
+        target.send(messages[6:], b"8")
+    assert not target.send(messages[6:], b"8")
+    assert ids(client) == [message.id for message in messages]
+    target.close()
 
 
 def test_a_stream_is_kept_about_as_long_as_the_sink_says(server, client):

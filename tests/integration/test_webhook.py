@@ -3,6 +3,7 @@
 import base64
 import collections
 import contextlib
+import email.utils
 import json
 import socket
 import ssl
@@ -17,9 +18,10 @@ from certificates import Authority
 from changing import insert
 from hooking import receiving
 from tailrace.clock import SystemClock
-from tailrace.message.base import Message
+from tailrace.message.base import BusyError, Message
 from tailrace.message.target.public_address import resolved
 from tailrace.message.target.webhook import WebhookTarget, build
+from tailrace.message.target.webhook_answer import judged
 from tailrace.message.targets import target_of
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.sink_url import parse
@@ -73,6 +75,15 @@ def test_what_headers_cannot_hold_is_percent_encoded_there(receiver, targets):
     assert (headers["webhook-id"], headers["tailrace-table"]) == ("b%C3%BCcher/7", "b%C3%BCcher%25")
 
 
+def test_an_id_has_no_full_stop_which_divides_what_is_signed(receiver, targets):
+    odd = [msgspec.structs.replace(message(7, 1), id=f'shop/7/t/["a{part}b"]') for part in (".1.", "%2E1%2E")]
+    assert targets(receiver, concurrency=1).send(odd, b"7") == []
+    ids = [headers["webhook-id"] for _, headers, _, _ in receiver.requests]
+    assert ids == ['shop/7/t/["a%2E1%2Eb"]', 'shop/7/t/["a%252E1%252Eb"]']
+    for _, headers, body, _ in receiver.requests:
+        Webhook(SECRET).verify(body, headers)
+
+
 def test_an_answer_counts_by_its_status_however_long_it_goes_on(targets):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         receiver = SimpleNamespace(port=listening.getsockname()[1])
@@ -116,7 +127,7 @@ def test_several_messages_go_together_as_an_array(receiver, targets):
     assert [[event["seq"] for event in json.loads(body)] for body in receiver.taken()] == [
         list(range(10)), list(range(10, 20)), list(range(20, 25)),
     ]  # fmt: skip
-    assert receiver.requests[0][1]["webhook-id"] == "shop/0..shop/9"
+    assert receiver.requests[0][1]["webhook-id"] == "shop/0~shop/9"
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -140,11 +151,70 @@ def test_what_has_arrived_of_a_batch_is_not_sent_again_with_it(receiver, targets
     failing = [True]
     receiver.answer = lambda headers, body: status if failing[0] and b'"seq": 3' in body else 200
     messages = [message(offset, offset) for offset in range(6)]
-    with pytest.raises(SinkUnavailableError):
+    with pytest.raises(BusyError) as busy:
         target.send(messages, b"6")
+    assert busy.value.arrived == 3
     failing[0] = False
     assert target.send(messages, b"6") == []
     assert [json.loads(body)["seq"] for body in receiver.taken()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_has_arrived_of_a_batch_is_known_although_something_else_was_sent_meanwhile(receiver, targets):
+    target = targets(receiver, concurrency=1)
+    receiver.answer = lambda headers, body: 503 if b'"seq": 3' in body else 200
+    with pytest.raises(SinkUnavailableError):
+        target.send([message(offset, offset) for offset in range(4)], b"4")
+    receiver.answer = lambda headers, body: 200
+    target.send([message(9, 9)], b"letter")
+    target.send([message(offset, offset) for offset in range(4)], b"4")
+    assert [json.loads(body)["seq"] for body in receiver.taken()] == [0, 1, 2, 9, 3]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "wanted_s"),
+    [
+        (429, "7", 7),
+        (503, "7", 7),
+        (503, "86400", 600),
+        (503, email.utils.formatdate(2_000_000_000, usegmt=True), 600),
+        (503, email.utils.formatdate(0, usegmt=True), 0),
+        (503, "soon", 0),
+        (503, "-5", 0),
+        (500, None, 0),
+    ],
+)
+def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then_within_bounds(
+    receiver, targets, status, text, wanted_s
+):
+    receiver.answer = lambda headers, body: status
+    receiver.headers = {} if text is None else {"Retry-After": text}
+    with pytest.raises(BusyError) as busy:
+        targets(receiver).send([message(7, 1)], b"7")
+    assert busy.value.retry_after_s == wanted_s
+
+
+def test_a_date_to_come_back_at_is_counted_from_now():
+    at = email.utils.formatdate(1_700_000_030, usegmt=True)
+    with pytest.raises(BusyError) as busy:
+        judged(503, at, 1_700_000_000.0)
+    assert busy.value.retry_after_s == 30
+
+
+def test_of_several_addresses_the_next_one_is_tried_when_one_cannot_be_connected_to(receiver):
+    url = f"webhook+http://two.example:{receiver.port}/?allow_private=true"
+    addresses = ["127.0.0.2", "127.0.0.1"]
+    target = WebhookTarget(build(parse(url), "orders").options, SystemClock(), lambda host, port: addresses)
+    with pytest.raises(SinkUnavailableError):
+        target.send([message(7, 1)], b"7")
+    for offset in (7, 8):
+        assert target.send([message(offset, 1)], b"%d" % offset) == []
+    target.close()
+    assert [headers["host"] for _, headers, _, _ in receiver.requests] == [f"two.example:{receiver.port}"] * 2
+
+
+def test_the_options_of_a_web_hook_show_nothing_secret():
+    options = build(parse(f"webhook+https://ann:s3cret@h/?bearer=s3cret&secret={SECRET}"), "orders").options
+    assert f"{options} {options!r}" == " ".join(["the web hook at h:443"] * 2)
 
 
 def test_a_request_whose_answer_is_lost_is_sent_again_with_the_same_id(receiver, targets):
@@ -186,6 +256,14 @@ def test_a_receiver_that_is_not_there_is_unavailable_and_no_secret_is_named(rece
         "[::ffff:10.0.0.1]",
         "[2002:a00:1::1]",
         "[64:ff9b::a00:1]",
+        "[::127.0.0.1]",
+        "[::ffff:0:10.0.0.1]",
+        "[64:ff9b:1::a00:1]",
+        "[fec0::1]",
+        "[2001:0:a00:1::]",
+        "[fd00::1]",
+        "2130706433",
+        "0.0.0.0",
     ],
 )
 def test_a_private_place_is_refused_unless_it_is_allowed(host):
@@ -197,9 +275,8 @@ def test_a_private_place_is_refused_unless_it_is_allowed(host):
 def test_a_name_with_one_private_address_is_refused_and_the_address_that_was_looked_at_is_the_one_that_is_used():
     with pytest.raises(SinkRefusedError, match="private network"):
         resolved("two.example", 443, allow_private=False, resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
-    assert resolved("a.example", 443, allow_private=False, resolve=lambda host, port: ["93.184.216.34"]) == (
-        "93.184.216.34"
-    )
+    public = ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"]
+    assert resolved("a.example", 443, allow_private=False, resolve=lambda host, port: public) == public
 
 
 def test_over_tls_the_certificate_is_that_of_the_name_in_the_url(tmp_path):
@@ -232,6 +309,7 @@ def test_over_tls_the_certificate_is_that_of_the_name_in_the_url(tmp_path):
         "webhook+https://h/?allow_private=perhaps",
         "webhook+https://h/?timeout=soon",
         "webhook+https://h/?colour=red",
+        "webhook+https://h/?bearer=token%0A",
     ],
 )
 def test_a_url_that_is_wrong_is_refused(url):

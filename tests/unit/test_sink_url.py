@@ -98,3 +98,13 @@ def test_several_hosts_stay_together_with_their_ports():
     url = parse("kafka://ann:p%40,ss@a:1,b:2/{table}")
     assert (url.host, url.port, url.user, url.password, url.path) == ("a:1,b:2", None, "ann", "p@,ss", "/{table}")
     assert str(url) == "kafka://ann:***@a:1,b:2/{table}"
+
+
+@pytest.mark.parametrize("text", ["1_000", "true", "1e5", "0x1F", "it's'", '"', '"a"b', "007"])
+def test_a_secret_is_what_was_written_whatever_else_it_could_mean(tmp_path, text):
+    (tmp_path / "secrets").write_text(f"PASS={text}\n")
+    assert Secrets(str(tmp_path / "secrets")).values()["PASS"] == text
+
+
+def test_an_address_of_ipv6_is_shown_as_it_is_written():
+    assert str(parse("redis://[::1]:6379/0")) == "redis://[::1]:6379/0"

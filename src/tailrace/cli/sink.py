@@ -22,13 +22,13 @@ from tailrace.client.sink_reader import ServerReader
 from tailrace.clock import SystemClock
 from tailrace.config import Config, data_directory, load_config
 from tailrace.diagnostics import set_up_logging
-from tailrace.envelope.envelopes import ENVELOPES, OWN
+from tailrace.envelope.envelopes import ENVELOPES
 from tailrace.message.outbox import Outbox
 from tailrace.message.relay import Relay, RelayOptions
 from tailrace.message.sink import SinkConfig, check_sink_config, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.meta.sink_store import KeptSink, SinkFigures, SinkState, SinkStore
+from tailrace.meta.sink_store import LIVES_S, KeptSink, SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
 from tailrace.model.letter import LetterFigures, OnRefused
 from tailrace.model.quantity import parse_duration_s
@@ -37,9 +37,6 @@ from tailrace.sink_url import Secrets, parse, revealed
 __all__ = ["sink"]
 
 _NAME = click.argument("name")
-_ALIVE_S = 30
-"""A sink that has said something since then runs: it does so each second, and between tries to reach its target."""
-
 _POLICIES = [str(policy) for policy in OnRefused]
 
 
@@ -125,7 +122,9 @@ def sink() -> None:
 @click.option("--table", "tables", multiple=True, help="A table; may be repeated. All tables by default.")
 @click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
 @click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
-@click.option("--envelope", type=click.Choice(list(ENVELOPES)), default=OWN, help="How a message tells a change.")
+@click.option(
+    "--envelope", type=click.Choice(list(ENVELOPES)), help="How a message tells a change; tailrace by default."
+)
 @click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
 @click.option(
     "--start", type=click.Choice(["earliest", "latest"]), default="latest", help="Where the first run begins."
@@ -151,6 +150,7 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
         url = revealed(parse(config.url), Secrets(place.config.secrets_file).values())
         outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
     reader = ServerReader(server, token, name, config, store)
+    this = SinkRun(store, name)
     last: list[SinkFigures] = []
     connected: list[bool] = []
     _warn_of_start(config, store.get(name))
@@ -164,7 +164,7 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
             route = f"{config.source} to {config.shown_url}"
             click.echo(f"sink {name}: connected, {route}, goes on behind offset {figures.offset:,}", err=True)
         last[:] = [figures]
-        store.note(name, figures)
+        this.note(figures)
 
     relay = Relay(outbox, reader, tell, clock, RelayOptions(outage_s_max=parse_duration_s(outage_max)))
     _stop_with_signals(relay)
@@ -212,7 +212,7 @@ def rm(place: Place, name: str, server: str, token: str | None) -> None:
         closed = False
     finally:
         client.close()
-    place.letters().drop(name)
+    place.letters().forget(name)
     place.store().remove(name)
     rest = (
         "" if closed else f"; its subscription {kept.subscription} is still on the server, which could not be reached"
@@ -226,7 +226,8 @@ sink.add_command(dead_letter_group(_placed))
 def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
     """Return what the command line, or else the configuration, says of a sink."""
     if told["url"] is not None:
-        return check_sink_config(name, SinkConfig(**{**told, "on_refused": OnRefused(told["on_refused"])}))
+        whole = {**told, "envelope": told["envelope"] or "", "on_refused": OnRefused(told["on_refused"])}
+        return check_sink_config(name, SinkConfig(**whole))
     if name not in place.config.sinks:
         raise ConfigError(f"sink {name}: name its --url, or a --config with [sinks.{name}]")
     given = click.get_current_context().get_parameter_source
@@ -249,12 +250,12 @@ def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
 
 def _require_rest(kept: KeptSink) -> None:
     """Refuse to remove a sink that runs."""
-    figures = kept.figures
-    age_s = SystemClock().now_us() / 1e6 - figures.time_us / 1e6
-    if figures.state in {SinkState.RUNNING, SinkState.WAITING} and age_s < _ALIVE_S:
+    now_us = SystemClock().now_us()
+    if kept.lives(now_us):
+        age_s = max(0, round((now_us - kept.figures.time_us) / 1e6))
         raise InvalidRequestError(
-            f"sink {kept.name} runs, or did {max(0, round(age_s))} s ago: stop it first; "
-            f"one that was killed can be removed {_ALIVE_S} s after it last said something"
+            f"sink {kept.name} runs, or did {age_s} s ago: stop it first; "
+            f"one that was killed can be removed {LIVES_S} s after it last said something"
         )
 
 

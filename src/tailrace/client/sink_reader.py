@@ -132,12 +132,23 @@ class ServerReader:
             subscription, cursor = self._calling.subscribe(config.source, config.tables, begin)
             url, source = config.shown_url, config.source
             began_us = self._store.put(self._name, source=source, url=url, subscription=subscription)
+            if kept is not None and kept.subscription:
+                with contextlib.suppress(NotFound):
+                    self._calling.call("cdc.close", {"sub_id": kept.subscription})
         else:
             subscription, began_us = kept.subscription, kept.began_us
-            cursor = Offset(self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0})["acked_offset"])
+            cursor = self._cursor(subscription)
         self._subscription = subscription
         self._after = self._done = self._told = Offset(max(cursor, after))
         return str(began_us)
+
+    def _cursor(self, subscription: str) -> Offset:
+        try:
+            return Offset(self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0})["acked_offset"])
+        except NotFound:
+            raise NotFoundError(
+                f"the subscription of the sink {self._name!r} was closed: remove the sink to begin anew"
+            ) from None
 
     def _is_paused(self) -> bool:
         params = {"sub_id": self._subscription, "from_offset": self._after, "limit": 1}

@@ -7,10 +7,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from tailrace.model.chunk import Change
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 
-__all__ = ["Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
+__all__ = ["BusyError", "Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
 
 
 class Message(Struct, frozen=True):
@@ -64,6 +64,18 @@ class Refusal(Struct, frozen=True):
     """Why, for people; holds no value of a row and no secret."""
 
 
+class BusyError(SinkUnavailableError):
+    """A target that takes messages one by one takes no more for now.
+
+    `retry_after_s` is how long it asks to be left alone; `arrived` is how many messages it has taken before.
+    """
+
+    def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+        self.arrived = 0
+
+
 class Target(Protocol):
     """One target of one sink. For one thread.
 
@@ -73,9 +85,10 @@ class Target(Protocol):
     whether a reader can see a message twice, and how it is recognised. Durability: when `send` returns, each message is
     with the target, as safe as the target keeps anything, or among the refusals.
 
-    A target may have three attributes: `intake`, an `Intake`, which is `EACH` where it has none; `tombstones`, true
-    where it compacts by key, so that a deletion is followed by a message without a value; and `envelope`, the name of
-    the only envelope that it takes, where it does not take all.
+    A target may have four attributes: `intake`, an `Intake`, which is `EACH` where it has none; `tombstones`, true
+    where it compacts by key, so that a deletion is followed by a message without a value; `envelope`, the name of the
+    only envelope that it takes, where it does not take all; and `changes_max`, of how many changes a live sink gives it
+    the messages at once, where it is so slow that much would be sent again after a crash.
     """
 
     def open(self, schemas: Sequence[TableSchema]) -> None:

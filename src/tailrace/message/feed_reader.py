@@ -1,6 +1,7 @@
 """Reading a subscription of this very process for a sink: a thread takes what the feed has, one batch at a time."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
@@ -82,16 +83,16 @@ class FeedReader:
     def open(self, after: Offset) -> str:
         """Begin behind the cursor, or further."""
         kept = self._store.get(self._name)
-        begun = kept is not None and kept.subscription and kept.source == self._config.source
-        number = parse_sub_id(kept.subscription) if kept is not None and begun else None
+        former = parse_sub_id(kept.subscription) if kept is not None and kept.subscription else None
+        number = former if kept is not None and kept.source == self._config.source else None
         subscription = self._call(self._subscribed(number))
         began_us = 0 if kept is None else kept.began_us
         if subscription.id != number:
             url, source, told = self._config.shown_url, self._config.source, sub_id_of(subscription.id)
             goes_on = None if number is None else began_us
             began_us = self._store.put(self._name, source=source, url=url, subscription=told, began_us=goes_on)
-            if number is not None:
-                self._call(self._service.close(number))
+            if former is not None:
+                self._call(self._close(former))
         self._number = subscription.id
         self._call(self._begin(subscription, after))
         return str(began_us)
@@ -190,6 +191,10 @@ class FeedReader:
     async def _acknowledge(self, through: Offset) -> None:
         assert self._number is not None
         await self._service.acknowledge(self._number, through)
+
+    async def _close(self, number: SubscriptionId) -> None:
+        with contextlib.suppress(UnknownSubscriptionError):
+            await self._service.close(number)
 
     async def _end(self) -> None:
         if self._open is not None:

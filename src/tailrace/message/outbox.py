@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from tailrace.clock import Clock
-from tailrace.message.base import Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.letter_turn import first_of_each
 from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
@@ -69,6 +70,12 @@ class Outbox:
         self.parked = 0
         """Changes that were parked."""
 
+        self.progress = 0
+        """Rises whenever something has arrived, also of a batch that fails then."""
+
+        self.changes_max: int | None = getattr(target, "changes_max", None)
+        """How many changes the target wants to be given at once; None where it does not mind."""
+
         self.name = name
         self._target = target
         self._intake = intake_of(target)
@@ -79,6 +86,9 @@ class Outbox:
         self._options = options or OutboxOptions()
         self._owner = ""
         self._mark: bytes | None = None
+        self._dropped: set[str] = set()
+        """Ids of messages that somebody has dropped, of changes that the sink may be given again after a crash."""
+
         self._keys: dict[str, int] = {}
         self._keys_read_s = 0.0
         self._drafts: list[LetterDraft] = []
@@ -147,11 +157,12 @@ class Outbox:
         self._mark = mark
         self._batch = Interrupted(b"")
 
-    def tend(self) -> int:
+    def tend(self, through: int | None = None) -> int:
         """Send letters that somebody wants to be sent again; return how many have arrived.
 
-        To be called after a `deliver`, or where there is nothing to deliver: a letter must not overtake changes of its
-        key in a batch that is under way. While one is, only a sink that waits for its letters sends them.
+        A letter must not overtake changes of its key. `through` is the offset up to which whoever calls has delivered
+        all changes: letters behind it stay, but for those that a sink waits for within a batch. Without it, to be
+        called after a `deliver`, or where there is nothing to deliver; while a batch is under way it does nothing then.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now.
@@ -160,13 +171,16 @@ class Outbox:
         """
         if self._in_doubt:
             self._recall()
-        if not self._keys or (self._batch.mark and self._options.on_refused is not OnRefused.WAIT):
+        batch, waits = self._batch, self._options.on_refused is OnRefused.WAIT
+        if not self._keys or (through is None and batch.mark and not waits):
             return 0
-        due = list(self._letters.due(self.name, _LETTERS_AT_ONCE))
+        if through is not None and waits:
+            through = max(through, batch.settled)
+        due = list(self._letters.due(self.name, _LETTERS_AT_ONCE, through))
         stuck: set[str] = set()
         arrived = 0
         while due:
-            run, due = _first_of_each(due, self.name, stuck)
+            run, due = first_of_each(due, self.name, stuck)
             arrived += self._send_letters(run, stuck)
         self._read_keys()
         return arrived
@@ -210,14 +224,16 @@ class Outbox:
         batch.done, batch.settled = place, settled
 
     def _admits(self, one: Shaped) -> bool:
-        """Tell whether a change is to be sent; one that is not is parked, if it is not parked yet.
+        """Tell whether a change is to be sent; one that is not is parked, if it is not parked yet, or was dropped.
 
         Raises:
             SinkUnavailableError: It waits for a letter of its key.
             SinkRefusedError: It is no message, and the sink is to stop then.
         """
-        if self._batch.parked and message_id(one.change, snapshot=one.snapshot) in self._batch.parked:
-            return False
+        if self._batch.parked or self._dropped:
+            id_ = message_id(one.change, snapshot=one.snapshot)
+            if id_ in self._batch.parked or id_ in self._dropped:
+                return False
         if not self._is_behind(one):
             if one.reason:
                 self._refuse(one, one.reason)
@@ -335,17 +351,23 @@ class Outbox:
 
     def _send(self, messages: Sequence[Message], mark: Mark) -> Sequence[Refusal]:
         self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
-        refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
+        try:
+            refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
+        except BusyError as error:
+            self.progress += error.arrived
+            raise
         self._in_doubt = False
+        self.progress += len(messages)
         return refusals
 
     def _recall(self) -> None:
         """Find out what the target has and what is parked."""
-        found = self._kept_mark()
+        found, mine = self._kept_mark(), self._batch
+        if found is None and self._intake is Intake.WHOLE:
+            self._batch = Interrupted(mine.mark, parked=mine.parked)  # it has nothing of it, or has lost it
         if found is not None:
             self._letters.sent(found.letters)
             self._mark = found.mark
-            mine = self._batch
             if found.batch:
                 parked = mine.parked if mine.mark == found.batch else set()
                 self._batch = Interrupted(found.batch, found.done, found.settled, parked)
@@ -354,6 +376,7 @@ class Outbox:
                     Interrupted(b"") if mine.mark == found.mark else Interrupted(mine.mark, parked=mine.parked)
                 )
         self._in_doubt = False
+        self._dropped = self._letters.dropped(self.name)
         self._read_keys()
 
     def _kept_mark(self) -> Mark | None:
@@ -367,17 +390,3 @@ class Outbox:
     def _read_keys(self) -> None:
         self._keys = self._letters.keys(self.name)
         self._keys_read_s = self._clock.monotonic_s()
-
-
-def _first_of_each(due: Sequence[Letter], sink: str, stuck: set[str]) -> tuple[list[Letter], list[Letter]]:
-    """Return the first letter of each key, and the others; none of keys that are stuck."""
-    run, later = [], []
-    seen: set[str] = set()
-    for letter in due:
-        key = key_hash(sink, letter.change)
-        if key in seen:
-            later.append(letter)
-        elif key not in stuck:
-            run.append(letter)
-            seen.add(key)
-    return run, later

@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from tailrace.clock import Clock
+from tailrace.message.base import BusyError
 from tailrace.message.outbox import Outbox
 from tailrace.meta.sink_store import SinkFigures, SinkState
 from tailrace.model.chunk import Change
@@ -114,6 +116,7 @@ class Relay:
         self._offset = 0
         self._told_s = float("-inf")
         self._awaits_tables = True
+        self._subscribed = False
         self._problem = ""
         """What is to be said of the sink although it runs."""
 
@@ -125,7 +128,8 @@ class Relay:
         """Send changes until it is stopped.
 
         Raises:
-            SinkRefusedError: The target takes nothing any more, or a change was refused and the sink is to stop then.
+            SinkRefusedError: The target takes nothing any more, a change was refused and the sink is to stop then, or
+                another process has begun to send for the sink.
             SinkUnavailableError: The target could not be reached for too long.
             BehindHorizonError: Retention has removed changes that the target lacks.
             TailraceError: The source or the metadata failed.
@@ -165,12 +169,13 @@ class Relay:
     def _follow(self) -> None:
         if self._patiently(self._open):
             self._note(SinkState.RUNNING)
+            self._patiently(self._tend)  # first: a sink with too many letters takes nothing more before they are sent
         while not self._stop.is_set():
             arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
             if arrived is not None:
                 self._pass_on(arrived)
             if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
-                self._patiently(self._outbox.tend)
+                self._patiently(self._tend)
                 if self._awaits_tables:
                     self._patiently(self._look_for_tables)
                 self._note(SinkState.RUNNING, self._problem)
@@ -187,9 +192,16 @@ class Relay:
     def _open(self) -> bool:
         """Connect both sides. The target's mark, where it keeps one, may be further than the cursor.
 
-        The subscription comes last: a sink that cannot be as it is configured leaves none behind.
+        The subscription comes last: a sink that cannot be as it is configured leaves none behind. While its target is
+        away it has one, so that it misses nothing, even if it is ended before it has ever reached the target.
         """
-        self._outbox.open(self._reader.tables(), lambda: self._reader.open(Offset(0)))
+        try:
+            self._outbox.open(self._reader.tables(), lambda: self._reader.open(Offset(0)))
+        except SinkUnavailableError:
+            if not self._subscribed:
+                self._reader.open(Offset(0))
+                self._subscribed = True
+            raise
         after = max(_through(self._outbox.mark), self._outbox.settled)
         if after > self._reader.after:
             self._reader.open(Offset(after))
@@ -212,38 +224,68 @@ class Relay:
         self._problem = problem
 
     def _pass_on(self, arrived: Arrived) -> None:
-        mark = b"%d-%d" % (self._offset, arrived.through)
-        if arrived.changes and self._patiently(lambda: self._deliver(arrived.changes, mark)) is None:
-            return
-        self._offset = arrived.through
-        self._patiently(lambda: self._reader.acknowledge(arrived.through))
+        """Deliver changes, as many at once as the target wants, and acknowledge them, until the relay is stopped."""
+        changes, through = arrived.changes, arrived.through
+        size = self._outbox.changes_max or len(changes)
+        while len(changes) > size:
+            through = changes[size - 1].offset
+            if not self._pass_some(changes[:size], through) or self._stop.is_set():
+                return
+            changes, through = changes[size:], arrived.through
+        self._pass_some(changes, through)
+
+    def _pass_some(self, changes: Sequence[Change], through: Offset) -> bool:
+        mark = b"%d-%d" % (self._offset, through)
+        if changes and self._patiently(lambda: self._deliver(changes, mark)) is None:
+            return False
+        self._offset = through
+        self._patiently(lambda: self._reader.acknowledge(through))
+        return True
 
     def _deliver(self, changes: Sequence[Change], mark: bytes) -> bool:
         self._outbox.deliver(changes, mark)
         return True
 
     def _patiently(self, use: Callable[[], _T]) -> _T | None:
-        """Return what a call returns, tried again while target or source are away; None where the relay is stopped."""
+        """Return what a call returns, tried again while target or source are away; None where the relay is stopped.
+
+        An outage begins with a failure, and anew, with short pauses, where messages have arrived since the one before.
+        """
         options = self._options
-        begin_s, failures = self._clock.monotonic_s(), 0
+        since_s, failures, progress = 0.0, 0, self._outbox.progress
         while True:
             try:
                 return use()
             except (SinkUnavailableError, SourceUnavailableError, MetadataError) as error:
-                if options.outage_s_max is not None and self._clock.monotonic_s() - begin_s >= options.outage_s_max:
+                if not failures or self._outbox.progress > progress:
+                    since_s, failures, progress = self._clock.monotonic_s(), 0, self._outbox.progress
+                if options.outage_s_max is not None and self._clock.monotonic_s() - since_s >= options.outage_s_max:
                     raise
                 failures += 1
-                self._note(SinkState.WAITING, str(error))
                 if failures == 1:
                     logger.warning("sink waits", extra={"sink": self._outbox.name, "problem": str(error)})
-            if self._stop.wait(options.backoff.pause_s(failures, random.random())):  # noqa: S311 (spread, not secrecy)
+                pause_s = options.backoff.pause_s(failures, random.random())  # noqa: S311 (spread, not secrecy)
+                asked_s = error.retry_after_s if isinstance(error, BusyError) else 0.0
+                self._rest(pause_s + asked_s, str(error))
+            if self._stop.is_set():
                 return None
             self._tend_while_waiting()
+
+    def _rest(self, pause_s: float, problem: str) -> None:
+        """Wait, saying again and again that it waits, until the pause is over or the relay is stopped."""
+        end_s = time.monotonic() + pause_s
+        while not self._stop.is_set() and (left_s := end_s - time.monotonic()) > 0:
+            self._note(SinkState.WAITING, problem)
+            self._stop.wait(min(left_s, self._options.backoff.longest_s))
+
+    def _tend(self) -> int:
+        """Send letters again that somebody wants to be sent, of changes that are behind the relay."""
+        return self._outbox.tend(self._offset)
 
     def _tend_while_waiting(self) -> None:
         """Send letters that the sink waits for."""
         try:
-            self._outbox.tend()
+            self._tend()
         except (SinkUnavailableError, MetadataError):
             return  # the next try tells
 

@@ -13,7 +13,7 @@ from tailrace.message.relay import Relay
 from tailrace.message.sink import SinkConfig, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.meta.sink_store import SinkFigures, SinkState, SinkStore
+from tailrace.meta.sink_store import SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, TailraceError
 from tailrace.sink_url import Secrets, parse, revealed
@@ -106,22 +106,22 @@ class _Teller:
 
     def __init__(self, name: str, store: SinkStore, letters: DeadLetterStore, metrics: Metrics, clock: Clock) -> None:
         self._name = name
-        self._store = store
+        self._run = SinkRun(store, name)
         self._letters = letters
         self._metrics = metrics
         self._clock = clock
         self._messages = 0
 
     def __call__(self, figures: SinkFigures) -> None:
-        self._store.note(self._name, figures)
-        parked = self._letters.figures().get(self._name)
         metrics = self._metrics
         metrics.sink_messages.labels(self._name).inc(figures.messages - self._messages)
         self._messages = figures.messages
         metrics.sink_offset.labels(self._name).set(figures.offset)
-        metrics.sink_letters.labels(self._name).set(0 if parked is None else parked.letters)
-        age_s = 0.0 if parked is None else (self._clock.now_us() - parked.oldest_time_us) / 1e6
-        metrics.sink_letter_age.labels(self._name).set(age_s)
         failed = figures.state is SinkState.FAILED
         metrics.sink_failed.labels(self._name).set(failed)
         metrics.sink_waiting.labels(self._name).set(bool(figures.problem) and not failed)
+        self._run.note(figures)
+        parked = self._letters.figures().get(self._name)
+        metrics.sink_letters.labels(self._name).set(0 if parked is None else parked.letters)
+        age_s = 0.0 if parked is None else (self._clock.now_us() - parked.oldest_time_us) / 1e6
+        metrics.sink_letter_age.labels(self._name).set(age_s)

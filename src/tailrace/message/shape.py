@@ -92,7 +92,10 @@ class Shape:
             try:
                 self._compile(schema)
             except InvalidPredicateError as error:
-                raise ConfigError(f"the sink's filter or projection, for table {schema.table.wire}: {error}") from error
+                raise ConfigError(
+                    "filter and projection have to fit each table of the sink, which are all of the source unless it "
+                    f"names some; they do not fit {schema.table.wire}: {error}"
+                ) from error
 
     def shaped(self, changes: Sequence[Change], *, snapshot: bool = False, parked: bool = False) -> list[Shaped]:
         """Return what becomes of changes, in their order, without those that are not wanted.
@@ -145,7 +148,7 @@ class Shape:
                 found = self._versions[id(schema)] = self._compile(schema)
             except InvalidPredicateError as error:
                 why = "it has changed so that" if schema.table in self._fitted else "as it is,"
-                reason = f"{why} the sink's filter or projection does not fit: {error}"
+                reason = f"{why} the sink's filter or projection does not fit; name the tables that it is for: {error}"
                 raise SinkRefusedError(reason, table=schema.table.wire) from error
         return found
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tailrace.envelope.envelopes import OWN, envelope_of
+from tailrace.envelope.envelopes import envelope_of
 from tailrace.message.outbox import OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS
@@ -38,13 +38,18 @@ class SinkConfig(Struct, frozen=True, forbid_unknown_fields=True):
     project: tuple[str, ...] = ()
     """Columns, and `NAME = EXPRESSION`, that messages have; all columns by default."""
 
-    envelope: str = OWN
+    envelope: str = ""
+    """How a message tells a change; as the target wants it, or ours."""
+
     on_refused: OnRefused = OnRefused.PARK
     start: Literal["earliest", "latest"] = "latest"
     """Where the sink begins when it is run for the first time."""
 
     letters_max: int = 10_000
     """Most dead letters; with more the sink stops."""
+
+    def __repr__(self) -> str:
+        return f"a sink of {self.source}"
 
     @property
     def shown_url(self) -> str:
@@ -76,7 +81,8 @@ def check_sink_config(name: str, config: SinkConfig) -> SinkConfig:
             raise ConfigError(f"messages cannot go to {scheme} URLs; they can go to {', '.join(TARGETS)}")
         if config.letters_max < 1:
             raise ConfigError("letters_max is at least 1")
-        envelope_of(config.envelope)
+        if config.envelope:
+            envelope_of(config.envelope)
     return config
 
 

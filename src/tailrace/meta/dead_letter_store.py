@@ -18,6 +18,9 @@ __all__ = ["DeadLetterStore", "key_hash"]
 _T = TypeVar("_T")
 
 _REASON_CHARACTERS_MAX = 2000
+_DROPPED_S = 30 * 86_400
+"""For how long it is known that a letter was dropped: a sink that was killed may be given its change again."""
+
 _AT_ONCE = 500
 """Values in one statement; databases have a bound."""
 
@@ -43,7 +46,7 @@ class DeadLetterStore(Database):
         def run(connection: Connection) -> int:
             known = _known(connection, sink, list(rows))
             new = [row for hash_, row in rows.items() if hash_ not in known]
-            count = connection.execute(select(func.count()).where(dead_letter.c.sink == sink)).scalar_one()
+            count = connection.execute(select(func.count()).where(dead_letter.c.sink == sink, _THERE)).scalar_one()
             if new and count + len(new) > letters_max:
                 raise SinkRefusedError(
                     f"sink {sink!r} has {count} dead letters and may have {letters_max}: retry or drop some"
@@ -61,12 +64,14 @@ class DeadLetterStore(Database):
     def keys(self, sink: str) -> dict[str, int]:
         """Return the keys of which a sink has letters, by their hashes, each with its first offset."""
         columns = (dead_letter.c.key_hash, func.min(dead_letter.c.offset))
-        statement = select(*columns).where(dead_letter.c.sink == sink).group_by(dead_letter.c.key_hash)
+        statement = select(*columns).where(dead_letter.c.sink == sink, _THERE).group_by(dead_letter.c.key_hash)
         return {row[0]: row[1] for row in self._transact(lambda connection: connection.execute(statement).all())}
 
-    def due(self, sink: str, limit: int) -> Sequence[Letter]:
-        """Return letters of a sink that are to be sent again, in order, at most so many."""
-        wanted = (dead_letter.c.sink == sink, dead_letter.c.state == str(LetterState.RETRY))
+    def due(self, sink: str, limit: int, through: int | None = None) -> Sequence[Letter]:
+        """Return letters of a sink that are to be sent again, in order, at most so many, and up to an offset."""
+        wanted = [dead_letter.c.sink == sink, dead_letter.c.state == str(LetterState.RETRY)]
+        if through is not None:
+            wanted.append(dead_letter.c.offset <= through)
         return self._letters(select(dead_letter).where(*wanted).order_by(*_ORDER).limit(limit))
 
     def sent(self, letters: Sequence[int]) -> None:
@@ -81,51 +86,66 @@ class DeadLetterStore(Database):
             others = (dead_letter.c.key_hash == key, dead_letter.c.state == str(LetterState.RETRY))
             connection.execute(update(dead_letter).where(*others).values(state=str(LetterState.BEHIND)))
             values = {"state": str(LetterState.REFUSED), "reason": _shortened(reason), "tries": letter.tries + 1}
-            connection.execute(update(dead_letter).where(dead_letter.c.id == letter.id).values(values))
+            connection.execute(update(dead_letter).where(dead_letter.c.id == letter.id, _THERE).values(values))
 
         self._transact(run)
 
     def letters(self, sink: str | None = None, limit: int = 1000, after: int = 0) -> Sequence[Letter]:
         """Return letters of a sink, or of all, with a larger number than `after`, the oldest first."""
-        statement = select(dead_letter).where(dead_letter.c.id > after).order_by(dead_letter.c.id).limit(limit)
+        statement = select(dead_letter).where(dead_letter.c.id > after, _THERE).order_by(dead_letter.c.id).limit(limit)
         return self._letters(statement if sink is None else statement.where(dead_letter.c.sink == sink))
 
     def get(self, sink: str, letter_id: int) -> Letter | None:
         """Return one letter of a sink."""
-        found = self._letters(select(dead_letter).where(dead_letter.c.id == letter_id))
+        found = self._letters(select(dead_letter).where(dead_letter.c.id == letter_id, _THERE))
         return found[0] if found and found[0].sink == sink else None
 
     def retry(self, sink: str, letter_ids: Sequence[int] | None = None) -> int:
         """Have letters sent again, with all others of their keys, in order; return how many. None stands for all."""
 
         def run(connection: Connection) -> int:
-            mine = dead_letter.c.sink == sink
+            mine = (dead_letter.c.sink == sink, _THERE)
             values = {"state": str(LetterState.RETRY)}
             if letter_ids is None:
-                return connection.execute(update(dead_letter).where(mine).values(values)).rowcount
+                return connection.execute(update(dead_letter).where(*mine).values(values)).rowcount
             count = 0
             for key in _keys(connection, sink, letter_ids):
-                ours = update(dead_letter).where(mine, dead_letter.c.key_hash == key)
+                ours = update(dead_letter).where(*mine, dead_letter.c.key_hash == key)
                 count += connection.execute(ours.values(values)).rowcount
             return count
 
         return self._transact(run)
 
     def drop(self, sink: str, letter_ids: Sequence[int] | None = None) -> int:
-        """Forget letters unsent; return how many. None stands for all of the sink."""
-        mine = dead_letter.c.sink == sink
+        """Drop letters unsent; return how many. None stands for all of the sink. Nothing of the rows is kept."""
+        now_us = self._clock.now_us()
+        gone = {"state": str(LetterState.DROPPED), "parked_time_us": now_us, "reason": "", "key_json": ""}
 
         def run(connection: Connection) -> int:
+            mine = (dead_letter.c.sink == sink, _THERE)
+            dropping = update(dead_letter).where(*mine).values(**gone, change_msgpack=b"")
+            long_ago = (dead_letter.c.parked_time_us < now_us - _DROPPED_S * 1_000_000, ~_THERE)
+            connection.execute(delete(dead_letter).where(*long_ago))
             if letter_ids is None:
-                return connection.execute(delete(dead_letter).where(mine)).rowcount
-            return _delete(connection, letter_ids, mine)
+                return connection.execute(dropping).rowcount
+            portions = [dropping.where(dead_letter.c.id.in_(some)) for some in _portions(letter_ids)]
+            return sum(connection.execute(one).rowcount for one in portions)
 
         return self._transact(run)
+
+    def dropped(self, sink: str) -> set[str]:
+        """Return the ids of the messages of a sink that were dropped lately."""
+        statement = select(dead_letter.c.message_id).where(dead_letter.c.sink == sink, ~_THERE)
+        return set(self._transact(lambda connection: connection.execute(statement).scalars().all()))
+
+    def forget(self, sink: str) -> None:
+        """Forget all letters of a sink, also that some were dropped."""
+        self._transact(lambda connection: connection.execute(delete(dead_letter).where(dead_letter.c.sink == sink)))
 
     def figures(self) -> Mapping[str, LetterFigures]:
         """Return how many letters each sink has that has any."""
         columns = (dead_letter.c.sink, func.count(), func.min(dead_letter.c.parked_time_us))
-        statement = select(*columns).group_by(dead_letter.c.sink)
+        statement = select(*columns).where(_THERE).group_by(dead_letter.c.sink)
         rows = self._transact(lambda connection: connection.execute(statement).all())
         return {row[0]: LetterFigures(row[1], row[2]) for row in rows}
 
@@ -133,6 +153,9 @@ class DeadLetterStore(Database):
         rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
         return [_letter(row) for row in rows]
 
+
+_THERE = dead_letter.c.state != str(LetterState.DROPPED)
+"""Chooses letters but those that were dropped."""
 
 _ORDER = (dead_letter.c.offset, dead_letter.c.id)
 """In which order letters of one key are sent."""
@@ -205,16 +228,14 @@ def _retried(connection: Connection, keys: set[str]) -> set[str]:
 def _keys(connection: Connection, sink: str, letter_ids: Sequence[int]) -> set[str]:
     found: set[str] = set()
     for some in _portions(letter_ids):
-        wanted = (dead_letter.c.sink == sink, dead_letter.c.id.in_(some))
+        wanted = (dead_letter.c.sink == sink, dead_letter.c.id.in_(some), _THERE)
         found.update(connection.execute(select(dead_letter.c.key_hash).where(*wanted)).scalars())
     return found
 
 
-def _delete(connection: Connection, letter_ids: Sequence[int], *where: Any) -> int:
-    count = 0
+def _delete(connection: Connection, letter_ids: Sequence[int]) -> None:
     for some in _portions(letter_ids):
-        count += connection.execute(delete(dead_letter).where(dead_letter.c.id.in_(some), *where)).rowcount
-    return count
+        connection.execute(delete(dead_letter).where(dead_letter.c.id.in_(some)))
 
 
 def _portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -1,5 +1,6 @@
 """Sinks in the metadata database: which subscription feeds each, and how it goes."""
 
+import secrets
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -16,14 +17,15 @@ from sqlalchemy import (
     Text,
     delete,
     insert,
+    or_,
     select,
     update,
 )
 
 from tailrace.meta.database import TEXT_AS_IT_IS, Database
-from tailrace.model.errors import MetadataError, NotFoundError
+from tailrace.model.errors import MetadataError, NotFoundError, SinkRefusedError
 
-__all__ = ["KeptSink", "SinkFigures", "SinkState", "SinkStore"]
+__all__ = ["LIVES_S", "KeptSink", "SinkFigures", "SinkRun", "SinkState", "SinkStore"]
 
 _sink = Table(
     "tailrace_sink",
@@ -37,6 +39,10 @@ _sink = Table(
     **TEXT_AS_IT_IS,
 )
 """One row for each sink that was ever run. `url` is without its password; `subscription` is empty until it has one."""
+
+
+LIVES_S = 30
+"""A sink that has said something since then runs: it does so each second, and between tries to reach its target."""
 
 
 class SinkState(StrEnum):
@@ -67,6 +73,12 @@ class SinkFigures(Struct, frozen=True):
     problem: str = ""
 
 
+class _Said(SinkFigures, frozen=True):
+    """Figures with the run of the sink that said so."""
+
+    run: str = ""
+
+
 class KeptSink(Struct, frozen=True):
     """One sink as the database has it."""
 
@@ -74,12 +86,17 @@ class KeptSink(Struct, frozen=True):
     source: str
     url: str
     subscription: str
-    """Its name on the wires; empty while the sink has none yet, as its target was never reached."""
+    """Its name on the wires; empty while the sink has none yet."""
 
     began_us: int
     """When it began anew the last time: tells it from others that had its name before."""
 
     figures: SinkFigures
+
+    def lives(self, now_us: int) -> bool:
+        """Tell whether the sink runs, as far as can be told: it has said something in the last half minute."""
+        at_work = self.figures.state in {SinkState.RUNNING, SinkState.WAITING}
+        return at_work and now_us - self.figures.time_us < LIVES_S * 1_000_000
 
 
 class SinkStore(Database):
@@ -129,12 +146,24 @@ class SinkStore(Database):
         self._transact(run)
         return began_us
 
-    def note(self, name: str, figures: SinkFigures) -> None:
-        """Keep how a sink goes."""
-        text = msgspec.json.encode(figures).decode()
-        self._transact(
-            lambda connection: connection.execute(update(_sink).where(_sink.c.name == name).values(figures=text))
-        )
+    def note(self, name: str, figures: SinkFigures, run: str = "", *, takes: bool = True) -> None:
+        """Keep how a sink goes, as one run of it says. One that `takes` the sink is the only one from then on.
+
+        Raises:
+            SinkRefusedError: Another run has it, and has said something lately.
+        """
+        text = msgspec.json.encode(_Said(**msgspec.structs.asdict(figures), run=run)).decode()
+        mine = or_(_sink.c.figures.contains(f'"run":"{run}"'), _sink.c.figures.not_like('%"run":%'))
+
+        def note(connection: Connection) -> None:
+            if connection.execute(update(_sink).where(_sink.c.name == name, mine).values(figures=text)).rowcount:
+                return
+            row = connection.execute(select(_sink).where(_sink.c.name == name)).mappings().first()
+            if row is not None and not takes and _kept(row).lives(figures.time_us):
+                raise SinkRefusedError(f"another process has begun to send for the sink {name!r}: this one ends")
+            connection.execute(update(_sink).where(_sink.c.name == name).values(figures=text))
+
+        self._transact(note)
 
     def remove(self, name: str) -> None:
         """Forget a sink.
@@ -148,6 +177,30 @@ class SinkStore(Database):
 
     def _fresh(self) -> dict[str, Any]:
         return {"created_time_us": self._clock.now_us(), "figures": msgspec.json.encode(SinkFigures()).decode()}
+
+
+class SinkRun:
+    """One run of a sink. As soon as it has connected it takes the sink from any other, which then ends."""
+
+    def __init__(self, store: SinkStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._id = secrets.token_hex(8)
+        self._has = False
+
+    def note(self, figures: SinkFigures) -> None:
+        """Keep how the sink goes; what a run says before it has connected is left out while another one lives.
+
+        Raises:
+            SinkRefusedError: Another run has taken the sink since.
+        """
+        connected = figures.state is SinkState.RUNNING
+        try:
+            self._store.note(self._name, figures, self._id, takes=connected and not self._has)
+        except SinkRefusedError:
+            if self._has:
+                raise
+        self._has = self._has or connected
 
 
 def _kept(row: Any) -> KeptSink:

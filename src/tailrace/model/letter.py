@@ -37,6 +37,9 @@ class LetterState(StrEnum):
     RETRY = "retry"
     """Somebody asked for it to be sent again, which its sink does next."""
 
+    DROPPED = "dropped"
+    """Somebody has dropped it. It is a letter no more; that it was one is known for a while, lest it come again."""
+
 
 class LetterDraft(Struct, frozen=True):
     """A letter that has no number yet."""

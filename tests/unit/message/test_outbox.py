@@ -305,6 +305,19 @@ def test_a_letter_that_was_dropped_does_not_come_back_when_the_target_was_away()
     assert (sink.offsets(), sink.parked()) == ([0, 3], {2: "refused"})
 
 
+@EVERY_INTAKE
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_letter_that_was_dropped_does_not_come_back_after_a_crash(intake, mended):
+    sink = Sink(intake)
+    sink.refused = {1}
+    sink.deliver((1, 1), (2, 2), mark=b"one")
+    sink.drop(1)
+    sink.restart()
+    sink.refused = set() if mended else {1}
+    sink.deliver((1, 1), (2, 2), (1, 4), mark=b"again")
+    assert (sink.parked(), sink.offsets(1)) == ({}, [4])
+
+
 @pytest.mark.parametrize("policy", [OnRefused.PARK, OnRefused.WAIT])
 def test_a_batch_that_broke_off_tells_up_to_where_it_is_settled(policy):
     sink = Sink(Intake.WHOLE, messages_max=2, on_refused=policy)
@@ -315,6 +328,16 @@ def test_a_batch_that_broke_off_tells_up_to_where_it_is_settled(policy):
     assert (sink.outbox.mark, sink.outbox.settled) == (None, 14)
     sink.deliver((5, 15), mark=b"otherwise")
     assert (sink.outbox.settled, sink.offsets()) == (0, [11, 12, 13, 14, 15])
+
+
+def test_a_target_that_has_lost_everything_is_given_the_whole_batch_again():
+    sink = Sink(Intake.WHOLE, messages_max=1)
+    sink.target.faults = [None, None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver((1, 1), (2, 2), (3, 3))
+    sink.target._mark, sink.target.arrived = None, []
+    sink.deliver((1, 1), (2, 2), (3, 3))
+    assert sink.offsets() == [1, 2, 3]
 
 
 def test_a_mark_that_is_none_of_ours_is_refused():

@@ -1,13 +1,14 @@
 """A relay passes on what its reader has, and tries again while one side is away."""
 
 import threading
+import time
 
 import pytest
 
 from changing import ORDERS, insert
 from serving import wait_until
 from tailrace.clock import SystemClock
-from tailrace.message.base import Intake
+from tailrace.message.base import BusyError, Intake
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.relay import Arrived, Relay, RelayOptions
 from tailrace.message.shape import ShapeOptions
@@ -23,6 +24,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.letter import OnRefused
 from tailrace.retry import Backoff
+from tailrace.testing.clock import FakeClock
 from tailrace.testing.target import Fault, ScriptedTarget
 
 WHOLE = ShapeOptions()
@@ -77,16 +79,12 @@ class ScriptedReader:
 class Running:
     """A relay in a thread."""
 
-    def __init__(
-        self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK, messages_max=10_000, shape=WHOLE
-    ):
+    def __init__(self, tmp_path, reader, target, options=QUICK, policy=OnRefused.PARK, shape=WHOLE, **outbox):
         self.told = []
         self.reader, self.target = reader, target
         self.letters = DeadLetterStore.open(f"sqlite:///{tmp_path / 'letters.db'}", SystemClock())
-        outbox = Outbox(
-            "s", target, shape, self.letters, SystemClock(), OutboxOptions(policy, messages_max=messages_max)
-        )
-        self.relay = Relay(outbox, reader, self.told.append, SystemClock(), options)
+        self.outbox = Outbox("s", target, shape, self.letters, SystemClock(), OutboxOptions(policy, **outbox))
+        self.relay = Relay(self.outbox, reader, self.told.append, SystemClock(), options)
         self.error = None
         self.thread = threading.Thread(target=self._run)
         self.use = self.relay.run
@@ -303,3 +301,143 @@ def test_a_relay_that_is_stopped_while_it_waits_acknowledges_nothing(tmp_path):
     with Running(tmp_path, reader, ScriptedTarget(faults=[Fault.BEFORE] * 100_000)) as running:
         wait_until(lambda: running.told and running.told[-1].state is SinkState.WAITING, "waiting")
     assert (reader.cursor, running.error) == (0, None)
+
+
+class Costly(ScriptedTarget):
+    """Takes seconds of a clock for each batch."""
+
+    def __init__(self, clock, cost_s, **script):
+        super().__init__(**script)
+        self.clock, self.cost_s = clock, cost_s
+
+    def send(self, messages, mark):
+        self.clock.advance(self.cost_s)
+        return super().send(messages, mark)
+
+
+@pytest.mark.parametrize(
+    "faults", [[Fault.BEFORE], [None, Fault.BEFORE, None, Fault.BEFORE]], ids=["a long batch", "one by one"]
+)
+def test_an_outage_begins_with_a_failure_and_ends_when_something_arrives(tmp_path, faults):
+    clock = FakeClock()
+    target = Costly(clock, 6, faults=faults)
+    running = Running(tmp_path, ScriptedReader(arrived(1, 2, 3)), target, messages_max=1)
+    running.relay = Relay(running.outbox, running.reader, running.told.append, clock, RelayOptions(0.01, 5.0))
+    running.use = running.relay.run
+    with running:
+        wait_until(lambda: running.error or running.reader.cursor == 3, "all acknowledged")
+    assert (running.error, running.offsets()) == (None, [1, 2, 3])
+
+
+def test_a_target_that_asks_for_it_is_left_alone(tmp_path):
+    times_s = []
+
+    class Asking(ScriptedTarget):
+        def send(self, messages, mark):
+            times_s.append(time.monotonic())
+            if len(times_s) == 1:
+                raise BusyError("busy", 0.3)
+            return super().send(messages, mark)
+
+    with Running(tmp_path, ScriptedReader(arrived(1)), Asking()) as running:
+        wait_until(lambda: running.reader.cursor == 1, "acknowledged")
+    first, second = times_s
+    assert second - first >= 0.3
+
+
+def test_a_sink_that_is_ended_before_it_ever_reached_its_target_has_a_subscription(tmp_path):
+    class Away(ScriptedTarget):
+        def open(self, schemas):
+            raise SinkUnavailableError("away")
+
+    with Running(tmp_path, ScriptedReader(), Away()) as running:
+        wait_until(lambda: len(running.told) > 3, "waiting")
+    assert running.reader.opened == [0]
+
+
+def test_a_sink_with_too_many_letters_goes_on_when_they_are_retried(tmp_path):
+    target = ScriptedTarget(refuses=lambda _: "no")
+    with Running(tmp_path, ScriptedReader(arrived(1), arrived(2)), target, letters_max=1) as running:
+        assert "retry or drop" in str(running.ended())
+    target.refuses = lambda message: None if message.change.offset == 1 else "no"
+    again = ScriptedReader(arrived(2), cursor=1)
+    running = Running(tmp_path, again, target, letters_max=1)
+    running.letters.retry("s")
+    with running:
+        wait_until(lambda: running.error or again.cursor == 2, "acknowledged")
+        assert [letter.change.offset for letter in running.letters.letters("s")] == [2]
+    assert (running.error, running.offsets()) == (None, [1])
+
+
+def test_a_letter_does_not_overtake_an_earlier_change_of_its_key_that_a_crash_kept_back(tmp_path):
+    refuses = lambda message: "no" if message.change.offset == 3 else None  # noqa: E731
+    target = ScriptedTarget(Intake.WHOLE, refuses, faults=[None, *[Fault.BEFORE] * 100_000])
+    with Running(tmp_path, ScriptedReader(arrived(2, 3, key=5)), target) as running:
+        wait_until(lambda: running.told and running.told[-1].state is SinkState.WAITING, "waiting")
+    target.faults, target.refuses = [], lambda _: None
+    again = ScriptedReader(arrived(1, key=9), None, arrived(2, 3, key=5))
+    running = Running(tmp_path, again, target)
+    assert running.letters.retry("s") == 1
+    with running:
+        wait_until(lambda: again.cursor == 3 and not running.letters.letters("s"), "all sent")
+    assert running.offsets() == [1, 2, 3]
+
+
+def test_a_relay_ends_when_another_process_has_taken_its_sink(tmp_path):
+    taken = SinkRefusedError("another process has begun")
+
+    def tell(figures):
+        if running.target.arrived:
+            raise taken
+
+    running = Running(tmp_path, ScriptedReader(arrived(1)), ScriptedTarget())
+    running.relay = Relay(running.outbox, running.reader, tell, SystemClock(), QUICK)
+    running.use = running.relay.keep_running
+    with running:
+        assert running.ended() is taken
+
+
+def test_pauses_stay_short_while_a_target_takes_something_between_failures(tmp_path):
+    class Stumbling(ScriptedTarget):
+        failures = 0
+
+        def send(self, messages, mark):
+            if self.failures < 30:
+                self.failures += 1
+                error = BusyError("busy")
+                error.arrived = 1
+                raise error
+            return super().send(messages, mark)
+
+    options = RelayOptions(0.01, None, Backoff(first_s=0.001, longest_s=1000.0))
+    with Running(tmp_path, ScriptedReader(arrived(1)), Stumbling(), options) as running:
+        wait_until(lambda: running.reader.cursor == 1, "acknowledged")
+
+
+def test_a_slow_target_is_given_a_few_changes_at_a_time_each_acknowledged(tmp_path):
+    class Noting(ScriptedReader):
+        def acknowledge(self, through):
+            super().acknowledge(through)
+            acknowledged.append(through)
+
+    acknowledged, target = [], ScriptedTarget()
+    target.changes_max = 2
+    reader = Noting(Arrived(arrived(1, 2, 3, 4, 5).changes, 7), arrived(8, 9))
+    with Running(tmp_path, reader, target) as running:
+        wait_until(lambda: reader.cursor == 9, "acknowledged")
+    assert (running.offsets(), target.batches, acknowledged) == ([1, 2, 3, 4, 5, 8, 9], [2, 2, 1, 2], [2, 4, 7, 9])
+
+
+def test_a_relay_that_is_stopped_gives_a_slow_target_no_more(tmp_path):
+    class Stopping(ScriptedTarget):
+        changes_max = 2
+
+        def send(self, messages, mark):
+            running.relay.stop()
+            return super().send(messages, mark)
+
+    reader = ScriptedReader(arrived(1, 2, 3, 4, 5))
+    running = Running(tmp_path, reader, Stopping())
+    with running:
+        assert running.ended() is None
+    assert (running.offsets(), reader.cursor) == ([1, 2], 2)

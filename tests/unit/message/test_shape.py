@@ -119,7 +119,7 @@ def test_the_id_of_a_long_or_odd_key_is_short_and_plain(key):
 
 def test_what_does_not_fit_a_table_is_refused_when_the_sink_is_opened():
     shape = Shape(ShapeOptions(filter="nothing = 1"))
-    with pytest.raises(ConfigError, match="orders"):
+    with pytest.raises(ConfigError, match="all of the source unless it names some; they do not fit orders: "):
         shape.check([ORDERS])
 
 

@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
+from tailrace.message.base import envelope_for
 from tailrace.message.outbox import OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.sink import SinkConfig, check_sink_config, read_sinks
+from tailrace.message.targets import target_of
 from tailrace.model.errors import ConfigError
 from tailrace.model.letter import OnRefused
+from tailrace.sink_url import parse
 
 GOOD = SinkConfig("kafka://user:s3cret@broker:9092/{table}")
 
@@ -21,6 +24,13 @@ def test_a_sink_says_what_becomes_of_changes_and_refusals():
 
 def test_the_password_of_a_sink_is_not_shown():
     assert "s3cret" not in GOOD.shown_url
+    assert "s3cret" not in repr(GOOD)
+
+
+@pytest.mark.parametrize("url", ["typesense+http://h/{table}?api_key=k", "opensearch+http://h/{table}"])
+def test_a_sink_has_the_envelope_of_its_target_unless_it_names_one(url):
+    config = check_sink_config("s", SinkConfig(url))
+    assert envelope_for(target_of(parse(url), "s"), config.shape.envelope) == "row"
 
 
 @pytest.mark.parametrize(

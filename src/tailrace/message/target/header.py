@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from tailrace.message.base import Message
 
-__all__ = ["ID", "TOMBSTONE_HEADER", "ascii_json", "ascii_text", "headers_of"]
+__all__ = ["ID", "PRINTABLE", "TOMBSTONE_HEADER", "ascii_json", "ascii_text", "headers_of"]
 
 ID = "tailrace-id"
 """Name of the header with the message's id, by which a reader tells repeats."""
@@ -14,8 +14,8 @@ ID = "tailrace-id"
 TOMBSTONE_HEADER: Mapping[bool, Mapping[str, str]] = {True: {"tailrace-tombstone": "true"}, False: {}}
 """What tells a message without a value from one whose value is empty, where the target cannot."""
 
-
-_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+"""Printable ASCII but the percent sign."""
 
 
 def headers_of(message: Message) -> tuple[tuple[str, str], ...]:
@@ -26,7 +26,7 @@ def headers_of(message: Message) -> tuple[tuple[str, str], ...]:
 
 def ascii_text(text: str) -> str:
     """Return a text for headers of printable ASCII: where it has more, all but that is percent-encoded, as is `%`."""
-    return text if text.isascii() and text.isprintable() else quote(text, safe=_PRINTABLE)
+    return text if text.isascii() and text.isprintable() else quote(text, safe=PRINTABLE)
 
 
 def ascii_json(document: bytes) -> str:

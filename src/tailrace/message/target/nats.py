@@ -1,13 +1,13 @@
 """Messages into streams of NATS JetStream: `nats://[USER:PASSWORD@]HOST:PORT/SUBJECT.{table}`, over TLS `nats+tls://`.
 
-A message has its id in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers, and its value as
-the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
+A message has its id, subject and time in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers,
+and its value as the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
 """
 
 import asyncio
 import contextlib
 import re
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import nats.errors
@@ -36,9 +36,6 @@ _PENDING_MAX = 4000
 _PENDING_BYTES_MAX = 32 << 20
 _KNOWN_S = 600
 """For how long a stream that is made here knows ids, so that a repeat is left out."""
-
-_HEADER_BYTES = 1024
-"""What headers are allowed for when a message is held against the server's limit; the server has the last word."""
 
 _REFUSED_CODES = frozenset({10054})
 """JetStream's own codes for errors of one message: it is larger than the stream allows."""
@@ -142,23 +139,23 @@ class NatsTarget(LoopTarget):
         await self._prepare({message.change.schema.table for message in messages})
         assert self._client is not None
         assert self._stream is not None
-        longest, refusals = self._client.max_payload - _HEADER_BYTES, []
+        longest, refusals = self._client.max_payload, []
         pending: dict[int, asyncio.Future[Any]] = {}
         size_bytes = 0
         for place, message in enumerate(messages):
-            payload = message.value or b""
-            if len(payload) > longest:
-                refusals.append(Refusal(place, f"it is larger than the server's {self._client.max_payload} bytes"))
-                continue
+            payload, subject = message.value or b"", self._subject(message.change.schema.table)
             headers = {
-                "Nats-Msg-Id": message.id,
+                "Nats-Msg-Id": _known_as(message, subject),
                 "content-type": message.content_type,
                 "tailrace-key": ascii_json(message.key),
                 **TOMBSTONE_HEADER[message.value is None],
                 **dict(message.headers),
             }
+            if len(payload) + _size_bytes(headers) > longest:
+                refusals.append(Refusal(place, f"with its headers it is larger than the server's {longest} bytes"))
+                continue
             pending[place] = await self._stream.publish_async(
-                self._subject(message.change.schema.table), payload, wait_stall=self._options.timeout_s, headers=headers
+                subject, payload, wait_stall=self._options.timeout_s, headers=headers
             )
             size_bytes += len(payload)
             if size_bytes > _PENDING_BYTES_MAX:
@@ -187,6 +184,20 @@ class NatsTarget(LoopTarget):
         if problem is not None:
             raise problem
         return refusals
+
+
+def _known_as(message: Message, subject: str) -> str:
+    """Return by what a stream knows a message. Sinks may share a stream, and a log that is begun anew has the same ids.
+
+    Rows of a snapshot have the time at which they were read, which is another when they are read again.
+    """
+    known_as = f"{message.id}@{subject}"
+    return known_as if message.snapshot else f"{known_as}@{message.change.commit_time_us}"
+
+
+def _size_bytes(headers: Mapping[str, str]) -> int:
+    """Return how long headers are where they are sent, which counts as part of the message."""
+    return len(b"NATS/1.0\r\n\r\n") + sum(len(name) + len(text.encode()) + 4 for name, text in headers.items())
 
 
 async def _closed(client: Client) -> None:

@@ -11,6 +11,9 @@ __all__ = ["Resolve", "resolved", "system_addresses"]
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
 """Addresses that stand for those of IPv4, which are their last bits."""
 
+_GLOBAL = ipaddress.IPv6Network("2000::/3")
+"""Where public addresses of IPv6 are; all others are of no network but one's own, or stand for those of IPv4."""
+
 Resolve = Callable[[str, int], list[str]]
 """Returns the addresses of a host. Raises OSError where there are none."""
 
@@ -21,8 +24,8 @@ def system_addresses(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = system_addresses) -> str:
-    """Return the address to connect to, which is then connected to whatever the name says a moment later.
+def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = system_addresses) -> list[str]:
+    """Return the addresses to connect to, one of which is then connected to whatever the name says a moment later.
 
     Raises:
         SinkUnavailableError: The name cannot be looked up now.
@@ -36,7 +39,7 @@ def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = sy
         raise SinkRefusedError(
             f"the host {host!r} is in a private network: web hooks go there only with the option allow_private=true"
         )
-    return addresses[0]
+    return addresses
 
 
 def _is_public(address: str) -> bool:
@@ -46,4 +49,6 @@ def _is_public(address: str) -> bool:
         inner = parsed.ipv4_mapped or parsed.sixtofour or translated
         if inner is not None:
             return inner.is_global and not inner.is_multicast
+        if parsed not in _GLOBAL:
+            return False
     return parsed.is_global and not parsed.is_multicast

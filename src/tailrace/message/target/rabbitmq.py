@@ -52,7 +52,10 @@ _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 """What the client does not let the name of a queue hold."""
 
 _NO_ROUTE = "no queue takes it: bind one to the exchange"
+_GONE = "a queue of RabbitMQ has gone: it is made anew"
 _TOO_LARGE = "it is larger than the server allows"
+_LIMIT = re.compile(r"max size (\d+)")
+"""Where the server says, closing the channel, how large a message may be."""
 
 
 class RabbitOptions(Struct, frozen=True):
@@ -93,6 +96,9 @@ class RabbitTarget(LoopTarget):
         self._connection: AbstractConnection | None = None
         self._exchange: AbstractExchange | None = None
         self._declared: set[str] = set()
+        self._body_bytes_max = options.body_bytes_max
+        self._in_doubt = False
+        """Whether messages were sent last that the server has not confirmed: it may have them all the same."""
 
     def _disconnected(self) -> Coroutine[Any, Any, None] | None:
         connection, self._connection, self._exchange = self._connection, None, None
@@ -143,21 +149,20 @@ class RabbitTarget(LoopTarget):
 
     async def _publish(self, messages: Sequence[Message]) -> list[Refusal]:
         await self._prepare({message.change.schema.table for message in messages})
-        assert self._exchange is not None
         refusals, fitting = [], []
         for place, message in enumerate(messages):
-            if len(message.value or b"") > self._options.body_bytes_max:
+            if len(message.value or b"") > self._body_bytes_max:
                 refusals.append(Refusal(place, _TOO_LARGE))
             else:
                 fitting.append(place)
-        for begin in range(0, len(fitting), _PENDING_MAX):
-            some = fitting[begin : begin + _PENDING_MAX]
-            sent = [
-                self._exchange.publish(_message(one), self._name(one.change.schema.table), mandatory=True, timeout=None)
-                for one in map(messages.__getitem__, some)
-            ]
-            answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), self._options.timeout_s)
+        while fitting:
+            size = 1 if self._in_doubt else _PENDING_MAX
+            some, fitting = fitting[:size], fitting[size:]
+            answers = await self._answers([messages[place] for place in some])
+            self._learn_limit(answers)
             for place, answer in zip(some, answers, strict=True):
+                if isinstance(answer, PublishError) and not self._options.exchange:
+                    raise SinkUnavailableError(_GONE)
                 if isinstance(answer, PublishError):
                     refusals.append(Refusal(place, _NO_ROUTE))
                 elif isinstance(answer, DeliveryError):
@@ -165,6 +170,37 @@ class RabbitTarget(LoopTarget):
                 elif isinstance(answer, BaseException):
                     raise answer
         return sorted(refusals, key=lambda refusal: refusal.place)
+
+    async def _answers(self, messages: Sequence[Message]) -> Sequence[object]:
+        """Publish messages, and return what the server says to each.
+
+        Raises:
+            SinkUnavailableError: It says nothing in time. A server that is short of memory or disk reads nothing more,
+                but has in its buffers what was sent, and keeps that later: then only one message is tried at first.
+        """
+        assert self._exchange is not None
+        self._in_doubt = True
+        sent = [
+            self._exchange.publish(_message(one), self._name(one.change.schema.table), mandatory=True, timeout=None)
+            for one in messages
+        ]
+        try:
+            answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), self._options.timeout_s)
+        except TimeoutError:
+            raise SinkUnavailableError(f"{self._options!r} does not confirm in time: see its alarms") from None
+        self._in_doubt = False
+        return answers
+
+    def _learn_limit(self, answers: Sequence[object]) -> None:
+        """Find out how large a message may be, where the server has closed the channel because one was larger.
+
+        Raises:
+            SinkUnavailableError: It has: with the next try, those that are too large are refused by themselves.
+        """
+        for answer in answers:
+            if isinstance(answer, ChannelPreconditionFailed) and (found := _LIMIT.search(str(answer))):
+                self._body_bytes_max = int(found[1])
+                raise SinkUnavailableError(f"RabbitMQ takes no messages above {self._body_bytes_max} bytes")
 
 
 def _message(message: Message) -> aio_pika.Message:

@@ -3,6 +3,8 @@
 An entry has the message's headers as fields, `tailrace-id` first, then `key`, `content_type` and `value`.
 """
 
+import itertools
+import logging
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,8 @@ from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["MARKS", "RedisOptions", "RedisTarget", "build"]
+
+logger = logging.getLogger(__name__)
 
 MARKS = "tailrace:marks"
 """Hash in which sinks keep their marks, by name."""
@@ -115,6 +119,11 @@ class RedisTarget:
         self._client: redis.Redis | None = None
         self._named = Spelling(options.stream)
         self._argument_bytes_max = _ARGUMENT_BYTES_MAX
+        self._origin = secrets.token_hex(8).encode()
+        """Begins the name of each part that is sent from here."""
+        self._numbers = itertools.count()
+        self._found = b""
+        """Beginning of the record that was there when the target was opened."""
         self._record = b""
         """Beginning of the record that Redis has of this sink, as far as we know: the name of the last part."""
         self._doubts: dict[bytes, Sequence[str]] = {}
@@ -137,7 +146,7 @@ class RedisTarget:
                     )
             record = client.hget(MARKS, self._name)
         self._doubts, self._known = {}, set()
-        self._record = _part_of(_bytes(record))
+        self._found = self._record = _part_of(_bytes(record))
 
     def mark(self) -> bytes | None:
         """Return the mark in the sink's record."""
@@ -181,7 +190,7 @@ class RedisTarget:
         """Write a part in one step; or nothing, and return the keys that are no streams."""
         numbers = {key: number for number, key in enumerate(keys, 2)}
         while True:
-            part = secrets.token_hex(8).encode() + b" "
+            part = b"%s-%d " % (self._origin, next(self._numbers))
             ids: list[str] = []
             arguments: list[bytes | str | int] = [self._name, self._record, part + mark, self._limit]
             for message, stream in zip(messages, streams, strict=True):
@@ -219,12 +228,17 @@ class RedisTarget:
         return answer
 
     def _settle(self, record: bytes) -> None:
-        """See whose record Redis has: that of a part which we had given up, or of somebody else.
+        """See whose record Redis has: that of a part which we had given up, an earlier one, or of somebody else.
 
         Raises:
+            SinkUnavailableError: Redis is back where it was before: it has lost what was written since.
             SinkRefusedError: Another process has written for this sink since this one looked.
         """
         part = _part_of(record)
+        if part not in self._doubts and (part in {b"", self._found} or part.startswith(self._origin)):
+            logger.warning("Redis has lost messages that it had", extra={"sink": self._name})
+            self._record, self._doubts, self._known = part, {}, set()
+            raise SinkUnavailableError(f"{self._options!r} has lost what was written last; the sink goes on")
         if part not in self._doubts:
             raise SinkRefusedError(f"another process sends for the sink {self._name!r}: end one of them")
         self._known.update(self._doubts[part])

@@ -1,8 +1,9 @@
 """What Redis itself does with one part of a batch, in one atomic step. Pure text.
 
 Entries of a stream have ids that only rise. That of a change is `OFFSET-0`, and `OFFSET-1` for its tombstone, so that a
-change that comes again is refused by Redis and then found there. Rows of a snapshot all have its offset: they are
-numbered behind whatever is there, from `OFFSET-2`. So is a message that comes late, after younger ones.
+change that comes again is refused by Redis and then found there, the same in all fields; one of another log, or told in
+another way, is not. Rows of a snapshot all have its offset: they are
+numbered behind whatever is there, from `OFFSET-2`. So is a message that comes late, after younger ones, or as another.
 
 What a sink keeps is one record in a hash, `PART MARK`: the name of the part that was written last, and the mark. A part
 is written only if the record is still the one that whoever sends has seen last: so a part that is executed late, when
@@ -56,13 +57,13 @@ local function behind(stream, offset)
     if high < tonumber(offset) then return offset .. '-2' end
     return string.format('%.0f-%.0f', high, math.max(low + 1, 2))
 end
-local function there(stream, id, named)
+local function there(stream, id, from, through)
     local found = redis.call('XRANGE', stream, id, id)[1]
-    if not found then return false end
-    for at = 1, #found[2], 2 do
-        if found[2][at] == 'tailrace-id' then return found[2][at + 1] == named end
+    if not found or #found[2] ~= through - from + 1 then return false end
+    for at = 1, #found[2] do
+        if found[2][at] ~= ARGV[from + at - 1] then return false end
     end
-    return false
+    return true
 end
 local at = 5
 while at <= #ARGV do
@@ -70,7 +71,7 @@ while at <= #ARGV do
     local id = order == '2' and behind(stream, offset) or offset .. '-' .. order
     local added, known = add(stream, id, at + 4, through), false
     if added.err and order ~= '2' and string.find(added.err, 'equal or smaller', 1, true) then
-        known = there(stream, id, ARGV[at + 5])
+        known = there(stream, id, at + 4, through)
         if not known then
             id = behind(stream, offset)
             added = add(stream, id, at + 4, through)

@@ -12,12 +12,13 @@ import httpx
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.message.base import Intake, Message, Refusal
-from tailrace.message.target.header import TOMBSTONE_HEADER, ascii_json, ascii_text
+from tailrace.message.base import BusyError, Intake, Message, Refusal
+from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
 from tailrace.message.target.signature import secrets_of, signed
 from tailrace.message.target.trust import is_untrusted, trusting
+from tailrace.message.target.webhook_answer import judged
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
@@ -29,26 +30,17 @@ _BATCH_MAX = 10_000
 _CONCURRENCY_MAX = 64
 _TIMEOUT_S = 15.0
 
+_ROUNDS = 32
+"""How many requests of each lane are made until all of them are through and count as sent, about."""
+
 _ANSWER_BYTES_MAX = 64 << 10
 """How much of an answer is read; only its status counts."""
-
-_BUSY = frozenset({408, 421, 425, 429})
-"""Answers that mean: not now. So does everything from 500 on."""
-
-_STOPPING = {
-    401: "it does not accept the credentials",
-    403: "it does not accept the credentials",
-    404: "there is nothing at this address",
-    405: "it takes no POST requests",
-    410: "it wants no more messages",
-}
-"""Answers that are about all messages."""
 
 _BEHIND = "it follows a message of the same row that was refused"
 
 
 class WebhookOptions(Struct, frozen=True, kw_only=True):
-    """Where to, and how."""
+    """Where to, and how. What is secret is not shown."""
 
     scheme: str
     host: str
@@ -70,6 +62,9 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
 
     allow_private: bool = False
 
+    def __repr__(self) -> str:
+        return f"the web hook at {self.host}:{self.port}"
+
 
 class WebhookTarget:
     """A receiver of web hooks.
@@ -84,11 +79,15 @@ class WebhookTarget:
 
     def __init__(self, options: WebhookOptions, clock: Clock, resolve: Resolve = system_addresses) -> None:
         self.options = options
+        self.changes_max = _ROUNDS * options.batch * options.concurrency
         self._resolve = resolve
         self._path = Spelling(quote(options.path, safe="/{}"), lambda text: quote(text, safe=""))
         self._clock = clock
         self._client: httpx.Client | None = None
-        self._address = ""
+        self._addresses: list[str] = []
+        self._turn = 0
+        """Which of the addresses is used: the next one when one cannot be connected to."""
+
         self._arrived: set[str] = set()
         """Ids of messages of a batch that has failed in part: they are not sent again with it."""
 
@@ -96,7 +95,7 @@ class WebhookTarget:
         """Look the receiver up. Whether it is there shows the first message."""
         if self._client is None:
             options = self.options
-            self._address = resolved(
+            self._addresses = resolved(
                 options.host, options.port, allow_private=options.allow_private, resolve=self._resolve
             )
             limits = httpx.Limits(max_connections=options.concurrency)
@@ -126,8 +125,10 @@ class WebhookTarget:
         if sending.problem is not None:
             self._arrived |= sending.arrived
             self.close()
+            if isinstance(sending.problem, BusyError):
+                sending.problem.arrived = len(sending.arrived)
             raise sending.problem
-        self._arrived.clear()
+        self._arrived.difference_update(message.id for message in messages)
         return sorted(sending.refusals, key=lambda refusal: refusal.place)
 
     def close(self) -> None:
@@ -164,7 +165,7 @@ class WebhookTarget:
         options = self.options
         batched = options.batch > 1
         body = _array(messages) if batched else _body(messages[0])
-        id_ = ascii_text(messages[0].id if len(messages) == 1 else f"{messages[0].id}..{messages[-1].id}")
+        id_ = _id(messages[0].id) if len(messages) == 1 else f"{_id(messages[0].id)}~{_id(messages[-1].id)}"
         headers = {"content-type": _content_type(messages[0], batched=batched)}
         if not batched:
             headers |= {"tailrace-key": ascii_json(messages[0].key), **TOMBSTONE_HEADER[messages[0].value is None]}
@@ -174,9 +175,9 @@ class WebhookTarget:
         if options.bearer:
             headers["authorization"] = f"Bearer {options.bearer}"
         assert self._client is not None
-        url = (
-            f"{options.scheme}://{_address(self._address)}:{options.port}{self._path(messages[0].change.schema.table)}"
-        )
+        turn = self._turn
+        address = _address(self._addresses[turn % len(self._addresses)])
+        url = f"{options.scheme}://{address}:{options.port}{self._path(messages[0].change.schema.table)}"
         auth = httpx.BasicAuth(options.user, options.password) if options.user else httpx.USE_CLIENT_DEFAULT
         extensions = {"sni_hostname": options.host}
         try:
@@ -185,10 +186,11 @@ class WebhookTarget:
             ) as response:
                 _drain(response, time.monotonic() + options.timeout_s)
         except httpx.TransportError as error:
+            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                self._turn = turn + 1
             why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
-            where = f"{options.host}:{options.port}"
-            raise SinkUnavailableError(f"the web hook at {where} cannot be reached: {why}") from None
-        return _judged(response.status_code)
+            raise BusyError(f"{options!r} cannot be reached: {why}") from None
+        return judged(response.status_code, response.headers.get("retry-after", ""), self._clock.now_us() / 1e6)
 
 
 class _Sending:
@@ -241,16 +243,9 @@ def _row(message: Message) -> tuple[TableName, bytes]:
     return message.change.schema.table, message.change.key
 
 
-def _judged(status: int) -> str:
-    if status < 300:
-        return ""
-    if status in _STOPPING:
-        raise SinkRefusedError(f"the web hook answers {status}: {_STOPPING[status]}")
-    if status < 400:
-        raise SinkRefusedError(f"the web hook answers {status}: it has moved; name its new address")
-    if status in _BUSY or status >= 500:
-        raise SinkUnavailableError(f"the web hook answers {status}")
-    return f"the web hook answers {status}"
+def _id(text: str) -> str:
+    """Return an id for a header. It has no full stop: that divides what is signed."""
+    return quote(text, safe=PRINTABLE).replace(".", "%2E")
 
 
 def _body(message: Message) -> bytes:
@@ -280,6 +275,9 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
     scheme = url.scheme.removeprefix("webhook+")
     if not url.host:
         raise ConfigError(f"write a web hook as {url.scheme}://HOST/PATH?secret=whsec_…")
+    bearer = given.get("bearer", "")
+    if not (bearer.isascii() and bearer.isprintable() and bearer == bearer.strip()):
+        raise ConfigError("the option bearer of a web hook is printable ASCII, without spaces or lines around it")
     options = WebhookOptions(
         scheme=scheme,
         host=url.host,
@@ -287,7 +285,7 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
         path=url.path or "/",
         user=url.user,
         password=url.password,
-        bearer=given.get("bearer", ""),
+        bearer=bearer,
         secrets=tuple(secrets_of(given["secret"])) if "secret" in given else (),
         batch=number_of(given, "batch", 1, least=1, most=_BATCH_MAX),
         concurrency=number_of(given, "concurrency", 8, least=1, most=_CONCURRENCY_MAX),
