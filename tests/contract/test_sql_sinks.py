@@ -100,6 +100,20 @@ def test_rows_of_many_megabytes_come_back(made, kind, mode, source):
     place.check(orders)
 
 
+def test_statements_with_many_long_names_have_room_in_the_packets_of_a_server(made, source):
+    names = [f"{number:03}{'n' * 61}" for number in range(200)]
+    orders = source.table("orders", (("id", pa.int64()), *((name, pa.string()) for name in names)))
+    for number in range(1000):
+        orders.insert(number, "x" * 300)
+    place = made("mysql")
+    place.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        place.open(source).apply(source.batch())
+        place.check(orders)
+    finally:
+        place.execute("SET GLOBAL max_allowed_packet = 16777216")
+
+
 def test_a_row_that_breaks_another_rule_than_that_of_its_key_is_refused_and_changes_no_other(made, kind, source):
     orders = source.table("orders", (("id", pa.int64()), ("seat", pa.int64())))
     place = made(kind).open(source)

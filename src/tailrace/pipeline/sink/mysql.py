@@ -23,8 +23,8 @@ __all__ = ["MysqlDatabase", "MysqlOptions"]
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 20_000
 _STATEMENT_BYTES_MAX = 4 << 20
-_PACKET_SPARE = 8192
-"""Room in a packet for the rest of a statement: names of columns."""
+_PACKET_SPARE = 16
+"""Room in a packet besides the statement."""
 
 _KEY_BYTES_MAX = 3072
 """What an index takes."""
@@ -211,12 +211,12 @@ class MysqlDatabase(ServerTables):
 
     def _fill(self, target: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""
-        listed = self._listed(rows.column_names)
-        room = self._packet_bytes_max - _PACKET_SPARE
+        insert = f"INSERT INTO {target} ({self._listed(rows.column_names)}) VALUES "
+        room = self._packet_bytes_max - len(insert.encode()) - _PACKET_SPARE
         for place in range(0, rows.num_rows, _ROWS_AT_ONCE_MAX):
             texts = row_texts(rows.slice(place, _ROWS_AT_ONCE_MAX))
             for some in in_statements(texts, min(_STATEMENT_BYTES_MAX, room), room):
-                self._run(f"INSERT INTO {target} ({listed}) VALUES {','.join(some)}")
+                self._run(insert + ",".join(some))
 
     def _same(self, key: pa.Schema, one: str = "t", other: str = "s") -> str:
         """Return the condition; a table that somebody else made may take different texts for one."""
