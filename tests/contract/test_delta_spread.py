@@ -1,5 +1,6 @@
 """What tasks do to Delta tables, file by file."""
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -63,6 +64,46 @@ def test_a_change_that_touches_no_row_writes_no_file_anew(tmp_path, source):
     sink.apply(source.batch())
     assert before < files(tmp_path)
     assert rows_of(sink, orders.schema) == orders.rows
+
+
+def test_states_that_a_killed_process_left_are_removed_and_those_of_other_pipelines_stay(tmp_path, source):
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    sink = opened(tmp_path, source)
+    sink.apply(source.batch())
+    beside = tmp_path / "lake" / "orders" / "_tailrace"
+    for name in ("copy.0f1e", "copy.2.0f1e", "other.0f1e"):
+        (beside / name).mkdir(parents=True)
+        (beside / name / "0-1.parquet").write_bytes(b"half a fi")
+    (beside / "copy.json").write_text("of a lake with one table")
+    orders.update(1, total=2.0)
+    sink.apply(source.batch())
+    assert sorted(path.name for path in beside.iterdir()) == ["copy.2.0f1e", "copy.json", "other.0f1e"]
+    assert rows_of(sink, orders.schema) == orders.rows
+
+
+@pytest.mark.parametrize("key", ["id", "photo"])
+def test_what_a_merge_of_the_driver_has_written_is_read_by_tasks(tmp_path, source, key):
+    columns = (("id", pa.int64()), ("photo", pa.binary()), ("note", pa.string()), ("kept", pa.string()))
+    orders = source.table("orders", columns, (key,))
+    for number in range(4):
+        orders.insert(number, bytes([255, 0, number]), "first", "before")
+    tasks = opened(tmp_path, source)
+    driver = tasks._sink
+    driver.apply(source.batch())
+    keys = list(orders.rows)
+    orders.update(keys[0], note="merged")
+    driver.apply(source.batch())
+    orders.alter(drop=["kept"])
+    orders.update(keys[0], note="by tasks")
+    orders.delete(keys[1])
+    tasks.apply(source.batch())
+    found = {row["id"]: row for row in DeltaTable(tmp_path / "lake" / "orders").to_pyarrow_table().to_pylist()}
+    assert {number: (row["note"], row["kept"]) for number, row in found.items()} == {
+        0: ("by tasks", "before"),
+        2: ("first", "before"),
+        3: ("first", "before"),
+    }
 
 
 def test_a_table_that_somebody_made_is_used_as_it_is(tmp_path, source):
@@ -137,10 +178,12 @@ def test_a_type_that_changes_between_two_tasks_fits_all_files(tmp_path, source):
     assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "count": "7"}, {"id": 2, "count": "many"}]
 
 
+LAST = "\U0010ffff"
 TOLD = {
     "whole": (pa.array([3, None, -5]), (-5, 3)),
     "text": (pa.array(["b", "a", None]), ("a", "b")),
-    "long text": (pa.array(["a" * 100, "b" * 100, None]), ("a" * 64, None)),
+    "long text": (pa.array(["a" * 100, "b" * 100, None]), ("a" * 64, "b" * 64 + LAST)),
+    "longest text": (pa.array(["a", LAST * 100, None]), ("a", None)),
     "real": (pa.array([1.5, -2.0, None]), (-2.0, 1.5)),
     "endless": (pa.array([1.5, float("inf"), None]), (1.5, None)),
     "not a number": (pa.array([1.5, float("nan"), None]), (None, None)),
@@ -150,7 +193,15 @@ TOLD = {
         ("2026-01-02T03:04:05.001Z", "2026-01-02T03:04:05.002Z"),
     ),
     "last time": (pa.array([253402300799999999] * 3).cast(pa.timestamp("us")), ("9999-12-31 23:59:59.999", None)),
-    "decimal": (pa.array([Decimal("1.5"), None, Decimal(2)], pa.decimal128(20, 2)), (None, None)),
+    "decimal": (
+        pa.array([Decimal("-1.5"), None, Decimal(2)], pa.decimal128(20, 2)),
+        (Decimal("-1.50"), Decimal("2.00")),
+    ),
+    "unsigned": (pa.array([Decimal(2**64 - 1)] * 3, pa.decimal128(20, 0)), (Decimal(2**64 - 1),) * 2),
+    "exact": (
+        pa.array([Decimal(f"{10**27}.0123456789")] * 3, pa.decimal128(38, 10)),
+        (Decimal(f"{10**27}.0123456789"),) * 2,
+    ),
     "nothing": (pa.array([None] * 3, pa.string()), (None, None)),
 }
 
@@ -160,7 +211,7 @@ def test_statistics_are_bounds_that_no_value_passes(tmp_path):
     writer = PartWriter(tmp_path, table.schema)
     writer.write(table)
     (part,) = writer.close()
-    stats = msgspec.json.decode(part.stats)
+    stats = json.loads(part.stats, parse_float=Decimal)
     bounds = {name: (stats["minValues"].get(name), stats["maxValues"].get(name)) for name in TOLD}
     assert bounds == {name: told for name, (_, told) in TOLD.items()}
     assert stats["numRecords"] == 3

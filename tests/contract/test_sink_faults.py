@@ -1,11 +1,14 @@
 """What sinks do when their system fails, refuses, or is somebody else's as well."""
 
 import contextlib
+import pkgutil
 import sqlite3
 
 import msgspec
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 
 from databases import PASSWORD, MariaDb, Postgres, free_port
 from sink_changes import ChangingSource
@@ -192,6 +195,44 @@ def test_a_worker_that_was_held_up_before_a_batch_changes_nothing_after_its_succ
         sink.close()
 
 
+OVERTAKEN = {"delta": "delta", "delta-spread": "delta_spread", "iceberg": "iceberg"}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(kind, mode) for kind in OVERTAKEN for mode in PLACES[kind].kinds])
+def test_a_batch_that_two_workers_commit_at_one_moment_is_taken_once(
+    kind, mode, tmp_path, servers, source, monkeypatch
+):
+    place = PLACES[kind](tmp_path, mode, servers)
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    late, next_ = place.sink(), place.sink()
+    late.open(source.schemas)
+    late.apply(source.batch())
+    next_.open(source.schemas)
+    orders.insert(2, "Bob", 2.0)
+    orders.insert(3, "Eve", 3.0)
+    batch = source.batch()
+    name = f"tailrace.pipeline.sink.{OVERTAKEN[kind]}.evolve"
+    evolve = pkgutil.resolve_name(name)
+
+    def overtaken(*given):
+        """Let the other worker commit the batch when this one has seen that the table lacks it."""
+        monkeypatch.setattr(name, evolve)
+        next_.apply(batch)
+        return evolve(*given)
+
+    monkeypatch.setattr(name, overtaken)
+    with pytest.raises(SinkUnavailableError):
+        late.apply(batch)
+    with contextlib.suppress(SinkUnavailableError):  # it has seen that it is not alone
+        late.apply(batch)
+    late.apply(batch)
+    assert len(place.contents("orders")) == 3
+    assert rows_of(late, orders.schema) == orders.rows
+    late.close()
+    next_.close()
+
+
 class HeldUp:
     """Tables of a lake that something happens to when they have a batch that is not noted yet."""
 
@@ -253,6 +294,71 @@ def test_tables_that_are_ahead_of_what_the_lake_keeps_about_them_are_told(kind, 
     batch = msgspec.structs.replace(source.batch(), number=1)
     with pytest.raises(SinkRefusedError, match="a table has batch 2 of the pipeline, and is given batch 1"):
         stale.apply(batch)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_row_that_breaks_a_rule_of_a_delta_table_is_refused_and_not_shown(tmp_path, source, mode):
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    sink = sink_of(f"delta://{tmp_path}/{{table}}", mode, pipeline="copy")
+    sink.open(source.schemas)
+    sink.apply(source.batch())
+    DeltaTable(tmp_path / "orders").alter.add_constraint({"positive": "total >= 0"})
+    orders.insert(4711, "s3cret", -5.25)
+    orders.update(1, total=-1.0)
+    with pytest.raises(SinkRefusedError, match="table orders: a row breaks a constraint of the Delta table") as refused:
+        sink.apply(source.batch())
+    assert not any(value in message_of(refused.value) for value in ("4711", "s3cret", "5.25"))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_types_of_a_table_that_somebody_made_are_left_alone_and_take_what_fits(kind, tmp_path, source, servers):
+    place = PLACES[kind](tmp_path, Mode.CURRENT, servers)
+    types = pa.schema([("id", pa.int32()), ("customer", pa.string()), ("total", pa.float32())])
+    foreign = pa.table([[7], ["theirs"], [0.5]], schema=types)
+    if kind == "delta":
+        write_deltalake(place.directory / "orders", foreign)
+    else:
+        place.directory.mkdir()
+        catalog = SqlCatalog(
+            "tailrace", uri=f"sqlite:///{place.directory}/catalog.db", warehouse=f"file://{place.directory}"
+        )
+        catalog.create_namespace("shop")
+        catalog.create_table(("shop", "orders"), types).append(foreign)
+        catalog.close()
+    orders = source.table()
+    orders.insert(1, "Ann", 1.5)
+    orders.insert(2, "Bob", 2.5)
+    sink = place.sink()
+    sink.open(source.schemas)
+    sink.apply(source.batch())
+    orders.update(1, total=2.5)
+    sink.apply(source.batch())
+    contents = sorted((row["id"], row["customer"], row["total"]) for row in place.contents("orders"))
+    assert contents == [(1, "Ann", 2.5), (2, "Bob", 2.5), (7, "theirs", 0.5)]
+    orders.insert(2**40, "s3cret", 1.0)
+    with pytest.raises(SinkRefusedError, match=r"table orders: the .* table does not take these columns") as refused:
+        sink.apply(source.batch())
+    assert str(2**40) not in message_of(refused.value)
+    sink.close()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_columns_that_differ_in_case_alone_are_refused_by_delta_tables(tmp_path, source, mode):
+    orders = source.table("orders", (("id", pa.int64()), ("Note", pa.string())))
+    orders.insert(1, "Ann")
+    sink = sink_of(f"delta://{tmp_path}/{{table}}", mode, pipeline="copy")
+    sink.open(source.schemas)
+    sink.apply(source.batch())
+    orders.alter(add=[("note", pa.string())])
+    orders.insert(2, "Bob", "Bob")
+    with pytest.raises(SinkRefusedError, match=r"table orders: .* both columns 'Note' and 'note'"):
+        sink.apply(source.batch())
+    both = source.table("both", (("id", pa.int64()), ("A", pa.string()), ("a", pa.string())))
+    source.tables.remove(orders)
+    both.insert(1, "x", "y")
+    with pytest.raises(SinkRefusedError, match=r"table both: .* both columns 'A' and 'a'"):
+        sink.apply(source.batch())
 
 
 GONE = {

@@ -299,6 +299,33 @@ def test_keys_of_any_type_find_their_rows(place, source):
     sink.close()
 
 
+LARGE_KEYS = {
+    "unsigned": (pa.decimal128(20, 0), [Decimal(2**64 - number) for number in range(1, 7)]),
+    "decimal": (pa.decimal128(18, 2), [Decimal(f"9999999999999999.0{number}") for number in range(6)]),
+    "time": (pa.timestamp("us"), [moment(2026, 1, 1, 0, 0, 0, number) for number in range(6)]),
+    "text": (pa.string(), [f"{'ä' * 100}{number}" for number in range(6)]),
+    "bytes": (pa.binary(), [b"\xff" * 40 + bytes([number]) for number in range(6)]),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE_KEYS)
+def test_keys_that_statistics_tell_only_roughly_find_their_rows(place, source, kind):
+    type_, values = LARGE_KEYS[kind]
+    orders = source.table("orders", (("k", type_), ("v", pa.string())), ("k",))
+    for value in values:
+        orders.insert(value, "first")
+    sink = apply_all(place, source, source.batch())
+    orders.update(values[2], v="changed")
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    orders.delete(values[4])
+    sink.apply(source.batch())
+    orders.insert(values[4], "again")
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+
+
 def test_texts_that_only_look_alike_are_different_keys(place, source):
     orders = source.table("orders", (("k", pa.string()), ("v", pa.int64())), ("k",))
     for number, key in enumerate(["a", "A", "a ", "ä", "Ä", "", " ", "ａ", "ss", "ß"]):
@@ -325,6 +352,37 @@ def test_names_may_be_anything(place, source):
     orders.delete(2)
     sink.apply(source.batch())
     assert rows_of(sink, orders.schema) == orders.rows
+    sink.close()
+
+
+def test_rows_of_a_table_that_is_made_anew_come_in_the_place_of_those_that_the_sink_has(place, source):
+    orders = source.table()
+    for number in range(4):
+        orders.insert(number, "old", 0.0)
+    sink = apply_all(place, source, source.batch())
+    orders.version += 1
+    for number in range(2, 6):
+        orders.insert(number, "rebuilt", 1.0)
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    orders.insert(9, "behind all others", 1.0)
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+
+
+def test_rows_of_a_first_snapshot_are_taken_as_they_are(place, source):
+    orders = source.table()
+    sink = opened(place, source)
+    read = []
+    for number, part in enumerate([range(3), range(3, 6)]):
+        rows = [{"id": key, "customer": "read", "total": 1.0} for key in part]
+        at = {"_change_type": "read", "_offset": 5, "_commit_version": 1, "_commit_timestamp": EPOCH}
+        one = orders.table_changes([at | row for row in rows])
+        sink.apply(Batch("copy", number, {"shop": 5}, [msgspec.structs.replace(one, fresh=True)]))
+        read += rows
+    assert [row for _, row in sorted(rows_of(sink, orders.schema).items())] == read
+    assert len(place.contents("orders")) == len(read)
     sink.close()
 
 
@@ -439,12 +497,28 @@ def test_a_row_without_a_key_is_refused_by_name_unless_it_is_appended(place, sou
     sink.close()
 
 
-@pytest.mark.parametrize(
-    "place", [case for case in cases(*Mode) if case.id.startswith(("delta", "iceberg"))], indirect=True
-)
+LAKE_MODULES = {"delta": "delta", "iceberg": "iceberg_table"}
+LAKES = [case for case in cases(*Mode) if case.id.startswith(tuple(LAKE_MODULES))]
+
+
+@pytest.mark.parametrize("place", LAKES, indirect=True)
+def test_large_files_of_a_lake_are_left_alone_however_many_there_are(place, source, monkeypatch):
+    module = f"tailrace.pipeline.sink.{LAKE_MODULES[place.url.partition(':')[0]]}"
+    monkeypatch.setattr(f"{module}.FILES_MAX", 3)
+    monkeypatch.setattr(f"{module}._SMALL_BYTES", 0)
+    orders = source.table()
+    sink = opened(place, source)
+    for number in range(6):
+        orders.insert(number, "Ann", float(number))
+        sink.apply(source.batch())
+    assert place.files("orders") == 6
+    check(place, sink, orders)
+    sink.close()
+
+
+@pytest.mark.parametrize("place", LAKES, indirect=True)
 def test_small_files_of_a_lake_are_put_together(place, source, monkeypatch):
-    kind = place.url.partition(":")[0]
-    monkeypatch.setattr(f"tailrace.pipeline.sink.{kind}.FILES_MAX", 3)
+    monkeypatch.setattr(f"tailrace.pipeline.sink.{LAKE_MODULES[place.url.partition(':')[0]]}.FILES_MAX", 3)
     orders = source.table()
     sink = opened(place, source)
     files = []

@@ -165,3 +165,13 @@ def test_the_id_of_a_document_tells_keys_apart(columns, values, id_):
 def test_a_url_that_is_wrong_is_refused(url):
     with pytest.raises(ConfigError):
         target_of(parse(url), "search")
+
+
+@pytest.mark.parametrize("path", ["all", "{table}"])
+def test_tables_do_not_share_an_index_in_which_rows_with_one_key_would_replace_each_other(server, path):
+    target = target_of(parse(f"opensearch+http://admin:admin@127.0.0.1:{server.port}/{path}"), "search")
+    others = [TableSchema(TableName("shop", name), 1, ORDERS.columns, ORDERS.key) for name in ("lines", "LINES")]
+    target.open(others[:1])
+    with pytest.raises(SinkRefusedError, match="tables lines and LINES would both go into"):
+        target.open(others[1:])
+    target.close()

@@ -4,6 +4,14 @@ import pyarrow as pa
 
 __all__ = ["aligned", "fitted", "united", "widened"]
 
+_BINARY_LIKE = {
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary_view(),
+}
 _INT64_DIGITS = 19
 _DECIMAL_DIGITS_MAX = 38
 
@@ -75,5 +83,4 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 def _is_binary_like(type_: pa.DataType) -> bool:
     """Tell whether values of a type are bytes already."""
-    found = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(is_type(type_) for is_type in found)
+    return type_ in _BINARY_LIKE

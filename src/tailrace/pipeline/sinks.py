@@ -67,7 +67,7 @@ def _built(parts: SinkUrl, mode: Mode | None, pipeline: str, messages: MessageOp
     try:
         return SINKS[parts.scheme][0](parts, chosen, pipeline)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(parts.scheme, "spark")
+        extra = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
         raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
 
 
@@ -235,5 +235,5 @@ MODES: dict[str, tuple[Mode, ...]] = {
 }
 """The modes of each kind of sink, those of messages included, the usual one first."""
 
-_EXTRAS = {"iceberg": "iceberg", "postgresql": "postgresql", "mysql": "mysql"}
-"""What has to be installed besides for a sink; the others come with pipelines themselves."""
+_EXTRAS = {"psycopg": "postgresql", "pyiceberg": "iceberg", "pymysql": "mysql"}
+"""Which extra brings a package that only one kind of sink needs; all others come with pipelines themselves."""

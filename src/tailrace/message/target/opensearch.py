@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from tailrace.message.base import Intake, Message, Refusal
-from tailrace.message.target.search import SearchClient, document_id, is_gone, tables_template
+from tailrace.message.base import Message, Refusal
+from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Kind, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
@@ -46,7 +46,7 @@ _MAPPINGS: dict[Kind, dict[str, Any]] = {
 }
 
 
-class OpenSearchTarget:
+class OpenSearchTarget(SearchTarget):
     """An index for each table.
 
     Order and duplicates: a document's version is the offset of its change (`version_type` external_gte), so the server
@@ -55,37 +55,16 @@ class OpenSearchTarget:
     that the server tells; all others of its request are kept. Keeps no mark and needs none.
     """
 
-    intake = Intake.KEYED
-    envelope = "row"
-
     def __init__(self, client: SearchClient, template: str) -> None:
-        self._client = client
-        self._named = Spelling(template.lower(), lambda text: _ODD.sub("_", text).lower())
-        self._known: dict[str, set[str]] = {}
-        """Columns that the mapping of each index is known to have."""
-
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Make the indexes that are missing, and give those that are there the columns that they lack."""
-        for schema in schemas:
-            self._prepare(schema)
-
-    def mark(self) -> bytes | None:
-        """A server keeps none."""
-        return None
+        super().__init__(client, Spelling(template.lower(), lambda text: _ODD.sub("_", text).lower()))
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send documents in bulk requests."""
-        for schema in {id(message.change.schema): message.change.schema for message in messages}.values():
-            self._prepare(schema)
+        self._prepare_for(messages)
         refusals: list[Refusal] = []
         for entries in self._requests(messages):
             refusals += self._bulk(entries)
         return refusals
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._client.close()
-        self._known.clear()
 
     def _bulk(self, entries: Sequence[tuple[int, bytes]]) -> list[Refusal]:
         """Send a bulk request, in halves if it is too large for the server; return what was refused."""
@@ -105,7 +84,7 @@ class OpenSearchTarget:
         size = 0
         for place, message in enumerate(messages):
             where = {
-                "_index": self._index(message.change.schema),
+                "_index": self._named(message.change.schema.table),
                 "_id": document_id(message.change),
                 "version": message.change.offset,
                 "version_type": "external_gte",
@@ -123,23 +102,18 @@ class OpenSearchTarget:
         if entries:
             yield entries
 
-    def _index(self, schema: TableSchema) -> str:
-        return self._named(schema.table)
+    def _fields(self, schema: TableSchema) -> set[str]:
+        return {column.name for column in schema.columns}
 
-    def _prepare(self, schema: TableSchema) -> None:
-        """Make the index of a table, or the columns that it lacks, once."""
-        index, columns = self._index(schema), {column.name for column in schema.columns}
-        if columns <= self._known.get(index, set()):
-            return
-        path = f"/{quote(index, safe='')}"
-        if index not in self._known:
+    def _make(self, place: str, schema: TableSchema) -> None:
+        path = f"/{quote(place, safe='')}"
+        if place not in self._known:
             made = self._client.request("PUT", path, msgspec.json.encode(index_body(schema)))
             if made.status_code not in {200, 201} and not _is_there(made.content):
-                raise SinkRefusedError(f"the index {index!r} cannot be made: the search server answers {_type(made)}")
+                raise SinkRefusedError(f"the index {place!r} cannot be made: the search server answers {_type(made)}")
         evolved = self._client.request("PUT", f"{path}/_mapping", msgspec.json.encode(mapping(schema)))
         if evolved.status_code != 200:
-            raise SinkRefusedError(f"the index {index!r} refuses columns: the search server answers {_type(evolved)}")
-        self._known.setdefault(index, set()).update(columns)
+            raise SinkRefusedError(f"the index {place!r} refuses columns: the search server answers {_type(evolved)}")
 
 
 def mapping(schema: TableSchema) -> dict[str, Any]:

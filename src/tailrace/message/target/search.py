@@ -1,21 +1,23 @@
 """What search engines have in common: rows as documents, and the requests that carry them."""
 
 import hashlib
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import httpx
 import msgspec
 
-from tailrace.message.base import Message
+from tailrace.message.base import Intake, Message
 from tailrace.message.target.option import seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.op import Op
-from tailrace.model.table import Kind
-from tailrace.sink_url import SinkUrl
+from tailrace.model.table import Kind, TableName, TableSchema
+from tailrace.sink_url import SinkUrl, Spelling
 
-__all__ = ["SearchClient", "document_id", "is_gone", "tables_template"]
+__all__ = ["SearchClient", "SearchTarget", "document_id", "is_gone", "tables_template"]
 
 _ID_BYTES_MAX = 512
 _PLAIN_KINDS = {Kind.I64: int, Kind.U64: int, Kind.STR: str, Kind.UUID: str}
@@ -54,6 +56,64 @@ def tables_template(url: SinkUrl) -> str:
     if not url.host or not template or "/" in template:
         raise ConfigError(f"write a search sink as {url.scheme}://HOST:PORT/{{table}}")
     return template
+
+
+class SearchTarget(ABC):
+    """A target with a place for each table, and there a document for each row. Keeps no mark."""
+
+    intake: ClassVar[Intake] = Intake.KEYED
+    envelope: ClassVar[str] = "row"
+
+    def __init__(self, client: "SearchClient", named: Spelling) -> None:
+        self._client = client
+        self._named = named
+        self._tables: dict[str, TableName] = {}
+        self._known: dict[str, set[str]] = {}
+        """Fields that each place is known to have."""
+
+    def open(self, schemas: Sequence[TableSchema]) -> None:
+        """Make the places that are missing, and give those that are there the fields that they lack."""
+        for schema in schemas:
+            self._prepare(schema)
+
+    def mark(self) -> bytes | None:
+        """A server keeps none."""
+        return None
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._client.close()
+        self._known.clear()
+
+    def _prepare_for(self, messages: Sequence[Message]) -> None:
+        """Prepare for the tables of messages, each version once."""
+        for schema in {id(message.change.schema): message.change.schema for message in messages}.values():
+            self._prepare(schema)
+
+    def _prepare(self, schema: TableSchema) -> None:
+        """Make the place of a table, or the fields that it lacks, once.
+
+        Raises:
+            SinkRefusedError: It is the place of another table: rows with the same key would replace each other.
+        """
+        place = self._named(schema.table)
+        if self._tables.setdefault(place, schema.table) != schema.table:
+            both = f"{self._tables[place].wire} and {schema.table.wire}"
+            raise SinkRefusedError(
+                f"tables {both} would both go into {place!r}: put {{table}} into the sink's URL, or give each a sink"
+            )
+        fields = self._fields(schema)
+        if not fields <= self._known.get(place, set()):
+            self._make(place, schema)
+            self._known.setdefault(place, set()).update(fields)
+
+    @abstractmethod
+    def _fields(self, schema: TableSchema) -> set[str]:
+        """Return the names of the fields that the place of a table needs."""
+
+    @abstractmethod
+    def _make(self, place: str, schema: TableSchema) -> None:
+        """Make the place of a table where it is missing, and the fields that it lacks."""
 
 
 class SearchClient:

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.base import Message, Refusal
 from tailrace.message.target.header import ascii_json
-from tailrace.message.target.search import SearchClient, document_id, is_gone, tables_template
+from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
@@ -32,7 +32,7 @@ _TYPES = {Kind.BOOL: "bool", Kind.I64: "int64", Kind.F64: "float"}
 _FIELD = re.compile(r"[Ff]ield `([^`]{1,100})`")
 
 
-class TypesenseTarget:
+class TypesenseTarget(SearchTarget):
     """A collection for each table.
 
     Order: of several messages of one row in a batch the last one counts. Duplicates: a document is put in place of the
@@ -41,29 +41,15 @@ class TypesenseTarget:
     mark. `_offset` in a document is the offset of the change that made it.
     """
 
-    intake = Intake.KEYED
-    envelope = "row"
-
     def __init__(self, client: SearchClient, template: str) -> None:
-        self._client = client
-        self._named = Spelling(template)
-        self._known: dict[str, set[str]] = {}
-
-    def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Make the collections that are missing, and give those that are there the columns that they lack."""
-        for schema in schemas:
-            self._prepare(schema)
-
-    def mark(self) -> bytes | None:
-        """A server keeps none."""
-        return None
+        super().__init__(client, Spelling(template))
 
     def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
         """Send documents, and remove those whose rows are gone."""
+        self._prepare_for(messages)
         by_collection: dict[str, dict[str, int]] = {}
         for place, message in enumerate(messages):
-            self._prepare(message.change.schema)
-            last = by_collection.setdefault(self._collection(message.change.schema), {})
+            last = by_collection.setdefault(self._named(message.change.schema.table), {})
             last[document_id(message.change)] = place
         refusals: list[Refusal] = []
         for collection, last in by_collection.items():
@@ -73,14 +59,6 @@ class TypesenseTarget:
             for begin in range(0, len(gone), _GONE_AT_ONCE_MAX):
                 self._remove(collection, gone[begin : begin + _GONE_AT_ONCE_MAX])
         return sorted(refusals, key=lambda refusal: refusal.place)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._client.close()
-        self._known.clear()
-
-    def _collection(self, schema: TableSchema) -> str:
-        return self._named(schema.table)
 
     def _put(self, collection: str, documents: dict[int, bytes]) -> list[Refusal]:
         if not documents:
@@ -100,24 +78,24 @@ class TypesenseTarget:
 
     def _remove(self, collection: str, ids: Sequence[str]) -> None:
         path = f"/collections/{quote(collection, safe='')}/documents"
-        if all(_PLAIN_ID.fullmatch(id_) for id_ in ids):
-            answers = [self._client.request("DELETE", path, filter_by=f"id:=[{','.join(f'`{id_}`' for id_ in ids)}]")]
-        else:
-            answers = [self._client.request("DELETE", f"{path}/{quote(id_, safe='')}") for id_ in ids]
+        plain = [f"`{id_}`" for id_ in ids if _PLAIN_ID.fullmatch(id_)]
+        answers = [self._client.request("DELETE", path, filter_by=f"id:=[{','.join(plain)}]")] if plain else []
+        odd = (quote(id_, safe="") for id_ in ids if not _PLAIN_ID.fullmatch(id_))
+        answers += [self._client.request("DELETE", f"{path}/{id_}") for id_ in odd]
         for answer in answers:
             if answer.status_code not in {200, 404}:
                 raise SinkRefusedError(f"the search server answers a removal with {answer.status_code}")
 
-    def _prepare(self, schema: TableSchema) -> None:
-        """Make the collection of a table, or the columns that it lacks, once."""
-        name, fields = self._collection(schema), collection_fields(schema)
-        wanted = {field["name"] for field in fields}
-        if wanted <= self._known.get(name, set()):
-            return
-        path = f"/collections/{quote(name, safe='')}"
+    def _fields(self, schema: TableSchema) -> set[str]:
+        return {field["name"] for field in collection_fields(schema)}
+
+    def _make(self, place: str, schema: TableSchema) -> None:
+        fields = collection_fields(schema)
+        path = f"/collections/{quote(place, safe='')}"
         answer = self._client.request("GET", path)
         if answer.status_code == 404:
-            answer = self._client.request("POST", "/collections", msgspec.json.encode({"name": name, "fields": fields}))
+            made = {"name": place, "fields": fields}
+            answer = self._client.request("POST", "/collections", msgspec.json.encode(made))
         else:
             there = {field["name"] for field in msgspec.json.decode(answer.content).get("fields", ())}
             missing = [field for field in fields if field["name"] not in there]
@@ -125,13 +103,12 @@ class TypesenseTarget:
                 answer = self._client.request("PATCH", path, msgspec.json.encode({"fields": missing}))
         if answer.status_code not in {200, 201, 409}:
             raise SinkRefusedError(
-                f"the collection {name!r} cannot be made: the search server answers {answer.status_code}"
+                f"the collection {place!r} cannot be made: the search server answers {answer.status_code}"
             )
-        self._known.setdefault(name, set()).update(wanted)
 
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.-]+")
-"""Ids that a filter can name as they are."""
+"""Ids that a filter can name as they are. Dots among them: as a part of a path they would lead elsewhere."""
 
 
 def collection_fields(schema: TableSchema) -> list[dict[str, Any]]:

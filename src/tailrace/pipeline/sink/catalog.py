@@ -15,10 +15,19 @@ from tailrace.pipeline.sink import catalog_statements as statements
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
 from tailrace.pipeline.sink.catalog_session import CatalogSession, SparkCatalog
 from tailrace.pipeline.sink.catalog_statements import Target, named
-from tailrace.pipeline.sink.progress import after, decode_columns, encode_columns, forgotten, has, place, refuse_lost
+from tailrace.pipeline.sink.progress import (
+    KeepsProgress,
+    after,
+    decode_columns,
+    encode_columns,
+    forgotten,
+    has,
+    place,
+    refuse_lost,
+)
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
-from tailrace.pipeline.sink.shape import columns_of, is_late
+from tailrace.pipeline.sink.shape import columns_of, is_late, is_ours
 from tailrace.sink_url import spelled
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "CatalogSink"]
@@ -33,7 +42,7 @@ _VIEW = "tailrace_changes"
 _NOTE = "tailrace_batch"
 
 
-class CatalogSink:
+class CatalogSink(KeepsProgress):
     """One table of a catalog for each table of the pipeline.
 
     A table takes a batch in one statement, which is atomic as the table's format makes it. The number of the batch is
@@ -52,7 +61,6 @@ class CatalogSink:
         self._pipeline = pipeline
         self._batches = (*self._namespace, BATCHES)
         self._opened: CatalogSession | None = None
-        self._progress: Progress | None = None
         self._columns: dict[tuple[str, ...], pa.Schema] = {}
         self._doubt = True
 
@@ -82,14 +90,6 @@ class CatalogSink:
         there = [schema for schema in schemas if self._session.exists(named(self._name(schema)))]
         if progress is not None:
             self._note(forgotten(progress, schemas, there), 0)
-
-    def progress(self) -> Progress | None:
-        """Return how far all tables have come."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch that all tables have."""
-        return None if self._progress is None else self._progress.number
 
     def apply(self, batch: Batch) -> None:
         """Give one table after the other its changes, then note that all have them."""
@@ -227,13 +227,4 @@ class CatalogSink:
     def _present(self, name: tuple[str, ...]) -> pa.Schema:
         """Return the columns of a table; those of a type that we do not use have the type null."""
         found = self._session.run(f"SELECT * FROM {named(name)} LIMIT 0").schema  # noqa: S608 - the name is quoted
-        return pa.schema([field if _is_ours(field.type) else pa.field(field.name, pa.null()) for field in found])
-
-
-def _is_ours(type_: pa.DataType) -> bool:
-    """Tell whether a type is one that we make columns of."""
-    try:
-        statements.sql_type(type_)
-    except KeyError:
-        return False
-    return True
+        return pa.schema([field if is_ours(field.type) else pa.field(field.name, pa.null()) for field in found])

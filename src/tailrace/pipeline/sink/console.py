@@ -10,13 +10,14 @@ from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress
 from tailrace.pipeline.sink.jsonl import json_rows
+from tailrace.pipeline.sink.progress import KeepsProgress
 
 __all__ = ["ConsoleSink"]
 
 _ROWS_AT_ONCE_MAX = 10_000
 
 
-class ConsoleSink:
+class ConsoleSink(KeepsProgress):
     """One line of JSON a change, with `_table` in front. Mode `append` alone.
 
     Keeps nothing: a batch that is given again is shown again unless this very sink has shown it, a batch that fails may
@@ -25,18 +26,9 @@ class ConsoleSink:
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
-        self._progress: Progress | None = None
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """There is nothing to make."""
-
-    def progress(self) -> Progress | None:
-        """Return the last batch that was shown."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch that was shown."""
-        return None if self._progress is None else self._progress.number
 
     def apply(self, batch: Batch) -> None:
         """Show a batch."""

@@ -4,18 +4,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.table import TableMerger
 
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
 from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
 from tailrace.pipeline.sink.delta_append import delta_place
-from tailrace.pipeline.sink.delta_spread import TableDraft, drafted, is_plain
-from tailrace.pipeline.sink.delta_table import Notes, delta_errors, evolve
+from tailrace.pipeline.sink.delta_spread import TableDraft, drafted
+from tailrace.pipeline.sink.delta_table import (
+    FirstKey,
+    Notes,
+    delta_errors,
+    evolve,
+    files_near,
+    is_ordered,
+    is_plain,
+    opened,
+)
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
@@ -25,7 +37,9 @@ from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 __all__ = ["FILES_MAX", "DeltaTables"]
 
 FILES_MAX = 100
-"""How many files a table may have before its small ones are put together."""
+"""How many small files a table may have before they are put together."""
+
+_SMALL_BYTES = 32 << 20
 
 _BATCHES_AHEAD = 2
 """How many batches of rows are read ahead of who takes them."""
@@ -61,9 +75,7 @@ class DeltaTables:
         """Commit the changes of one table, unless it has this batch."""
         with delta_errors(one.schema):
             columns = columns_of(one, self._mode)
-            if not self.exists(one.schema):
-                DeltaTable.create(self.place(one.schema), columns)
-            table = DeltaTable(self.place(one.schema))
+            table = opened(self.place(one.schema), columns)
             if not self._notes.has(table, number):
                 self._commit(table, one, evolve(table, self.place(one.schema), columns), number)
                 _tidy(table)
@@ -95,7 +107,8 @@ class DeltaTables:
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
-        dataset = DeltaTable(self.place(schema)).to_pyarrow_dataset()
+        with delta_errors(schema):
+            dataset = DeltaTable(self.place(schema)).to_pyarrow_dataset()
         if self._mode is Mode.APPEND:
             return replayed((pa.table(batch) for batch in dataset.to_batches()), schema)
         wanted = [name for name in column_names(schema) if name in dataset.schema.names]
@@ -113,7 +126,7 @@ class DeltaTables:
             case Mode.APPEND:
                 write_deltalake(table, fitted(one.changes, target), mode="append", commit_properties=commit)
             case Mode.CURRENT:
-                _apply_current(table, one, target, commit, late=is_late(one, seen))
+                _apply_current(table, self.directory(one.schema), one, target, commit, late=is_late(one, seen))
             case Mode.HISTORY:
                 _apply_history(table, one, target, commit, late=is_late(one, seen))
             case _:
@@ -121,13 +134,13 @@ class DeltaTables:
 
 
 def _apply_current(
-    table: DeltaTable, one: TableChanges, target: pa.Schema, commit: CommitProperties, *, late: bool
+    table: DeltaTable, directory: Path, one: TableChanges, target: pa.Schema, commit: CommitProperties, *, late: bool
 ) -> None:
     """Merge the last state of each key; where all keys are new, only append."""
     key = key_names(one.schema)
     last = fold_current(aligned(one.changes, target), key)
     inserts = pc.all(pc.equal(one.changes["_change_type"], str(ChangeType.INSERT))).as_py()
-    if not table.file_uris() or one.fresh or (inserts and not late):
+    if not table.file_uris() or one.fresh or (inserts and not late and not _has_any(table, directory, last, key)):
         rows = fitted(last.filter(pc.invert(last[DELETED])), target)
         write_deltalake(table, rows, mode="append", commit_properties=commit)
         return
@@ -135,10 +148,33 @@ def _apply_current(
     others = {name: value for name, value in values.items() if name not in set(map(_quoted, key))}
     newer = f"(t.{OFFSET} IS NULL OR s.{OFFSET} >= t.{OFFSET})"
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
-    merge = table.merge(last, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=commit)
+    merge = _merge(table, last, same, key, commit)
     merge = merge.when_matched_delete(f"s.{DELETED} AND {newer}")
     merge = merge.when_matched_update(others, f"NOT s.{DELETED} AND {newer}")
     merge.when_not_matched_insert(values, f"NOT s.{DELETED}").execute()
+
+
+def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[str]) -> bool:
+    """Tell whether a table has a row of one of these keys: a source that makes a table anew inserts its rows once more.
+
+    Only the columns of the key are read, of files that may hold one by their statistics. Of a table that asks more of
+    its readers than files nothing is known.
+    """
+    if not is_plain(table):
+        return True
+    first = FirstKey(rows.schema.field(key[0]))
+    if is_ordered(first.field.type):
+        ends = pc.min_max(rows[key[0]]).as_py()
+        first = FirstKey(first.field, ends["min"], ends["max"])
+    wanted = rows.select(list(key))
+    for path, _ in files_near(table, first):
+        file = pq.ParquetFile(directory / unquote(path))
+        if not set(key) <= set(file.schema_arrow.names):
+            return True
+        for batch in file.iter_batches(columns=list(key)):
+            if wanted.join(fitted(pa.table(batch), wanted.schema), list(key), join_type="left semi").num_rows:
+                return True
+    return False
 
 
 def _apply_history(
@@ -156,17 +192,23 @@ def _apply_history(
         for part, closing in parts
     )
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
-    merge = table.merge(
-        rows,
-        f"{same} AND s.{_CLOSING} AND t.valid_to_offset IS NULL",
-        source_alias="s",
-        target_alias="t",
-        streamed_exec=False,
-        commit_properties=commit,
-    )
+    merge = _merge(table, rows, f"{same} AND s.{_CLOSING} AND t.valid_to_offset IS NULL", key, commit)
     merge = merge.when_matched_update({"valid_to": "s.valid_to", "valid_to_offset": "s.valid_to_offset"})
     values = {_quoted(name): f"s.{_quoted(name)}" for name in target.names}
     merge.when_not_matched_insert(values, f"NOT s.{_CLOSING}").execute()
+
+
+def _merge(
+    table: DeltaTable, rows: pa.Table, matching: str, key: Sequence[str], commit: CommitProperties
+) -> TableMerger:
+    """Return the merge of rows into a table. Files are left out by their statistics where those of the key are exact.
+
+    A stream has no statistics that could be compared with those of files.
+    """
+    exact = all(is_ordered(rows.schema.field(name).type) for name in key)
+    return table.merge(
+        rows, matching, source_alias="s", target_alias="t", streamed_exec=not exact, commit_properties=commit
+    )
 
 
 def _known(table: DeltaTable, key: Sequence[str]) -> pa.Table:
@@ -177,7 +219,8 @@ def _known(table: DeltaTable, key: Sequence[str]) -> pa.Table:
 
 def _tidy(table: DeltaTable) -> None:
     """Put small files together where there are many, in a commit of its own that changes no row."""
-    if len(table.file_uris()) > FILES_MAX:
+    sizes = pa.table(table.get_add_actions())["size_bytes"]
+    if (pc.sum(pc.less(sizes, _SMALL_BYTES)).as_py() or 0) > FILES_MAX:
         table.optimize.compact()
 
 

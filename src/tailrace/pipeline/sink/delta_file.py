@@ -5,6 +5,7 @@ import os
 import time
 import uuid
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ _COLUMNS_MAX = 32
 """Columns that have statistics, as other writers have it."""
 
 _TEXT_CHARACTERS_MAX = 64
+_LAST_CHARACTER = "\U0010ffff"
 
 
 class Part(Struct, frozen=True):
@@ -132,13 +134,21 @@ def _told(value: Any, *, upwards: bool) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case str():
-            return value if len(value) <= _TEXT_CHARACTERS_MAX else None if upwards else value[:_TEXT_CHARACTERS_MAX]
+            return value if len(value) <= _TEXT_CHARACTERS_MAX else _told_beginning(value, upwards=upwards)
+        case Decimal():
+            return msgspec.Raw(format(value, "f").encode())
         case datetime():
             return _told_time(value, upwards=upwards)
         case date():
             return value.isoformat()
         case _:
             return None
+
+
+def _told_beginning(value: str, *, upwards: bool) -> str | None:
+    """Return a bound of a long text by its beginning; upwards with the last of all characters behind it."""
+    bound = value[:_TEXT_CHARACTERS_MAX] + (_LAST_CHARACTER if upwards else "")
+    return None if upwards and bound < value else bound
 
 
 def _told_time(value: datetime, *, upwards: bool) -> str | None:

@@ -28,12 +28,13 @@ from tailrace.pipeline.fold import CHANGE_COLUMNS, DELETED, OFFSET, fold_current
 from tailrace.pipeline.sink.base import Mode, TableChanges
 from tailrace.pipeline.sink.delta_append import delta_place
 from tailrace.pipeline.sink.delta_file import Part, PartWriter
+from tailrace.pipeline.sink.delta_table import is_ordered
 from tailrace.pipeline.sink.disk import disk_errors
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of
 
-__all__ = ["Dividing", "Folded", "Folding", "Inserting", "Rewriting", "Rewritten", "States", "is_ordered"]
+__all__ = ["Dividing", "Folded", "Folding", "Inserting", "Rewriting", "Rewritten", "States"]
 
 _PLACE = "_place"
 """Column of the number of a state in its file, from 0."""
@@ -169,7 +170,7 @@ class Rewriting(Struct, frozen=True):
         begin = 0
         for batch in file.iter_batches():
             some = pa.array(stays[begin : begin + batch.num_rows])
-            writer.write(fitted(pa.table(batch).filter(some), target))
+            writer.write(fitted(pa.table(batch), target).filter(some))  # delta-rs writes types that have no filter
             begin += batch.num_rows
         for states, live in changed:
             writer.write(_updated(file, states, live, target))
@@ -211,13 +212,9 @@ def _updated(file: Any, states: States, live: pa.Table, target: pa.Schema) -> pa
     rows = pq.read_table(states.path).take(live[_PLACE])
     kept = [name for name in file.schema_arrow.names if name not in rows.column_names]
     for name in kept:
-        rows = rows.append_column(name, file.read([name])[name].take(live[_ROW]))
+        held = fitted(file.read([name]), pa.schema([target.field(name)]))
+        rows = rows.append_column(name, held[name].take(live[_ROW]))
     return fitted(rows, target)
-
-
-def is_ordered(type_: pa.DataType) -> bool:
-    """Tell whether bounds of such values are surely told as they are."""
-    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_date32(type_))
 
 
 def _hashes(keys: pa.Table) -> Any:

@@ -18,12 +18,12 @@ from tailrace.pipeline.evolve import united
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.delta_append import Appended, Appending, Refitting, delta_place
 from tailrace.pipeline.sink.delta_file import Part, add_action
-from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States, is_ordered
-from tailrace.pipeline.sink.delta_table import Notes, delta_errors, evolve
+from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States
+from tailrace.pipeline.sink.delta_table import FirstKey, Notes, delta_errors, evolve, files_near, opened
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import Spread, SpreadBatch, Tally
 
-__all__ = ["TableDraft", "drafted", "is_plain"]
+__all__ = ["TableDraft", "drafted"]
 
 _CHANGES_PER_BUCKET = 250_000
 _BUCKETS_MAX = 256
@@ -31,11 +31,8 @@ _BUCKETS_MAX = 256
 _ROWS_PER_TASK = 500_000
 """Rows of files that one task looks through, and of states that one task inserts: smaller files go together."""
 
-_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
-"""What a table may have of the Delta protocol to be written by tasks: nothing that asks more of a writer than files."""
-
-_DEMANDING = ("delta.constraints.", "delta.enableChangeDataFeed", "delta.columnMapping.")
-"""Settings of a table that ask more."""
+_STATES = "_tailrace"
+"""Directory beside a table's files where states are, in a directory for each batch, `PIPELINE.HEX`."""
 
 
 class TableDraft(Protocol):
@@ -53,13 +50,14 @@ class TableDraft(Protocol):
 def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
     """Have tasks write the changes of a batch beside their tables, for the length of a `with` block.
 
-    What is not committed then is left behind as files that nobody refers to, and removed as such files are.
+    What is not committed then is left behind as files that nobody refers to, and removed as such files are. States that
+    an earlier batch of the pipeline left beside a table, because its process was killed, are removed with ours.
     """
     if mode is Mode.APPEND or batch.fresh:
         appended = batch.changes.each(Appending(template, mode))
         yield [_AppendDraft(template, some, batch.changes) for some in _by_table(appended.made)], appended.tally
         return
-    beside = f"_tailrace/{uuid.uuid4().hex}"
+    beside = f"{_STATES}/{batch.pipeline}.{uuid.uuid4().hex}"
     buckets = min(1 + batch.changes_max // _CHANGES_PER_BUCKET, _BUCKETS_MAX)
     folded = batch.changes.gathered(Dividing(buckets), buckets, Folding(template, beside))
     merges = [_MergeDraft(template, some, batch.changes) for some in _by_table(folded.made)]
@@ -67,16 +65,7 @@ def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[lis
         yield list(merges), folded.tally
     finally:
         for one in merges:
-            shutil.rmtree(delta_place(template, one.schema) / beside, ignore_errors=True)
-
-
-def is_plain(table: DeltaTable) -> bool:
-    """Tell whether files and a commit are all that a table asks of its writers."""
-    protocol, metadata = table.protocol(), table.metadata()
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    demanding = any(name.startswith(_DEMANDING) for name in metadata.configuration)
-    old = not features and protocol.min_writer_version > 2
-    return features <= _FEATURES and not demanding and not old and not metadata.partition_columns
+            _forget(delta_place(template, one.schema) / _STATES, batch.pipeline)
 
 
 class _AppendDraft:
@@ -92,7 +81,7 @@ class _AppendDraft:
     def commit(self, number: int, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._files)
-            table = _opened(self._directory, columns)
+            table = opened(str(self._directory), columns)
             if notes.has(table, number):
                 return None
             target = evolve(table, str(self._directory), columns)
@@ -123,7 +112,7 @@ class _MergeDraft:
     def commit(self, number: int, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._folded)
-            table = _opened(self._directory, columns)
+            table = opened(str(self._directory), columns)
             if notes.has(table, number):
                 return None
             target = evolve(table, str(self._directory), columns)
@@ -139,42 +128,29 @@ class _MergeDraft:
         states = tuple(one.states for one in self._folded)
         place, message = str(self._directory), target.serialize().to_pybytes()
         key = tuple(key_names(self.schema))
-        groups = _grouped(self._candidates(table, target.field(key[0])))
+        groups = _grouped(files_near(table, self._first(target.field(key[0]))))
         rewritten = self._tasks.over(groups, Rewriting(place, message, key, states))
         left = _unmet(states, [one.met for one in rewritten])
         inserted = self._tasks.over(left, Inserting(place, message))
         removed = [path for one in rewritten for path in one.removed]
         return removed, [part for parts in [*(one.parts for one in rewritten), *inserted] for part in parts]
 
-    def _candidates(self, table: DeltaTable, first: pa.Field) -> list[tuple[str, int]]:
-        """Return the files that may hold one of the keys, in order of keys, each with its rows.
-
-        Statistics are trusted for types that all writers tell exactly.
-        """
-        files = pa.table(table.get_add_actions(flatten=False)).to_pylist()
-        if is_ordered(first.type) and all(
-            _schema(one.columns).field(first.name).type == first.type for one in self._folded
-        ):
-            low, high = (choose(one.bounds[side] for one in self._folded) for side, choose in enumerate((min, max)))
-            bounds = [((one.get("min") or {}).get(first.name), (one.get("max") or {}).get(first.name)) for one in files]
-            kept = [
-                (one, least)
-                for one, (least, greatest) in zip(files, bounds, strict=True)
-                if (least is None or least <= high) and (greatest is None or greatest >= low)
-            ]
-            known = sorted(((one, least) for one, least in kept if least is not None), key=lambda pair: pair[1])
-            files = [*(one for one, _ in known), *(one for one, least in kept if least is None)]
-        return [(one["path"], one["num_records"] or _ROWS_PER_TASK) for one in files]
+    def _first(self, field: pa.Field) -> FirstKey:
+        """Return the first column of the key, with bounds where all tasks have it in the type of the table."""
+        if any(_schema(one.columns).field(field.name).type != field.type for one in self._folded):
+            return FirstKey(field)
+        low, high = (choose(one.bounds[side] for one in self._folded) for side, choose in enumerate((min, max)))
+        return FirstKey(field, low, high)
 
 
-def _opened(directory: Path, columns: pa.Schema) -> DeltaTable:
-    """Return a table, made if it is not there."""
-    if not DeltaTable.is_deltatable(str(directory)):
-        DeltaTable.create(str(directory), columns)
-    return DeltaTable(str(directory))
+def _forget(directory: Path, pipeline: str) -> None:
+    """Remove the states of all batches of a pipeline: only one of them is at work, and it has done."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.is_dir() and path.name.rpartition(".")[0] == pipeline:
+            shutil.rmtree(path, ignore_errors=True)
 
 
-def _grouped(files: Sequence[tuple[str, int]]) -> list[tuple[str, ...]]:
+def _grouped(files: Sequence[tuple[str, int | None]]) -> list[tuple[str, ...]]:
     """Return the files in groups of some size; neighbours stay together."""
     groups: list[list[str]] = []
     room = 0
@@ -183,7 +159,7 @@ def _grouped(files: Sequence[tuple[str, int]]) -> list[tuple[str, ...]]:
             groups.append([])
             room = _ROWS_PER_TASK
         groups[-1].append(path)
-        room -= rows
+        room -= rows or _ROWS_PER_TASK
     return [tuple(group) for group in groups]
 
 

@@ -1,5 +1,7 @@
 """What all ways to write a Delta table share: its columns, the note of a batch in its log, what its errors mean."""
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,17 +10,31 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+from msgspec import Struct
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.evolve import fitted, united
+from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.progress import has_number
+from tailrace.pipeline.sink.shape import followed, is_ours
 
-__all__ = ["Notes", "delta_errors", "evolve"]
+__all__ = ["FirstKey", "Notes", "delta_errors", "evolve", "files_near", "is_ordered", "is_plain", "opened"]
 
 _FILE_BYTES = 32 << 20
 """Size of the files of a table that is written again: as much is in memory."""
+
+_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+"""What a table may have of the Delta protocol to be read and written as files: nothing that asks more."""
+
+_DEMANDING = ("delta.constraints.", "delta.enableChangeDataFeed", "delta.columnMapping.")
+"""Settings of a table that ask more."""
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How delta-rs names what the system says."""
+
+_INVALID = "Invalid data found"
+"""How delta-rs begins to tell, with its values, which rows break a rule of the table."""
 
 
 class Notes:
@@ -53,13 +69,22 @@ class Notes:
         return CommitProperties(app_transactions=transactions)
 
 
+def opened(directory: str, columns: pa.Schema) -> DeltaTable:
+    """Return the table in a directory, made with these columns if there is none."""
+    if not DeltaTable.is_deltatable(directory):
+        _refuse_alike(columns)
+        DeltaTable.create(directory, columns)
+    return DeltaTable(directory)
+
+
 def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
     """Give the table in a directory the columns that it lacks, and the types that hold both, in a commit of its own.
 
     A table that gets a type is written anew, some rows at a time: its size does not matter.
     """
     present = pa.schema(table.schema().to_arrow())
-    target = united(present, columns)
+    target = followed(present, columns)
+    _refuse_alike(target)
     if any(target.field(field.name).type != field.type for field in present):
         # Not through the file system of delta-rs, which cannot be asked while delta-rs writes.
         files = SubTreeFileSystem(directory, LocalFileSystem())
@@ -79,6 +104,64 @@ def _refitted(dataset: Any, target: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield from fitted(pa.table(some), target).to_batches()
 
 
+def _refuse_alike(columns: pa.Schema) -> None:
+    """Check that no two columns differ only in the case of their letters.
+
+    Raises:
+        SinkRefusedError: Two do: a Delta table cannot have them.
+    """
+    known: dict[str, str] = {}
+    for name in columns.names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise SinkRefusedError(
+                f"a Delta table cannot have both columns {other!r} and {name!r}, which differ in case alone: give one "
+                "another name in the transformation"
+            )
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Tell whether files with columns of our types, and a commit, are all that a table asks of readers and writers."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    demanding = any(name.startswith(_DEMANDING) for name in metadata.configuration)
+    old = not features and protocol.min_writer_version > 2
+    ours = all(is_ours(field.type) for field in pa.schema(table.schema().to_arrow()))
+    return features <= _FEATURES and not demanding and not old and not metadata.partition_columns and ours
+
+
+class FirstKey(Struct, frozen=True):
+    """The first column of a key, with the least and the greatest value that is sought, where those are known."""
+
+    field: pa.Field
+    least: Any = None
+    greatest: Any = None
+
+
+def files_near(table: DeltaTable, first: FirstKey) -> list[tuple[str, int | None]]:
+    """Return the files of a table that may hold one of some keys, in order of keys, each with its rows if told.
+
+    Paths are as the table's log has them. Statistics are trusted for types that all writers tell exactly.
+    """
+    files = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    if first.least is not None and is_ordered(first.field.type):
+        name = first.field.name
+        bounds = [((one.get("min") or {}).get(name), (one.get("max") or {}).get(name)) for one in files]
+        kept = [
+            (one, least)
+            for one, (least, greatest) in zip(files, bounds, strict=True)
+            if (least is None or least <= first.greatest) and (greatest is None or greatest >= first.least)
+        ]
+        known = sorted(((one, least) for one, least in kept if least is not None), key=lambda pair: pair[1])
+        files = [*(one for one, _ in known), *(one for one, least in kept if least is None)]
+    return [(one["path"], one["num_records"]) for one in files]
+
+
+def is_ordered(type_: pa.DataType) -> bool:
+    """Tell whether bounds of such values are surely told as they are: decimals and times are rounded by writers."""
+    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_date32(type_))
+
+
 @contextmanager
 def delta_errors(schema: TableSchema) -> Iterator[None]:
     """Raise what delta-rs says as an error of the sink. Its own words may hold values of rows and are not repeated."""
@@ -87,8 +170,14 @@ def delta_errors(schema: TableSchema) -> Iterator[None]:
         yield
     except CommitFailedError:
         raise SinkUnavailableError(f"table {wire}: somebody else committed to the Delta table") from None
-    except (SchemaMismatchError, DeltaProtocolError, pa.ArrowInvalid) as error:
+    except SinkRefusedError as error:
+        raise SinkRefusedError(error.reason, table=wire, key=error.key) from None
+    except (SchemaMismatchError, DeltaProtocolError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = f"the Delta table does not take these columns ({type(error).__name__})"
         raise SinkRefusedError(reason, table=wire) from None
     except DeltaError as error:
-        raise SinkUnavailableError(f"table {wire}: the Delta table failed") from error
+        if _INVALID in str(error):
+            raise SinkRefusedError("a row breaks a constraint of the Delta table", table=wire) from None
+        system = _OS_ERROR.search(str(error))
+        why = f": {os.strerror(int(system[1]))}" if system else ""
+        raise SinkUnavailableError(f"table {wire}: the Delta table failed{why}") from None

@@ -16,7 +16,7 @@ from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress
 from tailrace.pipeline.sink.disk import disk_errors, sync_directory, sync_tree
-from tailrace.pipeline.sink.progress import after, has
+from tailrace.pipeline.sink.progress import KeepsProgress, after, has
 from tailrace.pipeline.sink.replay import replayed
 
 __all__ = ["FileFormat", "FilesSink", "Manifest"]
@@ -55,7 +55,7 @@ class Manifest(Struct, frozen=True):
     format: int = 1
 
 
-class FilesSink:
+class FilesSink(KeepsProgress):
     """Changes as files, for keeping and for reading in bulk. Mode `append` alone.
 
     `DIR/pipeline=P/batch=N/table=T/part-00000.SUFFIX` and `DIR/pipeline=P/batch=N/_manifest.json`. A batch is written
@@ -68,7 +68,6 @@ class FilesSink:
         self._home = directory / f"pipeline={quote(pipeline, safe='')}"
         self._pipeline = pipeline
         self._format = format_
-        self._progress: Progress | None = None
         self._tidied = False
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
@@ -76,14 +75,6 @@ class FilesSink:
         with disk_errors(self._directory):
             self._home.mkdir(parents=True, exist_ok=True)
             self._look()
-
-    def progress(self) -> Progress | None:
-        """Return how far the sink has come."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch."""
-        return None if self._progress is None else self._progress.number
 
     def apply(self, batch: Batch) -> None:
         """Write the directory of a batch."""

@@ -1,15 +1,14 @@
 """Iceberg tables, written by the driver through pyiceberg."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -20,27 +19,20 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     Reference,
 )
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
-from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.evolve import aligned, fitted, united
+from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
 from tailrace.pipeline.sink.base import Mode, TableChanges
+from tailrace.pipeline.sink.iceberg_table import FILE_BYTES, evolve, iceberg_errors, plain, read, write
 from tailrace.pipeline.sink.progress import has_number, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.sink_url import spelled
 
-__all__ = ["CATALOG", "FILES_MAX", "IcebergTables"]
-
-FILES_MAX = 100
-"""How many files a table may have before its small ones are put together."""
-
-_SMALL_BYTES = 4 << 20
+__all__ = ["CATALOG", "IcebergTables"]
 
 CATALOG = "tailrace"
 """Name of the catalog in `catalog.db`."""
@@ -48,9 +40,8 @@ CATALOG = "tailrace"
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    "write.target-file-size-bytes": str(FILE_BYTES),
 }
-
-Rewrite = Callable[[pa.Table], pa.Table]
 
 
 class IcebergTables:
@@ -79,28 +70,28 @@ class IcebergTables:
 
     def exists(self, schema: TableSchema) -> bool:
         """Tell whether a table is there."""
-        with _iceberg_errors(schema):
+        with iceberg_errors(schema):
             return self._catalog.table_exists((self._namespace, self.place(schema)))
 
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
-        with _iceberg_errors(one.schema):
+        with iceberg_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = self._table(one.schema, columns)
             if not has_number(self._number(table), number):
-                _evolve(table, columns)
+                evolve(table, columns)
                 self._commit(table, one, number)
 
     def number(self, schema: TableSchema) -> int | None:
         """Return the number of the last batch that a table has."""
-        with _iceberg_errors(schema):
+        with iceberg_errors(schema):
             return self._number(self._catalog.load_table((self._namespace, self.place(schema))))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
-        with _iceberg_errors(schema):
+        with iceberg_errors(schema):
             table = self._catalog.load_table((self._namespace, self.place(schema)))
-            columns = _plain(table.schema().as_arrow())
+            columns = plain(table.schema().as_arrow())
             if self._mode is Mode.APPEND:
                 found = table.scan().to_arrow_batch_reader()
                 return replayed((fitted(pa.table(batch), columns) for batch in found), schema)
@@ -138,84 +129,25 @@ class IcebergTables:
         target = table.schema().as_arrow()
         seen = int(table.properties.get(self._property("highest"), 0))
         noted = {self._property("batch"): str(number), self._property("highest"): str(max(seen, highest(one)))}
-        key, late = key_names(one.schema), is_late(one, seen)
-        changes = aligned(one.changes, _plain(target))
+        key, late = key_names(one.schema), not one.fresh and is_late(one, seen)
+        changes = aligned(one.changes, plain(target))
         match self._mode:
             case Mode.APPEND:
-                _write(table, changes, noted, AlwaysFalse(), lambda rows: rows)
+                write(table, changes, noted, AlwaysFalse(), lambda rows: rows)
             case Mode.CURRENT:
                 last = fold_current(changes, key)
                 last = _newer(table, last, key) if late else last
                 gone = last.select([*key, OFFSET])
                 new = last.filter(pc.invert(last[DELETED])).drop_columns([DELETED])
-                _write(table, new, noted, _around(last, key), lambda rows: _without(rows, gone, key))
+                near = AlwaysFalse() if one.fresh else _around(last, key)
+                write(table, new, noted, near, lambda rows: _without(rows, gone, key))
             case Mode.HISTORY:
-                known = last_known(_read(table, [*key, "valid_from_offset", "valid_to_offset"]), key) if late else None
+                known = _known(table, changes, key) if late else None
                 folded = fold_history(changes, key, known)
-                near = And(_open_versions(), _around(folded.closings, key))
-                _write(table, folded.versions, noted, near, lambda rows: _closed(rows, folded.closings, key))
+                near = AlwaysFalse() if one.fresh else And(_open_versions(), _around(folded.closings, key))
+                write(table, folded.versions, noted, near, lambda rows: _closed(rows, folded.closings, key))
             case _:
                 assert_never(self._mode)
-
-
-def _write(table: Table, new: pa.Table, noted: dict[str, str], near: BooleanExpression, rewrite: Rewrite) -> None:
-    """Add rows, and replace the files near them whose rows `rewrite` changes, in one snapshot.
-
-    Where there are many files, the small ones are put together on the way.
-    """
-    metadata = table.metadata
-    schema = _plain(table.schema().as_arrow())
-    removed, kept = [], [fitted(new, schema)]
-    files = [task.file for task in table.scan().plan_files()]
-    small = {file.file_path for file in files if file.file_size_in_bytes < _SMALL_BYTES}
-    small = small if len(files) > FILES_MAX else set()
-    for task in table.scan(row_filter=AlwaysTrue() if small else near).plan_files():
-        scan = ArrowScan(metadata, table.io, table.schema(), AlwaysTrue())
-        rows = fitted(scan.to_table([task]), schema)
-        changed = rewrite(rows)
-        if changed is not rows or task.file.file_path in small:
-            removed.append(task.file)
-            kept.append(changed)
-    rows = pa.concat_tables(kept)
-    with table.transaction() as transaction:
-        transaction.set_properties(noted)
-        producer = transaction.update_snapshot(snapshot_properties=noted)
-        with producer.overwrite() if removed else producer.fast_append() as snapshot:
-            for file in removed:
-                snapshot.delete_data_file(file)
-            _add(snapshot, metadata, rows, table)
-
-
-def _add(snapshot: Any, metadata: Any, rows: pa.Table, table: Table) -> None:
-    """Write rows into files and add those to a snapshot."""
-    if rows.num_rows:
-        for file in _dataframe_to_data_files(metadata, rows, table.io, snapshot.commit_uuid):
-            snapshot.append_data_file(file)
-
-
-def _evolve(table: Table, columns: pa.Schema) -> None:
-    """Give a table the columns that it lacks, and the types that hold both, in a commit of its own."""
-    present = _plain(table.schema().as_arrow())
-    target = united(present, columns)
-    retyped = [field.name for field in present if target.field(field.name).type != field.type]
-    if retyped:
-        rows = fitted(_read(table, present.names), target)
-        files = [task.file for task in table.scan().plan_files()]
-        with table.transaction() as transaction:
-            with transaction.update_schema(allow_incompatible_changes=True) as update:
-                for name in retyped:
-                    update.delete_column((name,))
-            with transaction.update_schema() as update:
-                update.union_by_name(target)
-            with transaction.update_snapshot().overwrite() as snapshot:
-                for file in files:
-                    snapshot.delete_data_file(file)
-                metadata = transaction.table_metadata
-                rows = fitted(rows, _plain(metadata.schema().as_arrow()))
-                _add(snapshot, metadata, rows, table)
-    elif len(target) > len(present):
-        with table.update_schema() as update:
-            update.union_by_name(target)
 
 
 def _around(rows: pa.Table, key: Sequence[str]) -> BooleanExpression:
@@ -267,7 +199,7 @@ def _closed(rows: pa.Table, closings: pa.Table, key: Sequence[str]) -> pa.Table:
 
 def _newer(table: Table, last: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the states that are newer than those that the table has."""
-    matches = _matches(last, _read(table, [*key, OFFSET]), key)
+    matches = _matches(last, read(table, [*key, OFFSET], _around(last, key)), key)
     stale = pc.greater(matches[OFFSET], last[OFFSET].take(matches["_place"]))
     places = matches.filter(pc.fill_null(stale, fill_value=False))["_place"].to_numpy()
     mask = np.ones(last.num_rows, dtype=bool)
@@ -275,28 +207,6 @@ def _newer(table: Table, last: pa.Table, key: Sequence[str]) -> pa.Table:
     return last.filter(pa.array(mask))
 
 
-def _read(table: Table, names: Sequence[str]) -> pa.Table:
-    """Return columns of a whole table."""
-    found = table.scan(selected_fields=tuple(names)).to_arrow().select(list(names))
-    return fitted(found, _plain(found.schema))
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without what Iceberg notes in it, with the types that we use ourselves."""
-    usual = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return pa.schema([(field.name, usual.get(field.type, field.type)) for field in schema])
-
-
-@contextmanager
-def _iceberg_errors(schema: TableSchema) -> Iterator[None]:
-    """Raise what pyiceberg says as an error of the sink. Its own words may hold values and are not repeated."""
-    wire = schema.table.wire
-    try:
-        yield
-    except CommitFailedException:
-        raise SinkUnavailableError(f"table {wire}: somebody else committed to the Iceberg table") from None
-    except SQLAlchemyError as error:
-        raise SinkUnavailableError(f"table {wire}: the catalog of the Iceberg tables failed") from error
-    except (ValueError, pa.ArrowInvalid) as error:
-        reason = f"the Iceberg table does not take these columns ({type(error).__name__})"
-        raise SinkRefusedError(reason, table=wire) from None
+def _known(table: Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last offset that a history has of each key that changed, and of others near them."""
+    return last_known(read(table, [*key, "valid_from_offset", "valid_to_offset"], _around(changes, key)), key)

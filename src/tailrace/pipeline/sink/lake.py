@@ -12,7 +12,17 @@ from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
-from tailrace.pipeline.sink.progress import after, decode, encode, forgotten, has, moved, place, refuse_lost
+from tailrace.pipeline.sink.progress import (
+    KeepsProgress,
+    after,
+    decode,
+    encode,
+    forgotten,
+    has,
+    moved,
+    place,
+    refuse_lost,
+)
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 
 __all__ = ["LakeSink", "LakeTables", "SpreadTables"]
@@ -54,7 +64,7 @@ class SpreadTables(LakeTables, Protocol):
         """Commit what tasks have written of one table and the number of the batch, unless the table has that batch."""
 
 
-class LakeSink:
+class LakeSink(KeepsProgress):
     """One table in a lake for each table of the pipeline.
 
     A table takes a batch in one commit that also holds the batch's number, so no table takes a batch twice. Tables are
@@ -67,7 +77,6 @@ class LakeSink:
         self._directory = directory
         self._tables = tables
         self._marker = directory / "_tailrace" / f"{quote(pipeline, safe='')}.json"
-        self._progress: Progress | None = None
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Check that the tables that were there still are; those that are not come with their first batch."""
@@ -86,14 +95,6 @@ class LakeSink:
             if progress is not None:
                 there = [schema for schema in schemas if self._tables.exists(schema)]
                 replace_file(self._marker, encode(forgotten(progress, schemas, there)))
-
-    def progress(self) -> Progress | None:
-        """Return how far all tables have come."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch that all tables have."""
-        return None if self._progress is None else self._progress.number
 
     def newest(self, schemas: Sequence[TableSchema]) -> int | None:
         """Return the number of the last batch that any of these tables has."""

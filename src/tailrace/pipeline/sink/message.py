@@ -11,9 +11,9 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.image_rows import changes_of_images
-from tailrace.pipeline.sink.base import Batch, ChangeType, Progress
+from tailrace.pipeline.sink.base import Batch, ChangeType
 from tailrace.pipeline.sink.natural import changes_of_columns
-from tailrace.pipeline.sink.progress import after, decode, encode, has
+from tailrace.pipeline.sink.progress import KeepsProgress, after, decode, encode, has
 
 __all__ = ["MessageSink", "Outgoing", "changes_of"]
 
@@ -38,7 +38,7 @@ class Outgoing(Protocol):
         """Disconnect."""
 
 
-class MessageSink:
+class MessageSink(KeepsProgress):
     """Sends each change as a message, in the order of offsets.
 
     A target that keeps marks has each message once. With others a batch that is given again is sent again, unless this
@@ -50,21 +50,12 @@ class MessageSink:
         """Send through an outbox. `release` is called when the sink is closed: it lets go of what the outbox uses."""
         self._outbox = outbox
         self._release = release
-        self._progress: Progress | None = None
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect; see `Sink.open`."""
         self._outbox.open(schemas)
         mark = self._outbox.mark
         self._progress = None if mark is None else decode(mark)
-
-    def progress(self) -> Progress | None:
-        """Return how far the target is, or what this sink has sent where the target keeps no mark."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch that was sent."""
-        return None if self._progress is None else self._progress.number
 
     def apply(self, batch: Batch) -> None:
         """Send a batch, and letters that are to be sent again; see `Sink.apply`."""

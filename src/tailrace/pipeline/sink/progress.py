@@ -11,6 +11,7 @@ from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 
 __all__ = [
+    "KeepsProgress",
     "after",
     "decode",
     "decode_columns",
@@ -24,6 +25,20 @@ __all__ = [
     "place",
     "refuse_lost",
 ]
+
+
+class KeepsProgress:
+    """What all sinks say about how far they have come: what they know since they were opened, or have taken since."""
+
+    _progress: Progress | None = None
+
+    def progress(self) -> Progress | None:
+        """Return how far the sink has come."""
+        return self._progress
+
+    def applied(self) -> int | None:
+        """Return the number of the last batch that the sink has."""
+        return None if self._progress is None else self._progress.number
 
 
 def has(progress: Progress | None, batch: Batch) -> bool:

@@ -11,7 +11,20 @@ from tailrace.pipeline.fold import OFFSET, VALIDITY, row_columns
 from tailrace.pipeline.sink.base import Mode, TableChanges
 from tailrace.pipeline.sink.row import key_names, refuse_rows_without_key
 
-__all__ = ["columns_of", "is_late", "target_key"]
+__all__ = ["columns_of", "followed", "is_late", "is_ours", "target_key"]
+
+_OURS = frozenset(
+    {
+        pa.bool_(),
+        pa.int64(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", tz="UTC"),
+    }
+)
 
 
 def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
@@ -39,6 +52,21 @@ def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
             raise SinkRefusedError(reason, table=one.schema.table.wire)
     refuse_rows_without_key(one)
     return united(united(None, row), added)
+
+
+def followed(present: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """Return the columns that a table has to have to take others: its own, widened where need be, then the new ones.
+
+    Columns of a type that is none of ours somebody else has made: they stay as they are, and take what fits them.
+    """
+    target = united(present, columns)
+    others = {field.name: field.type for field in present if not is_ours(field.type)}
+    return pa.schema([pa.field(field.name, others.get(field.name, field.type)) for field in target])
+
+
+def is_ours(type_: pa.DataType) -> bool:
+    """Tell whether a type is one that we make columns of."""
+    return type_ in _OURS or pa.types.is_decimal128(type_)
 
 
 def target_key(one: TableChanges, mode: Mode) -> list[str]:
