@@ -41,14 +41,14 @@ class DataDirectory:
         return self.path / "oplog" / str(shard_id)
 
     def acquire(self) -> Self:
-        """Make the directory if need be and take ownership.
+        """Make the directory if need be, for its owner's eyes alone as it holds rows, and take ownership.
 
         Raises:
             DataDirectoryInUseError: Another process owns it.
             ConfigError: It cannot be made or written.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(f"data directory {self.path}: {error.strerror}") from error

@@ -142,3 +142,12 @@ def open_at_once(url):
     for thread in threads:
         thread.join()
     return opened
+
+
+def test_a_file_that_is_made_is_for_its_owner_alone_and_one_that_is_there_stays_as_it_is(tmp_path):
+    file = tmp_path / "sinks.db"
+    SinkStore.open(f"sqlite:///{file}", SystemClock()).close()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o640)
+    SinkStore.open(f"sqlite:///{file}", SystemClock()).close()
+    assert file.stat().st_mode & 0o777 == 0o640

@@ -16,3 +16,8 @@ def test_a_directory_that_cannot_be_made_is_a_configuration_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="data directory"):
         DataDirectory(tmp_path / "file" / "data").acquire()
+
+
+def test_a_directory_that_is_made_is_for_its_owner_alone(tmp_path):
+    DataDirectory(tmp_path / "data").acquire().release()
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700

@@ -1,5 +1,7 @@
 """A metadata database: connected by its URL, asked in transactions."""
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -100,11 +102,18 @@ def open_engine(url: str) -> Engine:
 
 
 def _harden_sqlite(engine: Engine, url: URL) -> None:
-    """Have every connection sync each commit to disk before it counts."""
+    """Have every connection sync each commit to disk before it counts, and a new file be for its owner alone."""
+    kept = url.database not in {None, "", ":memory:"}
+
+    def protect(_dialect: object, _record: object, arguments: Sequence[Any], _options: object) -> None:
+        if kept and not arguments[0].startswith("file:"):
+            with contextlib.suppress(OSError):  # connecting tells what is wrong
+                os.close(os.open(arguments[0], os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
     def configure(connection: Any, _record: object) -> None:
-        if url.database not in {None, "", ":memory:"}:
+        if kept:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
+    event.listen(engine, "do_connect", protect)
     event.listen(engine, "connect", configure)
