@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 from click.core import ParameterSource
+from msgspec import structs
 
 from tailrace.cli.access import server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
@@ -18,7 +19,7 @@ from tailrace.model.letter import OnRefused
 from tailrace.model.pipeline import Definition, Mode
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.definition import check_definition, definition_of_file
-from tailrace.pipeline.sinks import check_sink
+from tailrace.pipeline.sinks import check_sink, mode_of
 from tailrace.sink_url import parse
 
 __all__ = ["pipeline"]
@@ -75,6 +76,7 @@ def create(
             Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)
         )
     check_sink(definition.sink, definition.mode)
+    definition = structs.replace(definition, mode=mode_of(definition.sink, definition.mode))
     store = place.store()
     store.create(definition)
     tables = ", ".join(definition.tables)

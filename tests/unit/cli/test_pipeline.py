@@ -151,3 +151,7 @@ def test_a_run_to_the_head_that_is_stopped_or_paused_before_it_is_there_has_fail
 def test_pause_and_resume_are_kept(place):
     assert place.call("pause", "copy")["state"] == "paused"
     assert place.call("resume", "copy")["state"] == "new"
+
+
+def test_a_pipeline_says_its_mode_also_where_nobody_chose_one(place):
+    assert place.call("status", "copy")["mode"] == "current"
