@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -425,6 +426,24 @@ def test_keys_of_a_type_that_only_the_table_has_are_found_again(made, source):
     place.apply(first, source.batch(), msgspec.structs.replace(first, number=2))
     place.check(orders)
     assert len(place.contents()) == 2
+
+
+def test_rows_that_another_thread_leaves_half_read_do_no_harm(made, kind, source):
+    orders = source.table()
+    orders.insert(1, "Ann", 1.0)
+    first = source.batch()
+    orders.update(1, total=2.0)
+    place = made(kind)
+    with ThreadPoolExecutor(1) as own:
+        own.submit(place.open, source).result()
+        own.submit(place.apply, first).result()
+        rows = own.submit(place.sink.rows, orders.schema).result()
+        assert own.submit(next, rows).result().num_rows == 1
+        del rows
+        own.submit(place.apply, source.batch()).result()
+        own.submit(place.check, orders).result()
+        own.submit(place.close).result()
+        place.sink = None
 
 
 def test_keys_that_change_places_in_one_batch_keep_their_rows(made, kind, source):

@@ -5,7 +5,7 @@
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +198,7 @@ class SqliteDatabase(SqlTables):
 
     @contextmanager
     def _reading(self, query: str) -> Iterator[Any]:
-        with closing(self._connected().execute(query)) as cursor:
-            yield cursor
+        yield self._connected().execute(query)  # not closed here: who reads no further may be another thread
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
