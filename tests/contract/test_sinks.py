@@ -13,6 +13,7 @@ from sink_places import CONTRACTED, rows_of
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 
+LAKE_CASES = {"delta-current", "delta-spread-current", "iceberg-current", "parquet-append", "jsonl-append"}
 ALL = [(kind, mode) for kind, place in CONTRACTED.items() for mode in place.kinds]
 
 
@@ -383,6 +384,19 @@ def test_rows_of_a_first_snapshot_are_taken_as_they_are(place, source):
         read += rows
     assert [row for _, row in sorted(rows_of(sink, orders.schema).items())] == read
     assert len(place.contents("orders")) == len(read)
+    sink.close()
+
+
+@pytest.mark.parametrize("name", ["Größe 漢字", "50% #1?", "a=b&c", "*[x]", "back\\slash", "..", 'it\'s "so"'])
+@pytest.mark.parametrize("place", [case for case in cases(*Mode) if case.id in LAKE_CASES], indirect=True)
+def test_names_of_tables_may_be_anything_in_a_lake(place, source, name):
+    orders = source.table(name)
+    orders.insert(1, "Ann", 1.0)
+    orders.insert(2, "Bob", 1.0)
+    sink = apply_all(place, source, source.batch())
+    orders.update(1, total=2.0)
+    sink.apply(source.batch())
+    assert rows_of(sink, orders.schema) == orders.rows
     sink.close()
 
 

@@ -67,8 +67,8 @@ def _built(parts: SinkUrl, mode: Mode | None, pipeline: str, messages: MessageOp
     try:
         return SINKS[parts.scheme][0](parts, chosen, pipeline)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
-        raise ConfigError(f"a {parts.scheme} sink needs {error.name}: pip install 'tailrace[{extra}]'") from None
+        extras = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
+        raise ConfigError(f"{parts.scheme} sinks need {error.name}: pip install 'tailrace[{extras}]'") from None
 
 
 def mode_of(url: str, mode: Mode | None) -> Mode:
@@ -121,7 +121,7 @@ def _delta(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.lake import LakeSink
 
     url.only()
-    template = str(_directory(url))
+    template = str(_directory(url, _NOT_IN_DELTA))
     fixed, brace, _ = template.partition("{")
     root = Path(fixed if not brace or fixed.endswith("/") else fixed.rpartition("/")[0])
     return LakeSink(root, DeltaTables(template, mode, pipeline), pipeline)
@@ -132,7 +132,7 @@ def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.lake import LakeSink
 
     options = url.only("namespace", "table")
-    root = _directory(url)
+    root = _directory(url, _NOT_IN_ICEBERG)
     names = (options.get("namespace", "default"), options.get("table", "{table}"))
     return LakeSink(root, IcebergTables(root, names, mode, pipeline), pipeline)
 
@@ -198,18 +198,25 @@ def _database(url: SinkUrl) -> str:
     return name
 
 
-def _directory(url: SinkUrl) -> Path:
+def _directory(url: SinkUrl, without: str = "") -> Path:
     """Return the directory in a URL: from the root after three slashes, relative without any.
 
     Raises:
-        ConfigError: There is none, or a host.
+        ConfigError: There is none, or a host, or its path has characters that it has to be without.
     """
     if url.host or url.user or url.port is not None or url.path in {"", "/"}:
         raise ConfigError(
             f"a {url.scheme} sink is a directory: write {url.scheme}:///from/the/root or {url.scheme}:relative"
         )
-    return Path(url.path).absolute()
+    path = Path(url.path).absolute()
+    if odd := sorted({letter for letter in str(path) if letter in without}):
+        raise ConfigError(f"a {url.scheme} sink cannot be in a directory with {' '.join(odd)!r} in its path")
+    return path
 
+
+_NOT_IN_DELTA = "%\\*[]\n\r\t"
+_NOT_IN_ICEBERG = "%#?"
+"""Characters that the library behind a sink takes for something else than a part of a path."""
 
 _ALL = (Mode.CURRENT, Mode.APPEND, Mode.HISTORY)
 
@@ -235,5 +242,5 @@ MODES: dict[str, tuple[Mode, ...]] = {
 }
 """The modes of each kind of sink, those of messages included, the usual one first."""
 
-_EXTRAS = {"psycopg": "postgresql", "pyiceberg": "iceberg", "pymysql": "mysql"}
-"""Which extra brings a package that only one kind of sink needs; all others come with pipelines themselves."""
+_EXTRAS = {"psycopg": "spark,postgresql", "pyiceberg": "spark,iceberg", "pymysql": "spark,mysql"}
+"""What has to be installed for packages that only one kind of sink needs; all others come with pipelines themselves."""

@@ -45,6 +45,9 @@ def test_the_examples_are_of_all_sinks():
         ("delta://lake/orders", "a delta sink is a directory"),
         ("delta:///lake?mode=fast", "a delta sink has no option 'mode': it takes none"),
         ("iceberg:///lake?table=a&table=b", "names an option twice"),
+        ("delta:///100%2525/{table}", "a delta sink cannot be in a directory with '%' in its path"),
+        ("delta:///a%5B1%5D/{table}", "a delta sink cannot be in a directory with '[ ]' in its path"),
+        ("iceberg:///c%23/lake", "a iceberg sink cannot be in a directory with '#' in its path"),
         ("catalog:///lake/shop", "write a catalog sink as catalog:CATALOG.NAMESPACE.{table}"),
         ("catalog:lake..orders", "write a catalog sink as"),
         ("catalog:lake.{table}.orders", "write a catalog sink as"),
@@ -76,17 +79,23 @@ def test_files_are_appended_to_alone(scheme, mode):
 @pytest.mark.parametrize(
     ("url", "module", "needed"),
     [
-        ("mysql://ann:s3cret@db/shop", "pymysql", "a mysql sink needs pymysql: pip install 'tailrace[mysql]'"),
+        ("mysql://ann:s3cret@db/shop", "pymysql", "mysql sinks need pymysql: pip install 'tailrace[spark,mysql]'"),
         (
             "postgresql://ann:s3cret@db/shop",
             "psycopg",
-            "a postgresql sink needs psycopg: pip install 'tailrace[postgresql]'",
+            "postgresql sinks need psycopg: pip install 'tailrace[spark,postgresql]'",
         ),
-        ("delta:///lake", "deltalake", "a delta sink needs deltalake: pip install 'tailrace[spark]'"),
+        ("delta:///lake", "deltalake", "delta sinks need deltalake: pip install 'tailrace[spark]'"),
+        (
+            "iceberg:///lake",
+            "pyiceberg.catalog.sql",
+            "iceberg sinks need pyiceberg.catalog.sql: pip install 'tailrace[spark,iceberg]'",
+        ),
+        ("iceberg:///lake", "numpy", "iceberg sinks need numpy: pip install 'tailrace[spark]'"),
     ],
 )
 def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, needed):
-    kind = {"pymysql": "mysql", "psycopg": "postgres", "deltalake": "delta"}[module]
+    kind = {"mysql": "mysql", "postgresql": "postgres", "delta": "delta", "iceberg": "iceberg"}[url.partition(":")[0]]
     monkeypatch.delitem(sys.modules, f"tailrace.pipeline.sink.{kind}", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as wrong:

@@ -1,5 +1,6 @@
 """Appending to Delta tables by tasks: each writes files of its own, and one commit names them all."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tailrace.pipeline.sink.shape import columns_of
 from tailrace.sink_url import spelled
 
 __all__ = ["Appended", "Appending", "Refitting", "delta_place"]
+
+_ODD = re.compile(r"[%/\\*\[\]\x00-\x1f]")
 
 
 class Appended(Struct, frozen=True):
@@ -75,5 +78,5 @@ class Refitting(Struct, frozen=True):
 
 
 def delta_place(template: str, schema: TableSchema) -> Path:
-    """Return the directory of a table; delta-rs takes a percent sign for the beginning of an escape."""
-    return Path(spelled(template, schema.table, lambda name: name.replace("%", "_25").replace("/", "_2F")))
+    """Return the directory of a table. Characters that delta-rs takes for something else are written as their codes."""
+    return Path(spelled(template, schema.table, lambda name: _ODD.sub(lambda found: f"_{ord(found[0]):02X}", name)))
