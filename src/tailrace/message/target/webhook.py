@@ -30,7 +30,7 @@ _BATCH_MAX = 10_000
 _CONCURRENCY_MAX = 64
 _TIMEOUT_S = 15.0
 
-_ROUNDS = 32
+_ROUNDS = 128
 """How many requests of each lane are made until all of them are through and count as sent, about."""
 
 _ANSWER_BYTES_MAX = 64 << 10
