@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from tailrace.clock import Clock
@@ -41,8 +41,10 @@ class Database:
         self._clock = clock
         try:
             self._transact(self._make_tables)
-        except MetadataError:  # by PostgreSQL, when somebody else makes the same table just then
-            self._transact(self._make_tables)
+        except MetadataError as error:
+            if not isinstance(error.__cause__, IntegrityError | ProgrammingError):
+                raise
+            self._transact(self._make_tables)  # PostgreSQL refuses when somebody else makes the same table just then
 
     @classmethod
     def open(cls, url: str, clock: Clock) -> Self:
