@@ -9,10 +9,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import brokers
 from tailrace.message.shape import Shape, ShapeOptions
+from tailrace.message.targets import target_of
 from tailrace.model.chunk import Change
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.sink_url import parse
 
 SCHEMA = TableSchema(
     TableName("shop", "orders"),
@@ -35,6 +37,15 @@ def messages(count, keys=5_000):
             Change(number + 1, number // 10 + 1, TIME_US, 0, Op.UPDATE, SCHEMA, encode_key([key], SCHEMA), *images)
         )
     return [message for shaped in Shape(ShapeOptions()).shaped(changes) for message in shaped.messages]
+
+
+def send_all(url, given, batch, name="ours"):
+    """Send messages through the target at a URL, in batches of a size, each with a mark of its own."""
+    target = target_of(parse(url), name)
+    target.open([given[0].change.schema])
+    for begin in range(0, len(given), batch):
+        assert not target.send(given[begin : begin + batch], b"%d" % begin)
+    target.close()
 
 
 @contextmanager

@@ -18,31 +18,14 @@ from pathlib import Path
 import redis
 
 from bench._target import running
-from bench.sse_latency import PATIENCE_S, percentile, report, subscribe
+from bench.sse_latency import PATIENCE_S, latencies_ms, make_table, percentile, report, subscribe, writer
 
 import brokers  # isort: skip (bench._target finds it)
 
-RATE = 1_000
 WARM_UP = 1_000
 MEASURED = 5_000
 TOTAL = WARM_UP + MEASURED
 P50_MAX_MS = 10.0
-
-
-def write(path: str, times: str) -> None:
-    """Commit one row each millisecond; leave the times at which each commit was called."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("PRAGMA synchronous = NORMAL")
-        begun, called = time.monotonic(), []
-        for number in range(TOTAL):
-            left = begun + number / RATE - time.monotonic()
-            if left > 0:
-                time.sleep(left)
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("INSERT INTO t VALUES (?, 'a name', 12.5, 'a note of some length')", (number,))
-            called.append(time.monotonic_ns())
-            database.execute("COMMIT")
-    Path(times).write_text(json.dumps(called))
 
 
 def read(client: redis.Redis, stream: str) -> list[int]:
@@ -76,9 +59,7 @@ def measure(name: str, server: brokers.Broker, *, inside: bool) -> bool:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         path, times, config = directory / "app.db", directory / "times", directory / "tailrace.toml"
-        with contextlib.closing(sqlite3.connect(path)) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, amount REAL, note TEXT)")
+        make_table(path)
         own = name.replace(" ", "-")  # a sink of another name: targets keep marks
         stream = f"direct.{own}"
         url = f"redis://:${{BROKER}}@127.0.0.1:{server.port}/0?stream={stream}"
@@ -96,13 +77,12 @@ def measure(name: str, server: brokers.Broker, *, inside: bool) -> bool:
                 stack.enter_context(process("sink", "run", own, *told, "--data-dir", str(work)))
             _wait_running(work)
             client = redis.Redis(port=server.port, password=brokers.PASSWORD)
-            writing = [sys.executable, "-m", "bench.sink_direct", "--write", str(path), str(times)]
-            with subprocess.Popen(writing) as writer:
+            with writer(path, times, TOTAL) as writing:
                 arrived = read(client, stream)
-                assert writer.wait() == 0
+                assert writing.wait() == 0
             client.close()
         called = json.loads(times.read_text())
-    latencies = sorted((there - then) / 1e6 for then, there in zip(called[WARM_UP:], arrived[WARM_UP:], strict=True))
+    latencies = latencies_ms(called[WARM_UP:], arrived[WARM_UP:])
     shown = "  ".join(f"p{100 * share:g} {percentile(latencies, share):.2f}" for share in (0.1, 0.9, 0.99))
     print(f"{name}: {shown} ms, {MEASURED / ((called[-1] - called[WARM_UP]) / 1e9):.0f} commits a second")
     return report(f"commit to message, {name}, p50", percentile(latencies, 0.5), P50_MAX_MS)
@@ -128,8 +108,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--write", path, times]:
-            write(path, times)
-        case _:
-            sys.exit(main())
+    sys.exit(main())

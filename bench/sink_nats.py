@@ -8,9 +8,7 @@ import sys
 
 import nats
 
-from bench._target import PASSWORD, PASSWORD_IN_URL, Nats, compare, messages, running
-from tailrace.message.targets import target_of
-from tailrace.sink_url import parse
+from bench._target import PASSWORD, PASSWORD_IN_URL, Nats, compare, messages, running, send_all
 
 COUNT = 20_000
 BATCH = 2_000
@@ -43,11 +41,7 @@ def main() -> int:
 
         def ours(number):
             url = f"nats://sink:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/ours{number}.{{table}}?stream=ours{number}"
-            target = target_of(parse(url), "ours")
-            target.open([given[0].change.schema])
-            for begin in range(0, COUNT, BATCH):
-                assert not target.send(given[begin : begin + BATCH], b"")
-            target.close()
+            send_all(url, given, BATCH)
 
         sides = {"bare": lambda number: asyncio.run(publish(number)), "ours": ours}
         return compare("NATS / bare publishing", COUNT, sides, ROUNDS)

@@ -8,9 +8,7 @@ import sys
 
 import redis
 
-from bench._target import PASSWORD, PASSWORD_IN_URL, Redis, compare, messages, running
-from tailrace.message.targets import target_of
-from tailrace.sink_url import parse
+from bench._target import PASSWORD, PASSWORD_IN_URL, Redis, compare, messages, running, send_all
 
 COUNT = 50_000
 BATCH = 2_000
@@ -50,13 +48,8 @@ def one(server, client, given, fields):
 
     def ours(number):
         client.delete("ours")
-        target = target_of(
-            parse(f"redis://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?stream=ours"), f"round {number}"
-        )
-        target.open([given[0].change.schema])
-        for begin in range(0, COUNT, BATCH):
-            assert not target.send(given[begin : begin + BATCH], b"%d" % begin)
-        target.close()
+        url = f"redis://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?stream=ours"
+        send_all(url, given, BATCH, f"round {number}")
 
     code = compare("Redis / bare pipeline", COUNT, {"bare": bare, "ours": ours}, ROUNDS)
     assert client.xlen("ours") == client.xlen("bare") == COUNT

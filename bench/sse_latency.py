@@ -30,14 +30,25 @@ P99_MAX_MS = 20.0
 _EVENT = re.compile(rb'"pk":\[(\d+)\]')
 
 
-def write(path: str, times: str) -> None:
+def make_table(path: Path) -> None:
+    """Make the table that `write` writes to."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, amount REAL, note TEXT)")
+
+
+def writer(path: Path, times: Path, total: int) -> subprocess.Popen[bytes]:
+    """Start the process that writes."""
+    return subprocess.Popen([sys.executable, "-m", "bench.sse_latency", "--write", path, times, str(total)])
+
+
+def write(path: str, times: str, total: int) -> None:
     """Commit one row each millisecond; leave the times at which each commit was called."""
     database = sqlite3.connect(path, isolation_level=None)
-    database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = NORMAL")
     begun = time.monotonic()
     called = []
-    for number in range(TOTAL):
+    for number in range(total):
         left = begun + number / RATE - time.monotonic()
         if left > 0:
             time.sleep(left)
@@ -96,6 +107,11 @@ def read(url: str, path: str) -> list[int]:
     return arrived
 
 
+def latencies_ms(called: list[int], arrived: list[int]) -> list[float]:
+    """Return how long each row took, the quickest first."""
+    return sorted((there - then) / 1e6 for then, there in zip(called, arrived, strict=True))
+
+
 def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -110,18 +126,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         path, times = directory / "app.db", directory / "times"
-        with contextlib.closing(sqlite3.connect(path)) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, amount REAL, note TEXT)")
+        make_table(path)
         with served(directory, path) as url:
             stream = subscribe(url)
-            with subprocess.Popen(
-                [sys.executable, "-m", "bench.sse_latency", "--write", str(path), str(times)]
-            ) as writer:
+            with writer(path, times, TOTAL) as writing:
                 arrived = read(url, stream)
-                assert writer.wait() == 0
+                assert writing.wait() == 0
         called = json.loads(times.read_text())
-    latencies = sorted((there - then) / 1e6 for then, there in zip(called[WARM_UP:], arrived[WARM_UP:], strict=True))
+    latencies = latencies_ms(called[WARM_UP:], arrived[WARM_UP:])
     shares = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
     print("  ".join(f"p{100 * share:g} {percentile(latencies, share):.2f}" for share in shares), end="  ")
     print(f"max {latencies[-1]:.2f} ms of {len(latencies)} commits")
@@ -136,7 +148,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["--write", path, times]:
-            write(path, times)
+        case ["--write", path, times, total]:
+            write(path, times, int(total))
         case _:
             sys.exit(main())

@@ -172,7 +172,7 @@ def delta_errors(schema: TableSchema) -> Iterator[None]:
         raise SinkUnavailableError(f"table {wire}: somebody else committed to the Delta table") from None
     except SinkRefusedError as error:
         raise SinkRefusedError(error.reason, table=wire, key=error.key) from None
-    except (SchemaMismatchError, DeltaProtocolError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (SchemaMismatchError, DeltaProtocolError, pa.ArrowException) as error:
         reason = f"the Delta table does not take these columns ({type(error).__name__})"
         raise SinkRefusedError(reason, table=wire) from None
     except DeltaError as error:

@@ -110,7 +110,7 @@ def iceberg_errors(schema: TableSchema) -> Iterator[None]:
         raise SinkUnavailableError(f"table {wire}: somebody else committed to the Iceberg table") from None
     except SQLAlchemyError as error:
         raise SinkUnavailableError(f"table {wire}: the catalog of the Iceberg tables failed") from error
-    except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (ValueError, pa.ArrowException) as error:
         reason = f"the Iceberg table does not take these columns ({type(error).__name__})"
         raise SinkRefusedError(reason, table=wire) from None
 
