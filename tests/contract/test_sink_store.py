@@ -92,6 +92,8 @@ def test_a_run_that_never_connects_leaves_the_sink_to_the_one_that_has_it(store,
     assert store.get("s").figures.state is SinkState.RUNNING
     other.note(figures(state, 3 + LIVES_S))
     assert store.get("s").figures.state is state, "one that was killed says nothing more"
+    good.note(figures(SinkState.RUNNING, 4 + LIVES_S))
+    assert store.get("s").figures.state is SinkState.RUNNING, "it was only slow"
 
 
 def test_a_sink_that_is_not_kept_is_not_noted(store):

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import nats
 import pytest
+from nats.js.api import DiscardPolicy
 
 import brokers
 from tailrace.message.targets import target_of
@@ -87,3 +88,31 @@ def test_a_change_of_another_log_with_the_same_offset_is_not_taken_for_a_repeat(
     for one in (message, message, msgspec.structs.replace(message, change=other)):
         assert target.send([one], b"") == []
     assert count() - before == 2
+
+
+def sending_to(server, stream, **limits):
+    """Return the target of a sink whose stream was made with limits."""
+    made = {"name": stream, "subjects": [f"{stream}.*"], **limits}
+    asyncio.run(with_stream(server, lambda streams: streams.add_stream(**made)))
+    url = f"nats://sink:{brokers.PASSWORD_IN_URL}@127.0.0.1:{server.port}/{stream}.{{table}}?timeout=20"
+    return target_of(parse(url), stream)
+
+
+def test_a_message_that_is_larger_than_the_stream_allows_is_refused_by_itself(server):
+    target, teller = sending_to(server, "small", max_msg_size=1000), Teller()
+    messages = [teller.change(1), teller.change(2, "x" * 2000), teller.change(3)]
+    assert [(one.place, one.reason) for one in target.send(messages, b"")] == [
+        (1, "it is larger than the stream allows")
+    ]
+    target.close()
+
+
+def test_a_stream_that_is_full_and_lets_nothing_go_is_unavailable_and_says_so(server):
+    target, teller = sending_to(server, "full", max_msgs=2, discard=DiscardPolicy.NEW), Teller()
+    messages = teller.changes(4)
+    assert target.send(messages[:2], b"") == []
+    with pytest.raises(SinkUnavailableError, match="maximum messages exceeded"):
+        target.send(messages[2:], b"")
+    asyncio.run(with_stream(server, lambda stream: stream.purge_stream("full")))
+    assert target.send(messages[2:], b"") == []
+    target.close()

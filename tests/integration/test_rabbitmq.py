@@ -68,9 +68,9 @@ def test_a_message_to_an_exchange_is_refused_where_no_queue_takes_it(server, tar
     assert [(one.place, one.reason) for one in refusals] == [(1, "no queue takes it: bind one to the exchange")]
 
 
-@pytest.mark.parametrize("path", ["nowhere", "?exchange=none"])
-def test_a_place_that_is_not_there_is_refused(targets, path):
-    with pytest.raises(SinkRefusedError, match="RabbitMQ"):
+@pytest.mark.parametrize(("path", "why"), [("nowhere", "virtual host"), ("?exchange=none", "no exchange")])
+def test_a_place_that_is_not_there_is_refused(targets, path, why):
+    with pytest.raises(SinkRefusedError, match=why):
         targets(path).open(Teller().schemas)
 
 

@@ -147,12 +147,13 @@ class SinkStore(Database):
         return began_us
 
     def note(self, name: str, figures: SinkFigures, run: str = "", *, takes: bool = True) -> None:
-        """Keep how a sink goes, as one run of it says. One that `takes` the sink is the only one from then on.
+        """Keep how a sink goes, as one run of it says, if any has it. One that `takes` it is the only one from then on.
 
         Raises:
             SinkRefusedError: Another run has it, and has said something lately.
         """
-        text = msgspec.json.encode(_Said(**msgspec.structs.asdict(figures), run=run)).decode()
+        said = _Said(**msgspec.structs.asdict(figures), run=run) if run else figures
+        text = msgspec.json.encode(said).decode()
         mine = or_(_sink.c.figures.contains(f'"run":"{run}"'), _sink.c.figures.not_like('%"run":%'))
 
         def note(connection: Connection) -> None:
@@ -195,8 +196,9 @@ class SinkRun:
             SinkRefusedError: Another run has taken the sink since.
         """
         connected = figures.state is SinkState.RUNNING
+        run = self._id if connected or self._has else ""
         try:
-            self._store.note(self._name, figures, self._id, takes=connected and not self._has)
+            self._store.note(self._name, figures, run, takes=connected and not self._has)
         except SinkRefusedError:
             if self._has:
                 raise

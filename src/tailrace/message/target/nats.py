@@ -14,6 +14,7 @@ import nats.errors
 import nats.js.errors
 from msgspec import Struct
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
@@ -59,6 +60,18 @@ class NatsOptions(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"NATS at {self.server}"
+
+
+class _Stream(JetStreamContext):
+    """JetStream as the client has it, but for what it says against a message: the client leaves the sender waiting."""
+
+    async def _handle_async_reply(self, msg: Msg) -> None:
+        try:
+            await super()._handle_async_reply(msg)
+        except nats.js.errors.APIError as error:
+            waiting = self._publish_async_futures.get(msg.subject.rpartition(".")[2])
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error)
 
 
 class NatsTarget(LoopTarget):
@@ -117,7 +130,7 @@ class NatsTarget(LoopTarget):
             raise (problems[-1] if problems else error) from None
         self._client = client
         self._subjects.clear()
-        self._stream = client.jetstream(timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
+        self._stream = _Stream(client, timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
 
     async def _prepare(self, tables: Collection[TableName]) -> None:
         """Connect, and make the stream, unless the subject of each table has one. Tables may appear at any time."""
@@ -169,18 +182,19 @@ class NatsTarget(LoopTarget):
         if not pending:
             return []
         _, late = await asyncio.wait(pending.values(), timeout=self._options.timeout_s)
-        for one in late:
-            one.cancel()
-        if late:
-            raise SinkUnavailableError("JetStream does not acknowledge in time")
         refusals = []
         problem: BaseException | None = None
         for place, one in pending.items():
+            if one in late:
+                one.cancel()
+                continue
             error = one.exception()
             if isinstance(error, nats.js.errors.APIError) and error.err_code in _REFUSED_CODES:
                 refusals.append(Refusal(place, "it is larger than the stream allows"))
             else:
                 problem = problem or error
+        if late:
+            raise SinkUnavailableError("JetStream does not acknowledge in time")
         if problem is not None:
             raise problem
         return refusals
@@ -214,7 +228,7 @@ async def _closed(client: Client) -> None:
 def _failure(error: Exception, options: NatsOptions) -> SinkError:
     """Return what an error of the client means."""
     if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.js.errors.ServerError):
-        return SinkUnavailableError(f"JetStream cannot do it now: {error.err_code}")
+        return SinkUnavailableError(f"JetStream cannot do it now: {error.description}")
     if isinstance(error, nats.js.errors.APIError):
         return SinkRefusedError(f"JetStream refuses: {error.description}")
     text = str(error).lower()

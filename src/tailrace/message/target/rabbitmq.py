@@ -230,6 +230,8 @@ def _failure(error: Exception, options: RabbitOptions) -> SinkError:
         return SinkRefusedError("RabbitMQ does not accept the credentials")
     if isinstance(error, ConnectionNotAllowed | InvalidFrameError):  # the latter is what the client makes of it
         return SinkRefusedError("RabbitMQ has no such virtual host, or does not let the sink's user in")
+    if isinstance(error, ChannelNotFoundEntity) and options.exchange:
+        return SinkRefusedError("RabbitMQ has no exchange of the name that the sink has: make it")
     if isinstance(error, ChannelAccessRefused | ChannelNotFoundEntity | ChannelPreconditionFailed):
         return SinkRefusedError(f"RabbitMQ refuses: {type(error).__name__}; see what the sink's user may do there")
     if is_untrusted(error):
