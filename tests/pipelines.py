@@ -31,8 +31,8 @@ class PipelinePlace:
         given = {"tables": ("orders",), "sink": f"sqlite:///{self.directory / name}.db", **members}
         self.store.create(Definition(name=name, source="shop", server=self.shop.server.url, **given))
 
-    def run(self, name="p", **options):
-        self.job(**options).run(name, once=True, wait=False, watcher=Watcher(), stopped=lambda: False)
+    def run(self, name="p", watcher=None, **options):
+        self.job(**options).run(name, once=True, wait=False, watcher=watcher or Watcher(), stopped=lambda: False)
 
     def verify(self, name="p"):
         return self.job().verify(name, repair=False, watcher=Watcher(), stopped=lambda: False)

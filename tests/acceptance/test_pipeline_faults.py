@@ -11,6 +11,7 @@ from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.pipeline import Mode
 from tailrace.model.pipeline_status import status_of
 from tailrace.pipeline.sinks import MODES, SINKS, sink_of
+from tailrace.pipeline.watcher import Watcher
 from tailrace.sink_url import parse
 
 pytest.importorskip("pyspark")
@@ -120,6 +121,33 @@ def test_each_change_is_applied_once_by_a_sink_that_is_away_and_loses_answers(pl
     if mode is Mode.APPEND:
         kinds = place.rows("SELECT _change_type, count(*) FROM orders GROUP BY 1 ORDER BY 1")
         assert kinds == [("delete", 1), ("insert", 5), ("read", 9), ("update_postimage", 1), ("update_preimage", 1)]
+
+
+class SeeingAway(Watcher):
+    """Notes what is told when a sink is away, and what the status of the pipeline says then."""
+
+    def __init__(self, place):
+        self.place, self.seen = place, []
+
+    def away(self, problem):
+        self.seen.append((problem, self.place.store.get("p").figures.problem))
+
+
+def test_while_its_sink_is_away_a_pipeline_says_so(place, monkeypatch):
+    target = f"sqlite:///{place.directory / 'p.db'}"
+    build = lambda url, mode, pipeline: FaultySink(sink_of(target, mode, pipeline=pipeline))  # noqa: E731
+    monkeypatch.setitem(SINKS, "faulty", (build, tuple(Mode)))
+    monkeypatch.setitem(MODES, "faulty", tuple(Mode))
+    place.shop.insert(1, 2)
+    place.create(sink="faulty:", mode=Mode.CURRENT)
+    watcher = SeeingAway(place)
+    for key, stage in enumerate(("copying", "following"), start=10):
+        monkeypatch.setattr(FaultySink, "script", ("away", "away"))
+        place.run(watcher=watcher)
+        assert watcher.seen == [("the sink is away", "the sink is away")], stage
+        assert place.store.get("p").figures.problem == "", stage
+        watcher.seen.clear()
+        place.shop.insert(key)
 
 
 @pytest.mark.parametrize("kind", [Postgres, MariaDb], ids=["postgresql", "mysql"])

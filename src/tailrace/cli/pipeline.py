@@ -9,7 +9,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
-from tailrace.cli.access import server_option, table_lines
+from tailrace.cli.access import member_lines, server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.pipeline_emit import emit
 from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
@@ -112,7 +112,7 @@ def status(place: Place, name: str) -> None:
     found = place.status(store.get(name), store)
     members = msgspec.to_builtins(found)
     ranges = members.pop("ranges")
-    lines = table_lines(("what", ""), [[key, value] for key, value in members.items() if value not in ("", None)])[1:]
+    lines = member_lines(members)
     if ranges:
         lines += ["", *table_lines(list(ranges[0]), [list(one.values()) for one in ranges])]
     place.show(found, *lines)

@@ -46,6 +46,10 @@ class TextWatcher(Watcher):
         """Tell that it takes a while."""
         self._line(f"comparing source and sink, copying what differs: {reason}")
 
+    def away(self, problem: str) -> None:
+        """Tell why it does not go on."""
+        self._line(f"waiting for the sink: {problem}")
+
     def failed(self, problem: str, again_s: float | None) -> None:
         """Tell what is wrong."""
         self._line(f"{problem}{'' if again_s is None else f' (tried again in {again_s:.0f} s)'}")
@@ -94,6 +98,10 @@ class JsonWatcher(Watcher):
     def comparing(self, reason: str) -> None:
         """Tell that source and sink are compared."""
         self._tell("comparing", reason=reason)
+
+    def away(self, problem: str) -> None:
+        """Tell why it does not go on."""
+        self._tell("away", problem=problem)
 
     def failed(self, problem: str, again_s: float | None) -> None:
         """Tell what is wrong."""

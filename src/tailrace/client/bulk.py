@@ -159,13 +159,13 @@ class BulkClient:
         made = self._ask("POST", _path(source, "subscriptions"), body, _Subscribed)  # once: tried twice, it may be two
         return made.sub_id, made.offset
 
-    def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Call a method of the RPC interface once; return its result.
+    def call(self, method: str, params: Mapping[str, Any], *, again: bool = False) -> Any:
+        """Call a method of the RPC interface once; return its result. One that may be called `again` is, where need be.
 
         Raises:
             ClientError: The server cannot be reached, or refused.
         """
-        status, body = self._exchange("POST", PATH, encode_call(method, params))
+        status, body = self._exchange("POST", PATH, encode_call(method, params), again=again)
         return decode_answer(status, body, Any)
 
     def batches(
@@ -271,7 +271,7 @@ class BulkClient:
                 outage.wait(error)
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: type[_R]) -> _R:
-        status, answer = self._exchange(method, path, body)
+        status, answer = self._exchange(method, path, body, again=method == "GET")
         if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise error_of_answer(status, answer)
         try:
@@ -279,7 +279,7 @@ class BulkClient:
         except ValueError as error:
             raise BadAnswer(f"the answer is not as expected: {error}") from error
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None, *, again: bool) -> tuple[int, bytes]:
         reused = self._connection is not None
         if self._connection is None:
             self._connection = self._connect()
@@ -291,8 +291,8 @@ class BulkClient:
                 return answer.status, answer.read()
         except ConnectionFailed:
             self.close()
-            if reused and method == "GET":  # the server closes connections that were idle for long
-                return self._exchange(method, path, body)
+            if reused and again:  # the server closes connections that were idle for long
+                return self._exchange(method, path, body, again=again)
             raise
 
     def _reach(self) -> None:

@@ -107,7 +107,7 @@ class BulkRowsClient(BulkClient):
         return self._retried(lambda: _decoded(self._fetch(path)))[0].offset
 
     def _fetch(self, path: str) -> bytes:
-        status, body = self._exchange("GET", path, None)
+        status, body = self._exchange("GET", path, None, again=True)
         if status != HTTPStatus.OK:
             raise error_of_answer(status, body)
         return body

@@ -144,7 +144,9 @@ class ServerReader:
 
     def _cursor(self, subscription: str) -> Offset:
         try:
-            return Offset(self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0})["acked_offset"])
+            return Offset(
+                self._calling.call("cdc.ack", {"sub_id": subscription, "offset": 0}, again=True)["acked_offset"]
+            )
         except NotFound:
             raise NotFoundError(
                 f"the subscription of the sink {self._name!r} was closed: remove the sink to begin anew"
@@ -157,7 +159,7 @@ class ServerReader:
     def _acknowledge(self) -> None:
         self._told_s = time.monotonic()
         if self._told < self._done:
-            self._calling.call("cdc.ack", {"sub_id": self._subscription, "offset": self._done})
+            self._calling.call("cdc.ack", {"sub_id": self._subscription, "offset": self._done}, again=True)
             self._told = self._done
 
     def _reached(self, use: Callable[[], _T]) -> _T:

@@ -63,9 +63,13 @@ class BatchWriter:
         secrets: Secrets | None = None,
         metadata_url: str = "sqlite://",
         wanted: Callable[[], bool] | None = None,
+        away: Callable[[str], None] | None = None,
     ) -> None:
         self.changes = 0
         """Changes applied so far."""
+
+        self.waiting = ""
+        """Why the sink is tried again; empty where it is there."""
 
         self.problem: Exception | None = None
         """Why the last call failed."""
@@ -80,6 +84,7 @@ class BatchWriter:
 
         self._proceed = proceed
         self._wanted = wanted
+        self._away = away
         self._session = session
         self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
         self._secrets = secrets
@@ -88,7 +93,7 @@ class BatchWriter:
         self._versions: dict[tuple[str, int], TableSchema] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_proceed": None, "_wanted": None, "_session": None, "_sink": None}
+        return {**self.__dict__, "_proceed": None, "_wanted": None, "_away": None, "_session": None, "_sink": None}
 
     def __call__(self, frame: Any, _batch_id: int) -> None:
         """Apply one micro-batch."""
@@ -201,7 +206,9 @@ class BatchWriter:
     def _opened(self, *, anew: bool) -> SinkThread:
         if self._sink is None:
             proceed, wanted = self._proceed or (lambda: None), self._wanted or (lambda: True)
-            sink = SinkThread(self._build, outage_s_max=self.outage_s_max, proceed=proceed, wanted=wanted)
+            sink = SinkThread(
+                self._build, outage_s_max=self.outage_s_max, proceed=proceed, wanted=wanted, away=self._wait
+            )
             try:
                 self._learn()
                 sink.open(self.schemas(), anew=anew)
@@ -210,6 +217,13 @@ class BatchWriter:
                 raise
             self._sink = sink
         return self._sink
+
+    def _wait(self, problem: str) -> None:
+        """Note why the sink is waited for, and tell it when it is news."""
+        if problem != self.waiting:
+            self.waiting = problem
+            if self._away is not None:
+                self._away(problem)
 
     def _build(self) -> Sink:
         definition = self._definition

@@ -207,7 +207,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._origin.acknowledge(subscription, end["offset"])
             self._acknowledged = end["offset"]
         except (ConnectionFailed, NotFound) as error:
-            logger.warning("not acknowledged", extra={"subscription": subscription, "problem": str(error)})
+            logger.warning("subscription %s not acknowledged: %s", subscription, error)
 
     def stop(self) -> None:
         """Close connections, and remove a subscription that was made for a query which read nothing."""
@@ -218,7 +218,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._opened.unsubscribe(made)
             except ClientError as error:
-                logger.warning("not unsubscribed", extra={"subscription": made, "problem": str(error)})
+                logger.warning("subscription %s not closed: %s", made, error)
         self._opened.close()
         self._opened = None
 

@@ -188,7 +188,13 @@ class Job:
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
         wanted = lambda: keeper.wanted and not stopped()  # noqa: E731
-        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher, wanted)
+
+        def away(problem: str) -> None:
+            self._note(keeper.lease, problem)
+            if problem:
+                watcher.away(problem)
+
+        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher, wanted, away)
         try:
             if not self._store.progress(name):  # a pipeline of this name that was removed elsewhere may have left some
                 shutil.rmtree(self._checkpoints(name), ignore_errors=True)
@@ -354,6 +360,7 @@ class Job:
         proceed: Callable[[], None] | None,
         watcher: Watcher,
         wanted: Callable[[], bool] | None = None,
+        away: Callable[[str], None] | None = None,
     ) -> BatchWriter:
         return BatchWriter(
             definition,
@@ -366,6 +373,7 @@ class Job:
             secrets=self._secrets,
             metadata_url=self._store.url,
             wanted=wanted,
+            away=away,
         )
 
     def _stop_session(self) -> None:

@@ -100,7 +100,7 @@ class ServerOrigin:
 
     def acknowledge(self, subscription: str, offset: int) -> None:
         """Acknowledge on the server."""
-        self._client.call("cdc.ack", {"sub_id": subscription, "offset": offset})
+        self._client.call("cdc.ack", {"sub_id": subscription, "offset": offset}, again=True)
 
     def unsubscribe(self, subscription: str) -> None:
         """Remove it on the server."""

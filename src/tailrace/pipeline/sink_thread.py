@@ -33,7 +33,8 @@ class SinkThread:
     """Calls a sink from one thread. A sink that cannot be reached is tried again, for `outage_s_max` at most.
 
     `proceed` is called before each try; it raises when this worker may write no more. Nor is a sink tried again when
-    that is no longer `wanted`: who stops or pauses a pipeline does not wait for its sink to come back.
+    that is no longer `wanted`: who stops or pauses a pipeline does not wait for its sink to come back. `away` is told
+    why the sink is tried again, and nothing when it is there again.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class SinkThread:
         outage_s_max: float,
         proceed: Callable[[], None],
         wanted: Callable[[], bool] = lambda: True,
+        away: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tailrace-sink")
         self._outage_s_max = outage_s_max
         self._proceed = proceed
         self._wanted = wanted
+        self._away = away
         self._sink = self._thread.submit(build).result()
 
     def open(self, schemas: Sequence[TableSchema], *, anew: bool = False) -> None:
@@ -140,14 +143,19 @@ class SinkThread:
         while True:
             self._proceed()
             try:
-                return self._call(use)
-            except SinkUnavailableError:
+                made = self._call(use)
+            except SinkUnavailableError as error:
                 begin_s = min(begin_s, time.monotonic())
                 if time.monotonic() - begin_s >= self._outage_s_max:
                     raise
                 failures += 1
+                self._away(str(error))
                 end_s = time.monotonic() + _BACKOFF.pause_s(failures, random.random())  # noqa: S311 (no secrecy)
                 while (left_s := end_s - time.monotonic()) > 0:
                     if not self._wanted():
                         raise
                     time.sleep(min(_LOOK_S, left_s))
+            else:
+                if failures:
+                    self._away("")
+                return made

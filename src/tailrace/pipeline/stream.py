@@ -79,7 +79,7 @@ class Follower:
         self._head = 0
         self._failures = 0
         self._moved_s = self._begin_s
-        self._told = (0, 0, 0)
+        self._told = (0, 0, 0, "")
         self._told_s = 0.0
 
     def check(self, checkpoint: Path) -> _Place:
@@ -215,7 +215,7 @@ class Follower:
             self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
             self._failures, self._moved_s = 0, time.monotonic()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
-        told = (offset, head, self.changes)
+        told = (offset, head, self.changes, self._writer.waiting)
         if told == self._told and time.monotonic() - self._told_s < _TELL_S:
             return
         figures = self._figures(head)
@@ -231,7 +231,7 @@ class Follower:
             changes_per_s=round(self.changes / seconds, 1),
             head=head,
             time_us=self._clock.now_us(),
-            problem=problem,
+            problem=problem or self._writer.waiting,
         )
 
     def _note_last(self, query: Any, tell: Callable[[Figures], None]) -> None:

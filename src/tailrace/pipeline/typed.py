@@ -48,7 +48,7 @@ class MisfitError(InvalidValueError):
     def __init__(self, table: str, key: str, column: str, type_: str) -> None:
         super().__init__(
             f"the value of column {column!r} in the row with key {key} of table {table} is no {type_}: "
-            f"mend the row, or read the column as text (option stringColumns)"
+            f"mend the row in the source; the Spark source can read the column as text (option stringColumns)"
         )
         self.table = table
         self.key = key

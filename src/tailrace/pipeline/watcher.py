@@ -20,6 +20,9 @@ class Watcher:
     def comparing(self, reason: str) -> None:
         """Source and sink are compared, and what differs is copied anew."""
 
+    def away(self, problem: str) -> None:
+        """The sink cannot be reached, and is tried again."""
+
     def followed(self, figures: Figures) -> None:
         """The log is being followed."""
 

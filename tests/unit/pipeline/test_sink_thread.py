@@ -39,6 +39,15 @@ def test_a_sink_that_is_away_is_tried_again_until_it_is_back():
     assert sink.left == 0
 
 
+def test_it_is_told_why_a_sink_is_tried_again_and_when_it_is_back():
+    told = []
+    thread = sink_thread(AwaySink(2), away=told.append)
+    for _ in range(2):
+        thread.apply(BATCH)
+    thread.close()
+    assert told == ["it is away", "it is away", ""]
+
+
 def test_who_stops_or_pauses_a_pipeline_does_not_wait_for_a_sink_that_is_away():
     sink = AwaySink(1_000_000)
     thread = sink_thread(sink, wanted=lambda: sink.left > 1_000_000 - 3)
