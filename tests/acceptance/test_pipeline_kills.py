@@ -68,7 +68,7 @@ def chosen(*kinds):
 
 
 @chosen("delta-append", "delta-current", "sqlite-current", "postgresql-current")
-@pytest.mark.timeout(3600 if LONG else 900)
+@pytest.mark.timeout(3600 if LONG else 1500)
 def test_nothing_is_lost_or_repeated_whatever_is_killed_at_random(place, request):
     chance = random.Random(f"{SEED} {request.node.name}")
     copying = ROUNDS // 2
