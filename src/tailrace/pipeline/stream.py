@@ -123,9 +123,9 @@ class Follower:
         if once:
             self._settle()
         place = self.check(checkpoint)
+        if self._tending:  # first: a sink that may have no more letters takes nothing until it is rid of some
+            self._writer.tend()
         if once and place.reached >= place.head:
-            if self._tending:
-                self._writer.tend()
             self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
             return
         self._head = place.head
