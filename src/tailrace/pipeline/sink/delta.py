@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import unquote
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
 from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
@@ -166,15 +167,16 @@ def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[s
     if is_ordered(first.field.type):
         ends = pc.min_max(rows[key[0]]).as_py()
         first = FirstKey(first.field, ends["min"], ends["max"])
-    wanted = rows.select(list(key))
-    for path, _ in files_near(table, first):
-        file = pq.ParquetFile(directory / unquote(path))
-        if not set(key) <= set(file.schema_arrow.names):
-            return True
-        for batch in file.iter_batches(columns=list(key)):
-            if wanted.join(fitted(pa.table(batch), wanted.schema), list(key), join_type="left semi").num_rows:
-                return True
-    return False
+    paths = [str(directory / unquote(path)).replace("'", "''") for path, _ in files_near(table, first)]
+    if not paths:
+        return False
+    files = ", ".join(f"'{path}'" for path in paths)
+    held = f"read_parquet([{files}], hive_partitioning = false)"
+    query = f"SELECT 1 FROM given SEMI JOIN {held} USING ({', '.join(map(_quoted, key))}) LIMIT 1"  # noqa: S608
+    try:
+        return bool(connection().from_arrow(rows.select(list(key))).query("given", query).fetchall())
+    except duckdb.Error:  # e.g. a file of before the table had such a column
+        return True
 
 
 def _apply_history(
