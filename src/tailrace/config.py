@@ -5,7 +5,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
+from tailrace.config_file import problem_of, read_file
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.tls import TlsConfig
@@ -42,8 +42,6 @@ __all__ = [
 ]
 
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
 _PREFIX = "TAILRACE_"
 _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 """Read by the commands that call a server; they mean nothing to the server itself."""
@@ -213,7 +211,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     Raises:
         ConfigError: A key, variable or value is wrong; the message names it.
     """
-    tree = _read_file(file, environment) if file else {}
+    tree = read_file(file, environment) if file else {}
     known = {setting.variable: setting for setting in SETTINGS}
     for name, text in environment.items():
         if name in known:
@@ -227,30 +225,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     try:
         config = structs.replace(msgspec.convert(tree, Config, strict=False), sinks=sinks)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{file or 'configuration'}: {_told(error)}") from error
+        raise ConfigError(f"{file or 'configuration'}: {problem_of(error, Config)}") from error
     _check(config)
     return config
-
-
-def _told(error: msgspec.ValidationError) -> str:
-    """Return what is wrong with a configuration; of a key that there is not, also which ones there are."""
-    unknown = _UNKNOWN.fullmatch(str(error))
-    if unknown is None:
-        return str(error)
-    place = unknown["place"] or ""
-    known = _keys(place)
-    named = f"unknown key '{place}{'.' if place else ''}{unknown['key']}'"
-    return f"{named}; known are {', '.join(known)}" if known else named
-
-
-def _keys(place: str) -> list[str]:
-    """Return the keys that a table of the configuration may have; none where it is not known which table it is."""
-    table: Any = Config
-    for part in filter(None, place.split(".")):
-        table = next((one.type for one in structs.fields(table) if one.encode_name == part), None)
-        if not isinstance(table, type) or not issubclass(table, Struct):
-            return []
-    return sorted(one.encode_name for one in structs.fields(table))
 
 
 def parse_source(text: str) -> tuple[str, SourceConfig]:
@@ -265,38 +242,6 @@ def parse_source(text: str) -> tuple[str, SourceConfig]:
     if not _SOURCE_NAME.fullmatch(head):
         raise ConfigError(f"source name {head!r}: use letters, digits, '-' and '_', at most 64 of them")
     return head, SourceConfig(tail)
-
-
-def _read_file(file: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not a TOML file: {error}") from error
-    sinks = {"sinks": tree.pop("sinks")} if "sinks" in tree else {}  # their secrets are filled in when they are opened
-    filled = _interpolate(tree, environment, str(file))
-    assert isinstance(filled, dict)
-    return {**filled, **sinks}
-
-
-def _interpolate(node: Any, environment: Mapping[str, str], where: str) -> Any:
-    """Return the tree with `${NAME}` in its strings replaced from the environment."""
-    match node:
-        case dict():
-            return {key: _interpolate(value, environment, f"{where}: {key}") for key, value in node.items()}
-        case list():
-            return [_interpolate(value, environment, where) for value in node]
-        case str():
-
-            def fill(found: re.Match[str]) -> str:
-                if found[1] not in environment:
-                    raise ConfigError(f"{where}: environment variable {found[1]} is not set")
-                return environment[found[1]]
-
-            return _VARIABLE.sub(fill, node)
-        case _:
-            return node
 
 
 def _from_text(path: str, text: str) -> Any:

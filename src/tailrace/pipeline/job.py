@@ -20,7 +20,7 @@ from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.keeper import LeaseKeeper, taken
-from tailrace.pipeline.registering import NUMBER_MIN_FOREIGN, register
+from tailrace.pipeline.registering import NUMBER_MIN_FOREIGN, register, unsubscribe
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.sinks import keeps_rows, mode_of
 from tailrace.pipeline.store import PipelineStore
@@ -129,7 +129,7 @@ class Job:
                 self._stop_session()
             self._store.reset(keeper.lease, 1 + next_number(progress, found.number_min))
             shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
-            self._unsubscribe(found.definition.server, found.subscription)
+            unsubscribe(found.definition.server, self._token, found.subscription)
 
     def alter(self, made: Definition, watcher: Watcher) -> None:
         """Give a pipeline another transformation, before anything of it is copied.
@@ -187,13 +187,13 @@ class Job:
             raise PipelineError(f"pipeline {name!r} is paused: run `tailrace pipeline resume {name}`")
         outage_s_max = _OUTAGE_ONCE_S_MAX if once else _OUTAGE_S_MAX
         client = BulkRowsClient(definition.server, self._token)
-        wanted = lambda: keeper.wanted and not stopped()  # noqa: E731
 
         def away(problem: str) -> None:
             self._note(keeper.lease, problem)
             if problem:
                 watcher.away(problem)
 
+        wanted = lambda: keeper.wanted and not stopped()  # noqa: E731
         writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher, wanted, away)
         try:
             if not self._store.progress(name):  # a pipeline of this name that was removed elsewhere may have left some
@@ -295,7 +295,7 @@ class Job:
         writer.number_min = 1 + next_number(sink.progress(), found.number_min)
         self._store.rebase(lease, version=version, number_min=writer.number_min, subscription=subscription)
         shutil.rmtree(self.checkpoint(lease.name, found.generation), ignore_errors=True)
-        self._unsubscribe(definition.server, found.subscription)
+        unsubscribe(definition.server, self._token, found.subscription)
 
     def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
         """Compare, and mend where this worker has the pipeline."""
@@ -344,7 +344,7 @@ class Job:
     def _forget(self, lease: Lease) -> None:
         """Remove a pipeline, its subscription and its checkpoints."""
         found = self._store.get(lease.name)
-        self._unsubscribe(found.definition.server, found.subscription)
+        unsubscribe(found.definition.server, self._token, found.subscription)
         self._store.remove(lease)
         shutil.rmtree(self._checkpoints(lease.name), ignore_errors=True)
 
@@ -380,17 +380,6 @@ class Job:
         self._session = None
         if not self._shared:
             self._sessions.stop()
-
-    def _unsubscribe(self, server: str, subscription: str | None) -> None:
-        """Close a subscription that is no longer wanted, if the server is there."""
-        if subscription is None:
-            return
-        client = BulkRowsClient(server, self._token)
-        try:
-            with contextlib.suppress(TailraceError):
-                client.call("cdc.close", {"sub_id": subscription})
-        finally:
-            client.close()
 
 
 def _is_copied(ranges: Sequence[RangeProgress]) -> bool:

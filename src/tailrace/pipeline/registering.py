@@ -1,6 +1,9 @@
 """The first stage of a pipeline: its tables are divided into ranges, and the log is held for it."""
 
+import contextlib
+
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Figures, Lease
 from tailrace.model.stage import Stage
 from tailrace.pipeline.batch_writer import BatchWriter
@@ -8,7 +11,7 @@ from tailrace.pipeline.copy import CopyOptions, next_number, planned
 from tailrace.pipeline.errors import PipelineFailedError
 from tailrace.pipeline.store import PipelineStore
 
-__all__ = ["NUMBER_MIN_FOREIGN", "register"]
+__all__ = ["NUMBER_MIN_FOREIGN", "register", "unsubscribe"]
 
 NUMBER_MIN_FOREIGN = 1
 """Least number of the first batch where the tables of a sink have rows that are not ours: these stay."""
@@ -47,6 +50,18 @@ def register(
     if all(one.stage is Stage.REGISTER for one in ranges):
         subscription, _ = client.subscribe(definition.source, definition.tables, ranges[0].init_version)
         store.subscribed(lease, subscription)
+
+
+def unsubscribe(server: str, token: str | None, subscription: str | None) -> None:
+    """Have the log held no longer by a subscription that is not wanted any more, if the server is there."""
+    if subscription is None:
+        return
+    client = BulkRowsClient(server, token)
+    try:
+        with contextlib.suppress(TailraceError):
+            client.call("cdc.close", {"sub_id": subscription})
+    finally:
+        client.close()
 
 
 def _number_min(writer: BatchWriter, least: int) -> int:
