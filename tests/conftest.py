@@ -23,3 +23,8 @@ def spark(tmp_path_factory):
     session = open_session(find_java(tmp_path_factory.mktemp("java")), master="local[2]", confs=CONFS)
     yield session
     session.stop()
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes longest, so that nobody waits for it alone at the end."""
+    items.sort(key=lambda item: item.path.name != "test_pipeline_kills.py")
