@@ -1,5 +1,7 @@
 """Facts about metadata databases of every kind: what is kept of texts, of connections, and of secrets."""
 
+import subprocess
+import sys
 import threading
 import traceback
 
@@ -151,3 +153,18 @@ def test_a_file_that_is_made_is_for_its_owner_alone_and_one_that_is_there_stays_
     file.chmod(0o640)
     SinkStore.open(f"sqlite:///{file}", SystemClock()).close()
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_one_of_several_connections_wrote_is_there_for_another_process(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sinks.db'}"
+    first = SinkStore.open(url, SystemClock())
+    first.put("out", source="shop", url="redis:", subscription="one")
+    second = SinkStore.open(url, SystemClock())
+    look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall())"
+    command = [sys.executable, "-c", look, str(tmp_path / "sinks.db"), "SELECT subscription FROM tailrace_sink"]
+    for name in ("two", "three"):
+        first.put("out", source="shop", url="redis:", subscription=name)
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert done.stdout == f"[('{name}',)]\n"
+    first.close()
+    second.close()
