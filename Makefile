@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/.installed
-# Tests mostly wait for the servers and processes that they start: two run at a time, those of a file one after the other.
-JOBS ?= -n 2 --dist loadfile
+# Tests mostly wait for the servers and processes that they start: two run at a time, those of a file one after the
+# other, in the order in which they are collected: the longest first.
+JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # Compiled modules are kept, whatever the shell says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
