@@ -15,7 +15,7 @@ async def test_what_fails_now_is_tried_again_until_the_log_is_closed(caplog):
 
     await go_rounds(look, "pullers", 0.0)
     assert list(rounds) == []
-    assert [(record.message, record.problem) for record in caplog.records] == [
+    assert [(record.getMessage(), record.problem) for record in caplog.records] == [
         ("pullers cannot be looked at now", "away"),
         ("pullers cannot be looked at now", "damaged"),
     ]
