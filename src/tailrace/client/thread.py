@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from tailrace.client.errors import ConnectionFailed
@@ -46,13 +47,13 @@ class LoopThread:
                     run.refuse()
                 else:
                     self._loop.call_soon_threadsafe(run.start)
-            while not run.future.done():
-                wait([run.future], _LOOK_S)
+            while not run.wait(_LOOK_S):
+                pass
             return run.future.result()
         except BaseException:
             if not run.future.done():
                 self._loop.call_soon_threadsafe(run.cancel)
-                wait([run.future], _END_S_MAX)
+                run.wait(_END_S_MAX)
             raise
 
     def close(self) -> None:
@@ -70,13 +71,26 @@ class LoopThread:
 
 
 class _Run(Generic[_T]):
-    """One coroutine on its way: started and cancelled in the loop's thread, waited for in another by its `future`."""
+    """One coroutine on its way: started and cancelled in the loop's thread, waited for in another.
+
+    Its outcome is in `future`, which is to be asked for it at the end alone: waiting for a future takes a lock that an
+    interrupt can leave taken, and then the loop's thread waits for it for ever.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> None:
         self.future: Future[_T] = Future()
         self._loop = loop
         self._coroutine = coroutine
         self._task: asyncio.Task[_T] | None = None
+        self._ended: SimpleQueue[None] = SimpleQueue()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there is an outcome, and tell so once; or that there is none in time."""
+        try:
+            self._ended.get(timeout=timeout_s)
+        except Empty:
+            return False
+        return True
 
     def start(self) -> None:
         self._task = self._loop.create_task(self._coroutine)
@@ -92,18 +106,20 @@ class _Run(Generic[_T]):
     def refuse(self) -> None:
         """End the coroutine before it began."""
         self._coroutine.close()
-        self.future.set_exception(ConnectionFailed(_DISCONNECTED))
+        self._fail(ConnectionFailed(_DISCONNECTED))
 
     def _hand_over(self, task: asyncio.Task[_T]) -> None:
         """Give the outcome to the thread that waits for it."""
-        if task.cancelled():
-            self.future.set_exception(ConnectionFailed(_DISCONNECTED))
-            return
-        error = task.exception()
+        error = ConnectionFailed(_DISCONNECTED) if task.cancelled() else task.exception()
         if error is None:
             self.future.set_result(task.result())
+            self._ended.put(None)
         else:
-            self.future.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.future.set_exception(error)
+        self._ended.put(None)
 
 
 async def _cancel_others() -> None:
