@@ -60,6 +60,17 @@ def test_the_examples_are_of_all_sinks():
         ("mysql://ann:s3cret@db/shop/orders", "write a mysql sink as"),
         ("mysql://ann:s3cret@db/shop?charset=latin1", "a mysql sink has no option 'charset': it takes table"),
         ("console://host", "a console sink is written console:"),
+        *(
+            (url, "only {table} and {source} are replaced")
+            for url in (
+                "delta:///lake/{tble}",
+                "iceberg:///lake?table={tble}",
+                "catalog:lake.{tble}",
+                "sqlite:///shop.db?table={tble}",
+                "postgresql://ann:s3cret@db/shop?table={tble}",
+                "mysql://ann:s3cret@db/shop?table={tble}",
+            )
+        ),
     ],
 )
 def test_a_url_that_is_none_says_what_to_write_and_shows_no_password(url, reason):

@@ -28,7 +28,7 @@ from tailrace.pipeline.sink.progress import (
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late, is_ours
-from tailrace.sink_url import spelled
+from tailrace.sink_url import Spelling
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "CatalogSink"]
 
@@ -55,7 +55,7 @@ class CatalogSink(KeepsProgress):
     def __init__(self, name: Sequence[str], using: str, mode: Mode, pipeline: str) -> None:
         self._start: Callable[[], CatalogSession] | None = None
         self._namespace = tuple(name[:-1])
-        self._template = name[-1]
+        self._named = Spelling(name[-1])
         self._using = using
         self._mode = mode
         self._pipeline = pipeline
@@ -135,7 +135,7 @@ class CatalogSink(KeepsProgress):
         return self._opened
 
     def _name(self, schema: TableSchema) -> tuple[str, ...]:
-        return (*self._namespace, spelled(self._template, schema.table))
+        return (*self._namespace, self._named(schema.table))
 
     def _last(self) -> Progress | None:
         """Return the last batch that was noted."""

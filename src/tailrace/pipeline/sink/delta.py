@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableName, TableSchema
 from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
@@ -34,6 +34,7 @@ from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.sink_url import spelled
 
 __all__ = ["FILES_MAX", "DeltaTables"]
 
@@ -56,6 +57,7 @@ class DeltaTables:
     """
 
     def __init__(self, template: str, mode: Mode, pipeline: str) -> None:
+        spelled(template, TableName("source", "table"))  # refuses one that is none, before there is a table
         self._template = template
         self._mode = mode
         self._notes = Notes(pipeline)
@@ -158,6 +160,7 @@ def _apply_current(
 def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[str]) -> bool:
     """Tell whether a table has a row of one of these keys: a source that makes a table anew inserts its rows once more.
 
+    So does one that deletes a row and inserts its key again, of which the layout `latest` tells the insert alone.
     Only the columns of the key are read, of files that may hold one by their statistics. Of a table that asks more of
     its readers than files nothing is known.
     """

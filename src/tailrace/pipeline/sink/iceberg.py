@@ -30,7 +30,7 @@ from tailrace.pipeline.sink.progress import has_number, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
-from tailrace.sink_url import spelled
+from tailrace.sink_url import Spelling
 
 __all__ = ["CATALOG", "IcebergTables"]
 
@@ -53,14 +53,14 @@ class IcebergTables:
 
     def __init__(self, directory: Path, names: tuple[str, str], mode: Mode, pipeline: str) -> None:
         self._directory = directory
-        self._namespace, self._template = names
+        self._namespace, self._named = names[0], Spelling(names[1])
         self._mode = mode
         self._pipeline = pipeline
         self._opened: SqlCatalog | None = None
 
     def place(self, schema: TableSchema) -> str:
         """Return the name of a table."""
-        return spelled(self._template, schema.table)
+        return self._named(schema.table)
 
     def directory(self, schema: TableSchema) -> Path:
         """Return the directory of a table."""

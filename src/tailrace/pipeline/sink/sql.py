@@ -13,12 +13,12 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
-from tailrace.pipeline.sink.progress import after, forgotten, has, place, refuse_lost
+from tailrace.pipeline.sink.progress import KeepsProgress, after, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.pipeline.sink.sql_values import refuse_far_times
-from tailrace.sink_url import spelled
+from tailrace.sink_url import Spelling
 
 __all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
 
@@ -95,7 +95,7 @@ class SqlDatabase(Protocol):
         """Return the rows of a table."""
 
 
-class SqlSink:
+class SqlSink(KeepsProgress):
     """Tables of an SQL database.
 
     A batch is one transaction that also adds its number to the table `_tailrace_batches`, so it is applied once, and
@@ -105,10 +105,9 @@ class SqlSink:
 
     def __init__(self, database: SqlDatabase, template: str, mode: Mode, pipeline: str) -> None:
         self._database = database
-        self._template = template
+        self._named = Spelling(template)
         self._mode = mode
         self._pipeline = pipeline
-        self._progress: Progress | None = None
         self._columns: dict[str, pa.Schema] = {}
         self._keys: dict[str, list[str]] = {}
         self._connected = False
@@ -133,14 +132,6 @@ class SqlSink:
                     self._database.note_batch(self._pipeline, structs.replace(kept, number=kept.number + 1), 0)
         finally:
             self._disconnect()
-
-    def progress(self) -> Progress | None:
-        """Return how far the database has come."""
-        return self._progress
-
-    def applied(self) -> int | None:
-        """Return the number of the last batch."""
-        return None if self._progress is None else self._progress.number
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch in one transaction. What it needs of tables and columns is made before."""
@@ -204,7 +195,7 @@ class SqlSink:
         return [schema for schema in schemas if self._database.columns(self._name(schema)) is not None]
 
     def _name(self, schema: TableSchema) -> str:
-        return spelled(self._template, schema.table)
+        return self._named(schema.table)
 
     def _evolve(self, one: TableChanges) -> None:
         """Make the table, or the columns and types that it lacks."""
