@@ -96,8 +96,9 @@ class Broker:
         self._end(signal.SIGKILL)
 
     def pause(self):
-        """Let the server answer nothing until `go_on`, while its connections stay."""
+        """Let the server answer nothing until `go_on`, while its connections stay. Signals take time to arrive."""
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def go_on(self):
         self._signal(signal.SIGCONT)

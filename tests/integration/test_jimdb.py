@@ -733,6 +733,6 @@ def test_what_fails_inside_is_told_in_the_log_of_the_server_alone_and_without_va
     database.execute("ALTER TABLE elsewhere RENAME TO subscribe")
     database.close()
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error: see the log of the server")
-    (record,) = [one for one in caplog.records if one.message == "a call of seed D failed"]
+    (record,) = [one for one in caplog.records if one.getMessage() == "a call of seed D failed"]
     assert isinstance(record.exc_info[1], MetadataError)
     assert "s3cret" not in caplog.text

@@ -213,7 +213,7 @@ def test_a_relay_says_which_tables_it_waits_for_until_they_are_there(tmp_path, c
         assert "no table orders yet" in running.told[-1].problem
         reader.there = [ORDERS]
         wait_until(lambda: not running.told[-1].problem, "told that it is there")
-    (said,) = [one for one in caplog.records if one.message == "sink waits for tables"]
+    (said,) = [one for one in caplog.records if one.getMessage() == "sink waits for tables"]
     assert (said.levelname, said.sink, said.tables) == ("WARNING", "s", "orders")
 
 
