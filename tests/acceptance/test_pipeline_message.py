@@ -57,7 +57,6 @@ def test_rows_and_changes_arrive_what_fails_is_parked_and_sent_when_it_is_mended
     database.execute("UPDATE orders SET qty = 30, note = ? WHERE id = 3", ("x" * 3_000_000,))
     database.execute("UPDATE orders SET qty = 50, note = '' WHERE id = 3")
     database.execute("UPDATE orders SET qty = 40 WHERE id = 4")
-    database.close()
     *_, ended = pipeline(*run_once)
     assert ended["letters"] == 2
     assert [(row["id"], row["share"]) for row in rows_of(stream, "pipeline.orders")[20:]] == [(4, 2)]
@@ -69,9 +68,13 @@ def test_rows_and_changes_arrive_what_fails_is_parked_and_sent_when_it_is_mended
 
     stream.config_set("proto-max-bulk-len", "8mb")
     assert pipeline("dlq", "retry", "out", letters[0]["id"]) == [{"sink": "out", "retried": 2}]
+    database.execute("UPDATE orders SET qty = 25 WHERE id = 5")
+    database.close()
     *_, ended = pipeline(*run_once)
     stream.config_set("proto-max-bulk-len", "2mb")
     assert ended["letters"] == 0
-    assert [(row["id"], row["share"]) for row in rows_of(stream, "pipeline.orders")[21:]] == [(3, 3), (3, 2)]
+    assert [(row["id"], row["share"]) for row in rows_of(stream, "pipeline.orders")[21:]] == [(3, 3), (3, 2), (5, 4)], (
+        "letters come before what is new"
+    )
     verified = run("pipeline", "verify", "out", *place)
     assert (verified.returncode, "nothing that could be verified" in verified.stderr) == (1, True)

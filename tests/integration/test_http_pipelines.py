@@ -1,13 +1,17 @@
 """Facts about how a server tells of pipelines."""
 
+import json
+
 import apsw
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from changing import insert
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.key_interval import KeyInterval
@@ -137,3 +141,18 @@ def test_metadata_that_cannot_be_read_now_are_told_so(world):
 def rename(store, old, new):
     with store._engine.begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+@pytest.mark.parametrize(
+    ("source", "table", "missing"),
+    [("shop", "orders", None), ("shop", "ordrs", "table shop.ordrs not found"), ("shp", "orders", "shp")],
+)
+def test_who_makes_a_pipeline_of_what_is_not_there_is_warned(world, tmp_path, source, table, missing):
+    words = ["create", "new", "--source", source, "--table", table, "--sink", "console:", "--server", world.url]
+    made = CliRunner().invoke(pipeline, [*words, "--token", "master", "--data-dir", str(tmp_path), "--json"])
+    assert (made.exit_code, json.loads(made.stdout)["name"]) == (0, "new")
+    if missing is None:
+        assert made.stderr == ""
+    else:
+        assert made.stderr.startswith("warning: ")
+        assert missing in made.stderr

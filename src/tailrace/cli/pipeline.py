@@ -75,10 +75,12 @@ def create(
         definition = check_definition(
             Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)
         )
-    check_sink(definition.sink, definition.mode)
+    check_sink(definition.sink, definition.mode, definition.tables)
     definition = structs.replace(definition, mode=mode_of(definition.sink, definition.mode))
     store = place.store()
     store.create(definition)
+    if missing := place.missing(definition):
+        click.echo(f"warning: {missing}: the pipeline can run when the server has it", err=True)
     tables = ", ".join(definition.tables)
     line = f"pipeline {definition.name}: {definition.source} ({tables}) → {parse(definition.sink)}"
     place.show(place.status(store.get(definition.name), store), line)

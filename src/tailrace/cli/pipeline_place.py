@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.cli.pipeline_watch import JsonWatcher, TextWatcher
-from tailrace.client.bulk import BulkClient, BulkOptions
-from tailrace.client.errors import ClientError
+from tailrace.client.bulk import BulkClient, BulkInfo, BulkOptions
+from tailrace.client.errors import ClientError, NotFound
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
@@ -93,11 +93,21 @@ class Place(Struct, frozen=True):
         """Return what is told of a run; of one of several, with the name of its pipeline."""
         return JsonWatcher(pipeline) if self.as_json else TextWatcher(pipeline)
 
+    def missing(self, definition: Definition) -> str:
+        """Return what the server says of a source or table that it does not have; nothing where it cannot be asked."""
+        try:
+            self._info(definition, definition.tables)
+        except NotFound as error:
+            return str(error)
+        except ClientError:
+            pass
+        return ""
+
     def status(self, found: Pipeline, store: PipelineStore) -> PipelineStatus:
         """Return how a pipeline is, with the head of its log where the server is there."""
         definition = found.definition
         try:
-            head = self._head(definition)
+            head = self._info(definition).head
         except (ClientError, ConfigError):  # one of the pipelines that are listed may have no server
             head = None
         return status_of(
@@ -108,11 +118,11 @@ class Place(Struct, frozen=True):
             letters=store.letters_of_all().get(definition.name, 0),
         )
 
-    def _head(self, definition: Definition) -> int:
-        """Ask the server how far the log is; once, and not for long."""
+    def _info(self, definition: Definition, tables: Sequence[str] = ()) -> BulkInfo:
+        """Ask the server what there is to read of a pipeline's source; once, and not for long."""
         client = BulkClient(definition.server, self.token, BulkOptions(timeout_s=2.0, outage_s_max=0.0))
         try:
-            return client.info(definition.source).head
+            return client.info(definition.source, tables)
         finally:
             client.close()
 

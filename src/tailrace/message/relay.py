@@ -137,6 +137,8 @@ class Relay:
         try:
             try:
                 self._follow()
+            except BehindHorizonError as error:
+                raise self._lost(error) from error
             finally:
                 self._close()
         except TailraceError as error:
@@ -188,6 +190,14 @@ class Relay:
             logger.warning("cursor of a sink not moved", extra={"sink": self._outbox.name, "problem": str(error)})
         finally:
             self._outbox.close()
+
+    def _lost(self, error: BehindHorizonError) -> BehindHorizonError:
+        """Return an error that also says how the sink is made to go on."""
+        name = self._outbox.name
+        remedy = (
+            f"what is gone the sink cannot have; after `tailrace sink rm {name}` it begins anew, as its `start` says"
+        )
+        return BehindHorizonError(requested=error.requested, horizon=error.horizon, remedy=remedy)
 
     def _open(self) -> bool:
         """Connect both sides. The target's mark, where it keeps one, may be further than the cursor.

@@ -1,7 +1,7 @@
 """Which URL is which sink: the only place that knows the sinks by name. Each is imported when it is wanted."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,13 +45,19 @@ def sink_of(
     return _built(revealed(parse(url), (secrets or Secrets()).values()), mode, pipeline, messages)
 
 
-def check_sink(url: str, mode: Mode | None) -> None:
-    """Look whether a URL is that of a sink which has this mode. Its secrets need not be there yet.
+def check_sink(url: str, mode: Mode | None, tables: Sequence[str] = ()) -> None:
+    """Look whether a URL is that of a sink which has this mode and room for these tables. Its secrets may be missing.
 
     Raises:
         ConfigError: It is not, or has not.
     """
-    _built(revealed(parse(url), None), mode, "check", None)
+    parts = parse(url)
+    _built(revealed(parts, None), mode, "check", None)
+    places = {"path": parts.path, "table": parts.options.get("table", "{table}")}
+    place = _PLACES.get(parts.scheme)
+    if len(tables) > 1 and place is not None and "{table}" not in places[place]:
+        where = "path of the sink's URL" if place == "path" else "sink's option `table`"
+        raise ConfigError(f"several tables would go into one: put {{table}} into the {where}")
 
 
 def keeps_rows(url: str) -> bool:
@@ -235,6 +241,12 @@ SINKS: dict[str, tuple[Callable[[SinkUrl, Mode, str], Sink], tuple[Mode, ...]]] 
 
 _SEARCH = frozenset({"opensearch", "typesense"})
 """Targets that keep one document per key."""
+
+_PLACES = {
+    **dict.fromkeys(("iceberg", "postgresql", "mysql", "sqlite"), "table"),
+    **dict.fromkeys(("delta", "catalog", *(scheme for scheme, target in TARGETS.items() if target in _SEARCH)), "path"),
+}
+"""Where in their URLs sinks that keep a place for each table name it."""
 
 MODES: dict[str, tuple[Mode, ...]] = {
     **{scheme: modes for scheme, (_, modes) in SINKS.items()},

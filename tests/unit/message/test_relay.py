@@ -247,6 +247,8 @@ def test_a_relay_that_is_kept_running_ends_with_what_does_not_pass(tmp_path):
     running.use = running.relay.keep_running
     with running:
         assert isinstance(running.ended(), BehindHorizonError)
+    assert "the oldest is 5" in running.told[-1].problem
+    assert "`tailrace sink rm s`" in running.told[-1].problem
 
 
 def test_a_relay_ends_when_one_side_is_away_for_too_long(tmp_path):

@@ -136,3 +136,36 @@ def test_a_sink_is_checked_without_its_secrets_and_opened_with_them(monkeypatch)
         sink_of(url, None, pipeline="copy")
     monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
     assert sink_of(url, None, pipeline="copy") is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("delta:///lake/orders", "path"),
+        ("catalog:lake.shop.orders?using=iceberg", "path"),
+        ("opensearch+http://h:9200/orders", "path"),
+        ("iceberg:///lake?table=orders", "option `table`"),
+        ("sqlite:///copy.db?table=orders", "option `table`"),
+        ("mysql://ann:pw@h/shop?table=orders", "option `table`"),
+        ("postgresql://ann:pw@h/shop?table={source}", "option `table`"),
+    ],
+)
+def test_a_sink_with_one_place_has_no_room_for_two_tables(url, where):
+    check_sink(url, None, ["orders"])
+    with pytest.raises(ConfigError, match=rf"several tables would go into one: put \{{table\}} into the .*{where}"):
+        check_sink(url, None, ["orders", "items"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "delta:///lake/{table}",
+        "sqlite:///copy.db",
+        "iceberg:///lake",
+        "parquet:///files",
+        "kafka://h:9092/all",
+        "console:",
+    ],
+)
+def test_other_sinks_have_room_for_several_tables(url):
+    check_sink(url, None, ["orders", "items"])

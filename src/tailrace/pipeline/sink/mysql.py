@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - names are quoted, values are given apart
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pymysql  # type: ignore[import-untyped]
 import pymysql.cursors  # type: ignore[import-untyped]
 from msgspec import Struct
+from pymysql.constants import CR  # type: ignore[import-untyped]
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink.mysql_error import sink_error
 from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
 from tailrace.pipeline.sink.server_tables import ServerTables
+from tailrace.pipeline.sink.silence import connected
 from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
 
 __all__ = ["MysqlDatabase", "MysqlOptions"]
@@ -86,16 +89,18 @@ class MysqlDatabase(ServerTables):
         self.close()
         options = self._options
         with self._errors():
-            self._connection = pymysql.connect(
+            connection = pymysql.connect(
                 host=options.host,
                 port=options.port,
                 user=options.user,
                 password=options.password,
                 database=options.database,
                 charset="utf8mb4",
-                connect_timeout=_CONNECT_TIMEOUT_S,
                 autocommit=True,
+                defer_connect=True,
             )
+            connection.connect(self._socket())
+            self._connection = connection
             self._run("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00'")
             ((self._packet_bytes_max, folds),) = self._run("SELECT @@max_allowed_packet, @@lower_case_table_names")
             self._folds_names = bool(folds)
@@ -108,6 +113,12 @@ class MysqlDatabase(ServerTables):
                     " changes BIGINT NOT NULL, applied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),"
                     f" PRIMARY KEY (pipeline, number)){self._suffix}"
                 )
+
+    def _socket(self) -> socket.socket:
+        try:
+            return connected(self._options.host, self._options.port, _CONNECT_TIMEOUT_S)
+        except OSError:
+            raise pymysql.OperationalError(CR.CR_CONN_HOST_ERROR) from None
 
     def close(self) -> None:
         """Disconnect."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink.server_tables import ServerTables
+from tailrace.pipeline.sink.silence import LIBPQ_OPTIONS
 from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
 
 __all__ = ["PostgresDatabase", "PostgresOptions"]
@@ -81,6 +82,7 @@ class PostgresDatabase(ServerTables):
                 application_name="tailrace",
                 client_encoding="UTF8",
                 autocommit=True,
+                **LIBPQ_OPTIONS,
             )
             self._run("SET synchronous_commit = on")
             self._run("SET client_min_messages = warning")
