@@ -32,7 +32,9 @@ __all__ = ["NatsOptions", "NatsTarget", "build"]
 _PORT = 4222
 _TIMEOUT_S = 30.0
 _PENDING_MAX = 4000
-"""Most messages that are on their way at the same time."""
+"""Most messages that are on their way at the same time. The client's own limit is never met: with a time to wait for it
+the client sends each message by itself.
+"""
 
 _PENDING_BYTES_MAX = 32 << 20
 _KNOWN_S = 600
@@ -130,7 +132,7 @@ class NatsTarget(LoopTarget):
             raise (problems[-1] if problems else error) from None
         self._client = client
         self._subjects.clear()
-        self._stream = _Stream(client, timeout=options.timeout_s, publish_async_max_pending=_PENDING_MAX)
+        self._stream = _Stream(client, timeout=options.timeout_s, publish_async_max_pending=2 * _PENDING_MAX)
 
     async def _prepare(self, tables: Collection[TableName]) -> None:
         """Connect, and make the stream, unless the subject of each table has one. Tables may appear at any time."""
@@ -167,11 +169,9 @@ class NatsTarget(LoopTarget):
             if len(payload) + _size_bytes(headers) > longest:
                 refusals.append(Refusal(place, f"with its headers it is larger than the server's {longest} bytes"))
                 continue
-            pending[place] = await self._stream.publish_async(
-                subject, payload, wait_stall=self._options.timeout_s, headers=headers
-            )
+            pending[place] = await self._stream.publish_async(subject, payload, headers=headers)
             size_bytes += len(payload)
-            if size_bytes > _PENDING_BYTES_MAX:
+            if len(pending) == _PENDING_MAX or size_bytes > _PENDING_BYTES_MAX:
                 refusals += await self._acknowledged(pending)
                 pending, size_bytes = {}, 0
         refusals += await self._acknowledged(pending)
