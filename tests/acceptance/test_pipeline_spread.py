@@ -41,9 +41,10 @@ class Place:
         self.spark = spark
         self.shop = Shop(directory)
         self.store = PipelineStore.open(f"sqlite:///{directory / 'pipelines.db'}", SystemClock())
+        self.master = "spark://elsewhere"
 
     def job(self):
-        choice = SparkChoice("spark://elsewhere", session=self.spark)
+        choice = SparkChoice(self.master, session=self.spark)
         return Job(self.store, self.directory / "work", None, choice, SystemClock(), CopyOptions(3, 4))
 
     def create(self, mode, tables=("orders",)):
@@ -93,6 +94,21 @@ def test_a_table_that_tasks_copy_and_change_equals_its_source(place):
     files = {Path(path).name for path in place.table().file_uris()}
     assert not [path for path in (place.directory / "lake" / "orders" / "_tailrace").glob("*") if path.is_dir()]
     assert files
+
+
+@pytest.mark.parametrize(("mode", "spread"), [(Mode.APPEND, 1), (Mode.CURRENT, 0)])
+def test_on_one_machine_tasks_append_and_the_driver_merges_what_is_large(place, monkeypatch, mode, spread):
+    monkeypatch.setattr("tailrace.pipeline.batch_writer._SPREAD_MIN", 1)
+    place.master = None
+    drafted, batches = DeltaTables.drafted, []
+    monkeypatch.setattr(DeltaTables, "drafted", lambda self, batch: batches.append(batch) or drafted(self, batch))
+    place.shop.insert(1, 2)
+    place.create(mode)
+    place.run()
+    place.shop.commit("UPDATE orders SET qty = 9 WHERE id = 1")
+    place.run()
+    assert len(batches) == spread
+    assert place.verify().equal
 
 
 def test_changes_that_tasks_append_are_there_once_each(place):

@@ -30,12 +30,14 @@ from tailrace.sink_url import Secrets
 __all__ = ["BatchWriter", "changes_of_packed"]
 
 _CHANGES_MAX = 200_000
+_CHANGES_MERGED_MAX = 500_000
 _CHANGES_SPREAD_MAX = 1_000_000
 _BYTES_MAX = 256 << 20
 _BYTES_SPREAD_MAX = 1 << 30
 """Most changes in one micro-batch, and about how many bytes of the log; only a single commit may have more.
 
-Those that tasks do not write come here, through the memory of Spark's driver.
+Those that tasks do not write come here, through the memory of Spark's driver: more of them where each batch is merged
+with the whole table of a lake.
 """
 
 _SPREAD_MIN = 400_000
@@ -86,7 +88,7 @@ class BatchWriter:
         self._wanted = wanted
         self._away = away
         self._session = session
-        self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
+        self._distributed = distributed
         self._secrets = secrets
         self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
@@ -163,12 +165,14 @@ class BatchWriter:
     @property
     def changes_max(self) -> int:
         """Return how many changes a micro-batch should have at most: more where they need not come here."""
-        return _CHANGES_SPREAD_MAX if self._can_spread() else _CHANGES_MAX
+        if not self._can_spread():
+            return _CHANGES_MAX
+        return _CHANGES_SPREAD_MAX if self._is_spread() else _CHANGES_MERGED_MAX
 
     @property
     def bytes_max(self) -> int:
         """Return how many bytes of the log a micro-batch should have at most, about."""
-        return _BYTES_SPREAD_MAX if self._can_spread() else _BYTES_MAX
+        return _BYTES_SPREAD_MAX if self._is_spread() else _BYTES_MAX
 
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
@@ -240,12 +244,18 @@ class BatchWriter:
         """Tell whether tasks can write the sink. What is transformed comes here."""
         return not self._definition.transform and self.sink().takes_spread(self.schemas())
 
+    def _is_spread(self) -> bool:
+        """Tell whether tasks write what is large. On one machine the driver merges rows more quickly than they do."""
+        mode = mode_of(self._definition.sink, self._definition.mode)
+        return (self._distributed or mode is not Mode.CURRENT) and self._can_spread()
+
     def _is_large(self) -> bool:
         """Tell whether a micro-batch is better written by tasks, as far as is known: by how much there is to read."""
-        if not self._can_spread():
+        if not self._is_spread():
             return False
         reached = self._reached(self.sink().progress())
-        return self._learn() - reached >= self._spread_min and self._has_stable_keys()
+        least = _SPREAD_MIN_DISTRIBUTED if self._distributed else _SPREAD_MIN
+        return self._learn() - reached >= least and self._has_stable_keys()
 
     def _reached(self, progress: Progress | None) -> int:
         """Return the offset up to which a sink has all changes."""
