@@ -73,6 +73,21 @@ async def write(directory: Path, changes: int) -> None:
     await log.close()
 
 
+def merge_messages(spark, messages: Path, place: Path) -> None:
+    """Merge a batch of Debezium-style messages in Parquet files into a Delta table, as people usually do."""
+    row = ", ".join(f"{one.name} {KINDS[one.name]}" for one in COLUMNS)
+    members = f"before struct<{row}>, after struct<{row}>, op string, source struct<lsn bigint>"
+    parsed = spark.read.parquet(str(messages)).selectExpr(f"from_json(message, '{members}') AS m")
+    parsed.selectExpr("m.source.lsn AS lsn", "m.after.*").createOrReplaceTempView("parsed")
+    ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY lsn DESC) AS rank FROM parsed"
+    rows = spark.sql(f"SELECT * FROM ({ranked}) WHERE rank = 1").drop("rank").toArrow()
+    if not DeltaTable.is_deltatable(str(place)):
+        write_deltalake(place, rows)
+        return
+    merge = DeltaTable(place).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
 class Course:
     """One run of everything over batches of one log."""
 
@@ -109,19 +124,8 @@ class Course:
 
     def recipe(self, _mode, place):
         """Merge messages as people usually do."""
-        row = ", ".join(f"{one.name} {KINDS[one.name]}" for one in COLUMNS)
-        members = f"before struct<{row}>, after struct<{row}>, op string, source struct<lsn bigint>"
         for number in range(BATCHES):
-            messages = self.spark.read.parquet(str(self.directory / f"messages{number}"))
-            parsed = messages.selectExpr(f"from_json(message, '{members}') AS m")
-            parsed.selectExpr("m.source.lsn AS lsn", "m.after.*").createOrReplaceTempView("parsed")
-            ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY lsn DESC) AS rank FROM parsed"
-            rows = self.spark.sql(f"SELECT * FROM ({ranked}) WHERE rank = 1").drop("rank").toArrow()
-            if number == 0:
-                write_deltalake(place, rows)
-                continue
-            merge = DeltaTable(place).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            merge_messages(self.spark, self.directory / f"messages{number}", place)
 
     def sink(self, mode, place):
         sink = sink_of(f"delta://{place}", mode, pipeline="bench")
