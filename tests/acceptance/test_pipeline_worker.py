@@ -98,3 +98,14 @@ def test_pipelines_come_and_go_beside_each_other_with_one_spark(place, working):
     place.shop.commit("UPDATE orders SET qty = 70 WHERE id = 2")
     wait_until(lambda: rows("late", "SELECT qty FROM orders WHERE id = 2") == [(70,)], "another goes on", WAIT_S)
     assert place.store.get("late").owner == "two"
+
+
+def test_queries_that_start_at_once_put_their_environment_into_sources_of_their_own(spark, tmp_path):
+    sessions = SparkSessions(SparkChoice(session=spark), tmp_path)
+
+    def environment(session):
+        source = session._jsparkSession.sessionState().dataSourceManager().lookupDataSource("tailrace")
+        return session._jvm.java.lang.System.identityHashCode(source.dataSourceCls().envVars())
+
+    made = [environment(one) for one in (spark, sessions.separate(Watcher()), sessions.separate(Watcher()))]
+    assert len(set(made)) == 3

@@ -89,6 +89,7 @@ class BatchWriter:
         self._away = away
         self._session = session
         self._distributed = distributed
+        self._spread_min = _SPREAD_MIN_DISTRIBUTED if distributed else _SPREAD_MIN
         self._secrets = secrets
         self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
@@ -254,8 +255,7 @@ class BatchWriter:
         if not self._is_spread():
             return False
         reached = self._reached(self.sink().progress())
-        least = _SPREAD_MIN_DISTRIBUTED if self._distributed else _SPREAD_MIN
-        return self._learn() - reached >= least and self._has_stable_keys()
+        return self._learn() - reached >= self._spread_min and self._has_stable_keys()
 
     def _reached(self, progress: Progress | None) -> int:
         """Return the offset up to which a sink has all changes."""

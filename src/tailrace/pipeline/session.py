@@ -64,12 +64,20 @@ class SparkSessions:
     def separate(self, watcher: Watcher) -> Any:
         """Return a session of the same Spark with views of its own.
 
+        It has our source of its own, too. Spark has one for all sessions where none was registered, and each query that
+        starts puts its environment into that, without a lock: of two that start at once both may fail for good.
+
         Raises:
             ConfigError: There is no Spark or no Java.
         """
         session = self.shared(watcher)
+
+        from tailrace.pipeline.datasource import TailraceSource  # late: there may be no PySpark
+
         clone = getattr(session, "cloneSession", None)  # of Spark Connect, where a new one would forget our settings
-        return session.newSession() if clone is None else clone()
+        own = session.newSession() if clone is None else clone()
+        own.dataSource.register(TailraceSource)
+        return own
 
     def alive(self) -> bool:
         """Tell whether Spark can still be used: it has not been started, or answers."""

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 BULK_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
+_BULK_PLACES = list(range(len(BULK_COLUMNS)))  # quicker to select by than names
 BULK_SCHEMA: pa.Schema = pa.schema([ENVELOPE.field(name) for name in BULK_COLUMNS])
 """Columns of a change that is read in bulk: those of the log without the marks that the log keeps for itself."""
 
@@ -138,6 +139,8 @@ async def bulk_batches(
         PermissionDeniedError: A row predicate of the restriction does not fit its table.
     """
     check_window(log, after, through)
+    if schemas is not None and schemas >= log.schemas().keys():
+        schemas = None  # all: there is nothing to compare
     place = after
     while place < through:
         chunk = await log.read(place)
@@ -162,7 +165,7 @@ def bulk_batch(
 
     Nothing is copied where all are wanted.
     """
-    batch = chunk.batch.select(BULK_COLUMNS).slice(after + 1 - chunk.first, through - after)
+    batch = chunk.batch.select(_BULK_PLACES).slice(after + 1 - chunk.first, through - after)
     if restricted:
         from tailrace.subscription.restrict import HIDDEN  # late: it brings all predicates, which few readers need
 
