@@ -253,9 +253,15 @@ def test_a_request_at_the_head_waits_for_a_change_but_not_for_long(world):
     writing.start()
     wait_until(lambda: puller.step(number) and puller.table == world.rows(), "the change comes while the call waits")
     writing.join()
-    waiting = threading.Thread(target=puller.step, args=[number])
+    known = puller.progress[number]
+
+    def wait_at_the_head():
+        while kind_or_none(world.client.pull_log(known.range, "one", known.index)) == "busy":
+            continue  # the question below came first
+
+    waiting = threading.Thread(target=wait_at_the_head)
     waiting.start()
-    wait_until(lambda: kind_or_none(world.client.pull_log(puller.progress[number].range, "one", 0)) == "busy", "waits")
+    wait_until(lambda: kind_or_none(world.client.pull_log(known.range, "one", 0)) == "busy", "waits")
     world.server.stop()
     waiting.join(10)
     assert not waiting.is_alive()
