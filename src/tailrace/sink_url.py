@@ -7,7 +7,7 @@ import os
 import re
 import string
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
 
-__all__ = ["Secrets", "SinkUrl", "Spelling", "parse", "revealed", "spelled"]
+__all__ = ["Secrets", "SinkUrl", "Spelling", "parse", "refuse_shared", "revealed", "spelled"]
 
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
@@ -122,6 +122,16 @@ class Spelling:
         if name is None:
             name = self._names[table] = spelled(self._template, table, self._encoded)
         return name
+
+
+def refuse_shared(places: Sequence[object], where: str = "sink's URL") -> None:
+    """Check that each of several tables has a place of its own.
+
+    Raises:
+        ConfigError: Two would go into one. `where` is what the user has to write `{table}` into.
+    """
+    if len(set(places)) != len(places):
+        raise ConfigError(f"several tables would go into one: put {{table}} into the {where}")
 
 
 class Secrets(Struct, frozen=True):

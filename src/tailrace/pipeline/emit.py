@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from tailrace.model.errors import ConfigError
 from tailrace.model.pipeline import Definition, Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.sink.row import key_names
-from tailrace.sink_url import parse, spelled
+from tailrace.sink_url import parse, refuse_shared, spelled
 
 __all__ = ["SPEC", "project"]
 
@@ -36,8 +35,7 @@ def project(
         ConfigError: Two tables would have one name.
     """
     names = {schema.table.wire: _name(definition, schema) for schema in schemas}
-    if len(set(names.values())) != len(schemas):
-        raise ConfigError("several tables would go into one: put {table} into the sink's URL")
+    refuse_shared(list(names.values()))
     files = {SPEC: _spec(definition, storage)}
     for schema in schemas:
         name = names[schema.table.wire]

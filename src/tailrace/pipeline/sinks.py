@@ -13,8 +13,9 @@ from tailrace.message.targets import TARGETS, target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
 from tailrace.model.letter import sink_of_pipeline
+from tailrace.model.table import TableName
 from tailrace.pipeline.sink.base import Mode, Sink
-from tailrace.sink_url import Secrets, SinkUrl, parse, revealed
+from tailrace.sink_url import Secrets, SinkUrl, parse, refuse_shared, revealed, spelled
 
 __all__ = ["MODES", "SINKS", "MessageOptions", "check_sink", "keeps_rows", "mode_of", "sink_of"]
 
@@ -53,11 +54,14 @@ def check_sink(url: str, mode: Mode | None, tables: Sequence[str] = ()) -> None:
     """
     parts = parse(url)
     _built(revealed(parts, None), mode, "check", None)
-    places = {"path": parts.path, "table": parts.options.get("table", "{table}")}
-    place = _PLACES.get(parts.scheme)
-    if len(tables) > 1 and place is not None and "{table}" not in places[place]:
-        where = "path of the sink's URL" if place == "path" else "sink's option `table`"
-        raise ConfigError(f"several tables would go into one: put {{table}} into the {where}")
+    match _PLACES.get(parts.scheme):
+        case "path":
+            template, where = parts.path, "path of the sink's URL"
+        case "table":
+            template, where = parts.options.get("table", "{table}"), "sink's option `table`"
+        case _:
+            return
+    refuse_shared([spelled(template, TableName("source", table)) for table in tables], where)
 
 
 def keeps_rows(url: str) -> bool:

@@ -28,7 +28,7 @@ from tailrace.pipeline.sink.progress import (
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late, is_ours
-from tailrace.sink_url import Spelling
+from tailrace.sink_url import Spelling, refuse_shared
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "CatalogSink"]
 
@@ -74,8 +74,7 @@ class CatalogSink(KeepsProgress):
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Make the table of batches, and check that the tables that were there still are."""
-        if len({self._name(schema) for schema in schemas}) != len(schemas):
-            raise ConfigError("several tables would go into one: put {table} into the sink's URL")
+        refuse_shared([self._name(schema) for schema in schemas])
         self._connect()
         self._session.run(statements.create(self._batches, statements.BATCHES_COLUMNS, self._using))
         self._progress = self._last()

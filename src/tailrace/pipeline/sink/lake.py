@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tailrace.model.errors import ConfigError, SinkUnavailableError
+from tailrace.model.errors import SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
@@ -24,6 +24,7 @@ from tailrace.pipeline.sink.progress import (
     refuse_lost,
 )
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.sink_url import refuse_shared
 
 __all__ = ["LakeSink", "LakeTables", "SpreadTables"]
 
@@ -80,8 +81,7 @@ class LakeSink(KeepsProgress):
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Check that the tables that were there still are; those that are not come with their first batch."""
-        if len({self._tables.place(schema) for schema in schemas}) != len(schemas):
-            raise ConfigError("several tables would go into one: put {table} into the sink's URL")
+        refuse_shared([self._tables.place(schema) for schema in schemas])
         with disk_errors(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             self._progress = self._noted()

@@ -18,7 +18,7 @@ from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.pipeline.sink.sql_values import refuse_far_times
-from tailrace.sink_url import Spelling
+from tailrace.sink_url import Spelling, refuse_shared
 
 __all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
 
@@ -183,9 +183,8 @@ class SqlSink(KeepsProgress):
         Raises:
             ConfigError: Several have the same one, or one has the name of a table that we need.
         """
-        tables = {self._database.canonical(name) for name in names}
-        if len(tables) != len(names):
-            raise ConfigError("several tables would go into one: put {table} into the sink's option `table`")
+        tables = [self._database.canonical(name) for name in names]
+        refuse_shared(tables, "sink's option `table`")
         for own in (BATCHES, ARRIVALS):
             if self._database.canonical(own) in tables:
                 raise ConfigError(f"{own} is a table of the sink itself: write more than {{table}} into `table`")
