@@ -39,6 +39,13 @@ def run(*arguments, env=None, timeout=60, **options):
 class Calls:
     """Calls of the server at `url`."""
 
+    def get(self, path):
+        """Return the answer to a GET request."""
+        return httpx.get(f"{self.url}{path}", timeout=DEADLINE_S)
+
+    def is_ready(self):
+        return self.get("/ready").status_code == 200
+
     def call(self, method, params, **headers):
         """Call a method; return the result, or raise the error's code and message."""
         request = {"skeinql": "1.0", "id": 1, "method": method, "params": params}
