@@ -108,7 +108,7 @@ def test_it_ends_at_once_with_open_streams(serve, tmp_path):
         assert stream.status_code == 200
         begun = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < 20
         assert not any(line.startswith("data") for line in stream.iter_lines())
 
 
