@@ -12,6 +12,9 @@ from clients import published
 from serving import DEADLINE_S, Server, run, wait_until
 from signing import SECRET, hs256
 
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
+
 REQUIRED = "Authentication required. Provide a Bearer token or API key."
 
 

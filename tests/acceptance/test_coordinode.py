@@ -10,6 +10,9 @@ from clients import published
 from serving import DEADLINE_S, Server, run, wait_until
 from tailrace.delivery.grpc.proto import status_pb2
 
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
+
 VERSIONS = ["1.0.6", "3.0.0", "4.0.1"]
 STRICT = {"strict": {}}
 CONFIG = """

@@ -13,6 +13,9 @@ from clients import published
 from serving import DEADLINE_S, Server
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
+
 
 @pytest.fixture(scope="session")
 def sochdb(pytestconfig):

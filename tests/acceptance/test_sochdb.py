@@ -14,6 +14,9 @@ from clients import published
 from databases import free_port
 from serving import DEADLINE_S, Server, wait_until
 
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
+
 NUMBERS = itertools.count(1)
 
 
