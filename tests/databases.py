@@ -21,7 +21,7 @@ import pymysql
 import pytest
 
 USER, PASSWORD, DATABASE = "tailrace", "p@ss:w/rd", "sink"
-READY_S = 60
+READY_S = 90
 PORT_MIN = 10_000
 MEMORY = Path("/dev/shm")
 """Where the files of the servers are, if it is there: tests restart sinks, not machines."""
@@ -78,7 +78,11 @@ class Server:
             self.looking.close()
         if self.process is not None:
             self.process.send_signal(self.stop_signal)
-            self.process.wait(30)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
             self.process = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -124,7 +128,7 @@ class Postgres(Server):
         return self
 
     def command(self):
-        options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=30"]
+        options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=100"]
         return [
             program("postgres"),
             "-D",
