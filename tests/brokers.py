@@ -26,7 +26,7 @@ from hooking import Receiver
 from locking import alone
 from proxy import Proxy
 
-READY_S = 60
+READY_S = 90
 PASSWORD = "p@ss:w/rd"
 PASSWORD_IN_URL = "p%40ss%3Aw%2Frd"
 
@@ -98,7 +98,16 @@ class Broker:
     def pause(self):
         """Let the server answer nothing until `go_on`, while its connections stay. Signals take time to arrive."""
         self._signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        while not all(state in "TZX" for state in self._states()):
+            time.sleep(0.002)
+
+    def _states(self):
+        """Yield the states of all threads of all processes of the server."""
+        for directory in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(directory.name)) == self.process.pid:
+                    for stat in directory.glob("task/*/stat"):
+                        yield stat.read_text().rpartition(")")[2].split()[0]
 
     def go_on(self):
         self._signal(signal.SIGCONT)

@@ -3,8 +3,10 @@
 Where a server cannot be had, the test that wants it is skipped and says why; `scripts/servers` installs them.
 """
 
+import contextlib
 import os
 import pwd
+import random
 import secrets
 import shutil
 import signal
@@ -19,7 +21,8 @@ import pymysql
 import pytest
 
 USER, PASSWORD, DATABASE = "tailrace", "p@ss:w/rd", "sink"
-READY_S = 60
+READY_S = 90
+PORT_MIN = 10_000
 MEMORY = Path("/dev/shm")
 """Where the files of the servers are, if it is there: tests restart sinks, not machines."""
 
@@ -75,7 +78,11 @@ class Server:
             self.looking.close()
         if self.process is not None:
             self.process.send_signal(self.stop_signal)
-            self.process.wait(30)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
             self.process = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -121,7 +128,7 @@ class Postgres(Server):
         return self
 
     def command(self):
-        options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=30"]
+        options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=100"]
         return [
             program("postgres"),
             "-D",
@@ -185,8 +192,12 @@ class Servers:
         if os.getuid() == 0 and not has_account(kind.account):
             pytest.skip(f"there is no user {kind.account} to run the server as")
         if kind not in self._servers:
-            self._servers[kind] = kind()
-            self._servers[kind].start()
+            server = kind()
+            try:
+                self._servers[kind] = server.start()
+            except BaseException:
+                server.stop()
+                raise
         return self._servers[kind]
 
     def stop(self):
@@ -209,6 +220,18 @@ def has_account(name):
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Return a port that nobody has, and that no connection is given by chance before, or between, uses of it."""
+    while True:
+        port = random.SystemRandom().randrange(PORT_MIN, _chance_ports_begin())  # all tests have the same seed
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
+def _chance_ports_begin():
+    """Return the first port that connections, and servers that ask for any port, are given."""
+    with contextlib.suppress(OSError):
+        begin = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        return begin if begin > PORT_MIN + 1000 else 65536
+    return 32768

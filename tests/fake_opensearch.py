@@ -31,6 +31,7 @@ class HttpServer(ThreadingHTTPServer):
     """Can be closed with all its connections."""
 
     daemon_threads = True
+    request_queue_size = 128
     allow_reuse_address = True
 
     def __init__(self, *arguments):

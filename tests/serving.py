@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 
 DEADLINE_S = 30.0
+PROCESS_S = 60.0
+"""Longest time that a server takes to start, or to end, on a busy machine."""
 
 
 def wait_until(condition, what, deadline_s=DEADLINE_S):
@@ -38,6 +40,13 @@ def run(*arguments, env=None, timeout=60, **options):
 
 class Calls:
     """Calls of the server at `url`."""
+
+    def get(self, path):
+        """Return the answer to a GET request."""
+        return httpx.get(f"{self.url}{path}", timeout=DEADLINE_S)
+
+    def is_ready(self):
+        return self.get("/ready").status_code == 200
 
     def call(self, method, params, **headers):
         """Call a method; return the result, or raise the error's code and message."""
@@ -73,7 +82,7 @@ class Server(Calls):
     def wait_ready(self) -> "Server":
         """Wait for the line that says where it listens."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], PROCESS_S)
         line = self.process.stdout.readline() if ready else b""
         if not line:
             self.kill()
@@ -98,7 +107,7 @@ class Server(Calls):
         return self._reap()
 
     def _reap(self) -> int:
-        code = self.process.wait(DEADLINE_S)
+        code = self.process.wait(PROCESS_S)
         if self.process.stdout:
             self.process.stdout.close()
         self.errors.close()

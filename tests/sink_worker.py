@@ -1,6 +1,10 @@
 """A process that applies batches to a sink, to be killed at any moment."""
 
+import contextlib
+import time
+
 from sink_changes import ChangingSource
+from tailrace.model.errors import SinkUnavailableError
 from tailrace.pipeline.sinks import sink_of
 
 BATCHES = 12
@@ -24,14 +28,22 @@ def tell():
     return source, batches
 
 
+def persistently(use, given):
+    """Use a sink as a pipeline does: a server may still be busy with what the process killed last had asked for."""
+    while True:
+        with contextlib.suppress(SinkUnavailableError):
+            return use(given)
+        time.sleep(0.02)
+
+
 def work(url, mode, told):
     """Apply what the sink does not have yet, telling each batch that it has."""
     source, batches = tell()
     sink = sink_of(url, mode, pipeline="copy")
-    sink.open(source.schemas)
+    persistently(sink.open, source.schemas)
     applied = sink.applied()
     told.send(applied)
     for batch in batches[0 if applied is None else applied + 1 :]:
-        sink.apply(batch)
+        persistently(sink.apply, batch)
         told.send(batch.number)
     sink.close()

@@ -19,6 +19,7 @@ from tailrace.message.targets import target_of
 from tailrace.sink_url import parse
 
 NUMBERS = itertools.count(1)
+READ_S = 30
 
 
 class Repeats(Enum):
@@ -175,7 +176,7 @@ class NatsPlace(Place):
         from nats.js.errors import NotFoundError
 
         connection = await nats.connect(f"nats://127.0.0.1:{self.server.port}", user="sink", password=brokers.PASSWORD)
-        stream, found, number = connection.jetstream(), [], 1
+        stream, found, number = connection.jetstream(timeout=READ_S), [], 1
         try:
             name = await stream.find_stream_name_by_subject(subject)
             with contextlib.suppress(NotFoundError):
@@ -264,7 +265,7 @@ class TypesensePlace(SearchPlace):
 
     def read(self, table):
         path = f"http://127.0.0.1:{self.server.port}/collections/{self.part}-{table}/documents/export"
-        answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD})
+        answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD}, timeout=READ_S)
         answer.raise_for_status()
         documents = [json.loads(line) for line in answer.content.split(b"\n") if line]
         return self.of_documents({one["id"]: one for one in documents})

@@ -18,13 +18,19 @@ def tell():
     return teller, before + teller.snapshot(195) + teller.changes(MESSAGES - 200, keys=11)
 
 
+def opened(target, schemas):
+    """Open a target, as often as it takes; return its mark."""
+    while True:
+        with contextlib.suppress(SinkUnavailableError):
+            target.open(schemas)
+            return target.mark()
+
+
 def work(url, name, confirmed, told):
     """Send what is not confirmed, or what the target has no mark of, telling how far each batch came."""
     teller, messages = tell()
     target = target_of(parse(url), name)
-    with contextlib.suppress(SinkUnavailableError):
-        target.open(teller.schemas)
-    mark = target.mark()
+    mark = opened(target, teller.schemas)
     begin = int(mark or 0) if mark is not None else confirmed
     told.send(begin)
     while begin < len(messages):

@@ -195,7 +195,9 @@ async def access_of(auth, clock):
 
 async def until(condition, what):
     """Wait until `condition` holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.002)
-    assert condition(), what
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        raise AssertionError(f"not in {DEADLINE_S} s: {what}") from None

@@ -9,8 +9,11 @@ import httpx
 import pytest
 
 from clients import published
-from serving import Server, run, wait_until
+from serving import DEADLINE_S, Server, run, wait_until
 from signing import SECRET, hs256
+
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
 
 REQUIRED = "Authentication required. Provide a Bearer token or API key."
 
@@ -27,13 +30,13 @@ def shop(tmp_path_factory):
     database = sqlite3.connect(directory / "shop.db", isolation_level=None, timeout=30)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER)")
+    sqlite3.connect(directory / "acme.db").close()
     server = Server(
         directory / "data",
         *("--source", f"shop=sqlite:///{directory / 'shop.db'}"),
         *("--source", f"acme=sqlite:///{directory / 'acme.db'}", "--auth", "--auth-jwt-leeway", "none"),
         env={"TAILRACE_AUTH_JWT_SECRET": SECRET.decode(), "TAILRACE_AUTH_TOKENS": "master"},
     )
-    sqlite3.connect(directory / "acme.db").close()
     server.database = database
     try:
         server.wait_ready()
@@ -46,7 +49,9 @@ def shop(tmp_path_factory):
 
 def known(server):
     body = {"skeinql": "1.0", "id": 1, "method": "cdc.subscribe_table", "params": {"db": "shop", "table": "orders"}}
-    return httpx.post(f"{server.url}/api/v1/rpc", json=body, headers={"x-api-key": "master"}).json()["ok"]
+    return httpx.post(
+        f"{server.url}/api/v1/rpc", json=body, headers={"x-api-key": "master"}, timeout=DEADLINE_S
+    ).json()["ok"]
 
 
 def refused(sochdb, server, request, metadata):

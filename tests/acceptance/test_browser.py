@@ -14,10 +14,12 @@ import urllib.request
 import pytest
 import websockets.sync.client
 
+from databases import free_port
 from serving import DEADLINE_S, Server, wait_until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+START_S = 90.0
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -89,9 +91,10 @@ def page_of(profile):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         port = debugging_port(process)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=DEADLINE_S) as answer:
-            url = next(target["webSocketDebuggerUrl"] for target in json.load(answer) if target["type"] == "page")
-        with websockets.sync.client.connect(url, proxy=None, max_size=None) as connection:
+        url = wait_until(lambda: page_url(port), "the page is there")
+        with websockets.sync.client.connect(
+            url, proxy=None, max_size=None, open_timeout=DEADLINE_S, ping_interval=None
+        ) as connection:
             yield Page(connection)
     finally:
         process.kill()
@@ -99,10 +102,16 @@ def page_of(profile):
         process.stderr.close()
 
 
+def page_url(port):
+    """Return the address of the empty page; None while the browser has none."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=DEADLINE_S) as answer:
+        return next((one["webSocketDebuggerUrl"] for one in json.load(answer) if one["type"] == "page"), None)
+
+
 def debugging_port(process):
     """Return the port that the browser names when it is ready."""
     text = b""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + START_S
     while time.monotonic() < end:
         ready, _, _ = select.select([process.stderr], [], [], 0.5)
         if ready:
@@ -119,6 +128,7 @@ def acked(server, sub_id):
 
 
 @pytest.mark.skipif(BROWSER is None, reason=f"no browser is installed: none of {', '.join(BROWSERS)}")
+@pytest.mark.timeout(300)
 def test_a_browser_reconnects_through_a_restart_without_a_gap_or_a_repeat(tmp_path):
     path, data_dir = tmp_path / "app.db", tmp_path / "data"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -129,7 +139,7 @@ def test_a_browser_reconnects_through_a_restart_without_a_gap_or_a_repeat(tmp_pa
             for number in numbers:
                 database.execute("INSERT INTO t VALUES (?, 'x')", (number,))
 
-        arguments = ["--source", f"app=sqlite:///{path}"]
+        arguments = ["--source", f"app=sqlite:///{path}", "--http-port", str(free_port())]
         server = Server(data_dir, *arguments).wait_ready()
         try:
             everything = server.subscribe("t", db="app")["sub_id"]
@@ -154,7 +164,7 @@ def test_a_browser_reconnects_through_a_restart_without_a_gap_or_a_repeat(tmp_pa
                 seen(3)
                 server.stop()
                 insert(4, 5)
-                server = Server(data_dir, *arguments, "--http-port", url.rsplit(":", 1)[1]).wait_ready()
+                server = Server(data_dir, *arguments).wait_ready()
                 assert server.url == url
                 seen(5)
                 insert(6)

@@ -498,7 +498,7 @@ def test_an_interrupted_program_ends_at_once_and_leaves_no_subscription(shared, 
         begun = time.monotonic()
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=DEADLINE_S)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 12  # before the server's next sign of life
         assert errors.strip().endswith("KeyboardInterrupt")
     finally:
         program.kill()

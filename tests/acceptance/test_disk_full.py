@@ -4,7 +4,6 @@ import os
 import sqlite3
 import subprocess
 
-import httpx
 import pytest
 
 from serving import wait_until
@@ -27,16 +26,15 @@ def test_capture_waits_for_space_and_loses_nothing(serve, tmp_path, small_disk):
     database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, note TEXT)")
     server = serve("--source", f"app=sqlite:///{path}", data_dir=small_disk / "data")
     sub = server.subscribe("t", db="app")
-    ready = f"{server.url}/ready"
-    wait_until(lambda: httpx.get(ready).status_code == 200, "ready")
+    wait_until(server.is_ready, "ready")
     ballast = small_disk / "ballast"
     free = os.statvfs(small_disk)
     ballast.write_bytes(bytes(free.f_bavail * free.f_bsize - 256 * 1024))
     for number in range(40):
         database.execute("INSERT INTO t VALUES (?, ?)", (number, "x" * 50_000))
-    answer = wait_until(lambda: (a := httpx.get(ready)).status_code == 503 and a, "not ready")
+    answer = wait_until(lambda: (a := server.get("/ready")).status_code == 503 and a, "not ready")
     assert "full" in answer.text
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert server.get("/health").status_code == 200
     ballast.unlink()
     poll = {"sub_id": sub["sub_id"], "from_offset": sub["offset"], "limit": 1000}
 
@@ -45,6 +43,6 @@ def test_capture_waits_for_space_and_loses_nothing(serve, tmp_path, small_disk):
 
     wait_until(lambda: len(received()) >= 40, "all changes")
     assert received() == list(range(40))
-    wait_until(lambda: httpx.get(ready).status_code == 200, "ready again")
+    wait_until(server.is_ready, "ready again")
     database.close()
     server.stop()

@@ -20,7 +20,8 @@ CALLERS = 32
 CONNECTING = 64
 CALLS = 21
 CALL_S_MAX = 0.1
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
+"""Ten thousand connections take long on a busy machine."""
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def descriptors():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is read from /proc")
 @pytest.mark.usefixtures("descriptors")
+@pytest.mark.timeout(400)
 def test_ten_thousand_idle_subscribers_take_little_memory_and_leave_control_calls_quick(serve, tmp_path):
     database = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
     database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
@@ -44,8 +46,7 @@ def test_ten_thousand_idle_subscribers_take_little_memory_and_leave_control_call
     spare = server.subscribe("t", db="app")["sub_id"]
 
     async def run():
-        async with asyncio.timeout(DEADLINE_S):
-            crowd = Crowd(int(server.url.rpartition(":")[2]))
+        async with asyncio.timeout(DEADLINE_S), Crowd(int(server.url.rpartition(":")[2])) as crowd:
             begin_bytes = resident_bytes(server.process.pid)
             await crowd.subscribe()
             await crowd.connect()
@@ -54,7 +55,6 @@ def test_ten_thousand_idle_subscribers_take_little_memory_and_leave_control_call
             database.execute("INSERT INTO t VALUES (4711, 'Ada')")
             event = await crowd.streams[4711].data()
             assert [stream.got for key, stream in crowd.streams.items() if key != 4711 and b"data:" in stream.got] == []
-            crowd.leave()
             return taken_bytes, medians_s, event
 
     taken_bytes, medians_s, event = uvloop.run(run())
@@ -117,7 +117,10 @@ class Crowd:
         caller.close()
         return {method: statistics.median(times) for method, times in times_s.items()}
 
-    def leave(self):
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
         for stream in self.streams.values():
             stream.transport.abort()
 

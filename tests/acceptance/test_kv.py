@@ -13,6 +13,9 @@ from clients import published
 from serving import DEADLINE_S, Server
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
+
 
 @pytest.fixture(scope="session")
 def sochdb(pytestconfig):
@@ -66,20 +69,28 @@ class Socket:
 
     def __init__(self, connection):
         self._connection = connection
+        self._events = []
 
     def message(self):
-        return json.loads(self._connection.recv(DEADLINE_S))
+        """Return the next event."""
+        return self._events.pop(0) if self._events else self._received()
 
     def ask(self, type_, payload, id_="r"):
+        """Return the answer. An event that the request leads to may come before it."""
         self._connection.send(json.dumps({"id": id_, "type": type_, "payload": payload}))
-        answer = self.message()
-        assert answer["id"] == id_
+        while (answer := self._received())["id"] != id_:
+            self._events.append(answer)
         return answer["type"], answer["payload"]
+
+    def _received(self):
+        return json.loads(self._connection.recv(DEADLINE_S))
 
 
 @contextmanager
 def gateway(server, path="/"):
-    with connect(server.url.replace("http", "ws", 1) + path, proxy=None, close_timeout=2) as connection:
+    with connect(
+        server.url.replace("http", "ws", 1) + path, proxy=None, open_timeout=DEADLINE_S, close_timeout=2
+    ) as connection:
         yield Socket(connection)
 
 

@@ -187,7 +187,7 @@ def whole(value):
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("openapi")
     database = apsw.Connection(str(folder / "app.db"))
-    database.set_busy_timeout(5000)
+    database.set_busy_timeout(30_000)
     database.execute(SCHEMA).fetchall()
     server = Server(folder / "data", "--source", f"app=sqlite:///{folder / 'app.db'}").wait_ready()
     try:

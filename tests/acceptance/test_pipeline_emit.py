@@ -101,7 +101,7 @@ class Connect:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(SPARK_S_MAX)
         self.log.close()
 
 

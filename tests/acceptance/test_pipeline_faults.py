@@ -16,6 +16,8 @@ from tailrace.sink_url import parse
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def place(tmp_path, spark):

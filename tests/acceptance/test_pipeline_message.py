@@ -24,7 +24,7 @@ def rows_of(connection, stream):
     return [json.loads(fields[b"value"]) for _, fields in connection.xrange(stream)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_rows_and_changes_arrive_what_fails_is_parked_and_sent_when_it_is_mended(tmp_path, serve, broker):
     database = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, qty INTEGER, note TEXT)")
@@ -47,7 +47,7 @@ def test_rows_and_changes_arrive_what_fails_is_parked_and_sent_when_it_is_mended
     )
     stream = redis.Redis(port=broker.port, password=PASSWORD)
     stream.delete("pipeline.orders")
-    refused = run("pipeline", "run", "out", "--once", *place, env={"BROKER_PASSWORD": "wrong"})
+    refused = run("pipeline", "run", "out", "--once", *place, env={"BROKER_PASSWORD": "wrong"}, timeout=START_S)
     assert refused.returncode == 1
     assert "wrong" not in refused.stderr + refused.stdout
     run_once = ("run", "out", "--once", "--secrets", secrets)
@@ -76,5 +76,5 @@ def test_rows_and_changes_arrive_what_fails_is_parked_and_sent_when_it_is_mended
     assert [(row["id"], row["share"]) for row in rows_of(stream, "pipeline.orders")[21:]] == [(3, 3), (3, 2), (5, 4)], (
         "letters come before what is new"
     )
-    verified = run("pipeline", "verify", "out", *place)
+    verified = run("pipeline", "verify", "out", *place, timeout=START_S)
     assert (verified.returncode, "nothing that could be verified" in verified.stderr) == (1, True)

@@ -14,6 +14,8 @@ from tailrace.pipeline.sink.base import Mode
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def place(tmp_path, spark):

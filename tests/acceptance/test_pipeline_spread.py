@@ -23,6 +23,8 @@ from tailrace.pipeline.watcher import Watcher
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def place(tmp_path, spark, monkeypatch):

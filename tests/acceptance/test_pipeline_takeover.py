@@ -1,6 +1,7 @@
 """Several workers for one pipeline: one works, the others wait; one that is dead or held up is taken over."""
 
 import contextlib
+import os
 import signal
 import sqlite3
 
@@ -32,6 +33,7 @@ def ended(worker):
 def is_stopped(worker, place):
     """Stop a worker, unless it is just writing to the metadata: an SQLite file would stay locked for all."""
     worker.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, worker.process.pid, os.WSTOPPED)  # a signal takes time to reach all threads
     with contextlib.closing(sqlite3.connect(place.metadata, timeout=0.2, isolation_level=None)) as database:
         try:
             database.execute("BEGIN IMMEDIATE")

@@ -15,6 +15,8 @@ from tailrace.retry import Backoff
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.timeout(300)
+
 WAIT_S = 90.0
 
 
@@ -48,7 +50,7 @@ def working(place):
     yield start
     for thread, stop in threads:
         stop.set()
-        thread.join(60)
+        thread.join(WAIT_S)
         assert not thread.is_alive()
 
 
@@ -76,7 +78,7 @@ def test_pipelines_come_and_go_beside_each_other_with_one_spark(place, working):
         wait_until(
             lambda name=name, query=query, value=value: rows(name, query) == [(value,)], f"{name} follows", WAIT_S
         )
-    assert "_change_type" in place.store.get("bad").figures.problem
+    wait_until(lambda: "_change_type" in place.store.get("bad").figures.problem, "the bad one is told", WAIT_S)
     assert {one.definition.name for one in place.store.all() if one.owner == "one"} >= {
         "plain",
         "twice",

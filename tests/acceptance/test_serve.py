@@ -7,13 +7,13 @@ import time
 import grpc
 import httpx
 
-from serving import run, wait_until
+from serving import DEADLINE_S, run, wait_until
 
 SERVING = b"\x08\x01"
 """A HealthCheckResponse whose status is SERVING."""
 
 
-def poll(server, sub_id, after, wait_ms=5000):
+def poll(server, sub_id, after, wait_ms=20_000):
     return server.call("cdc.poll", {"sub_id": sub_id, "from_offset": after, "wait_ms": wait_ms})
 
 
@@ -91,11 +91,11 @@ def test_an_unknown_kind_of_source_is_a_configuration_error(tmp_path):
 
 def test_it_says_that_it_is_well(serve):
     server = serve()
-    assert httpx.get(f"{server.url}/health").status_code == 200
-    wait_until(lambda: httpx.get(f"{server.url}/ready").status_code == 200, "ready")
-    assert "tailrace_" in httpx.get(f"{server.url}/metrics").text
+    assert server.get("/health").status_code == 200
+    wait_until(server.is_ready, "ready")
+    assert "tailrace_" in server.get("/metrics").text
     with grpc.insecure_channel(server.addresses["grpc"]) as channel:
-        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10) == SERVING
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=DEADLINE_S) == SERVING
 
 
 def test_it_ends_at_once_with_open_streams(serve, tmp_path):
@@ -108,7 +108,7 @@ def test_it_ends_at_once_with_open_streams(serve, tmp_path):
         assert stream.status_code == 200
         begun = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < 20
         assert not any(line.startswith("data") for line in stream.iter_lines())
 
 
@@ -116,11 +116,11 @@ def test_with_auth_every_call_wants_a_token(serve):
     server = serve("--auth", env={"TAILRACE_AUTH_TOKENS": "secret-1,secret-2"})
     request = {"skeinql": "1.0", "id": 1, "method": "system.ping", "params": {}}
     rpc = f"{server.url}/api/v1/rpc"
-    refused = httpx.post(rpc, json=request)
+    refused = httpx.post(rpc, json=request, timeout=DEADLINE_S)
     assert refused.status_code == 401
     assert refused.json()["error"]["code"] == "unauthorized"
     assert server.call("system.ping", {}, Authorization="Bearer secret-2")["pong"]
-    assert httpx.get(f"{server.url}/api/v1/cdc/sse/sub_0000000000000001").status_code == 401
+    assert server.get("/api/v1/cdc/sse/sub_0000000000000001").status_code == 401
     server.stop()
     assert b"secret" not in (server.data_dir.parent / "data.err").read_bytes()
 

@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from brokers import PASSWORD, Redis
-from serving import run, wait_until
+from databases import free_port
+from serving import DEADLINE_S, run, wait_until
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_server_feeds_a_sink_parks_what_fails_and_goes_on_after_a_kill(tmp_pat
     shop.execute("UPDATE orders SET qty = 50 WHERE id = 2")
     shop.execute("UPDATE orders SET qty = 20 WHERE id = 1")
     wait_until(lambda: [one["share"] for _, one in told(streams, "in.orders")] == [10, 20, 5], "what fits")
-    letters = sink("dlq", "ls", "out", "--data-dir", data)
+    letters = wait_until(lambda: len(found := sink("dlq", "ls", "out", "--data-dir", data)) == 2 and found, "letters")
     assert [(one["key"], one["offset"], one["state"]) for one in letters] == [
         ("[2]", 2, "refused"),
         ("[2]", 4, "behind"),
@@ -85,15 +86,8 @@ def test_a_server_feeds_a_sink_parks_what_fails_and_goes_on_after_a_kill(tmp_pat
     shown = sink("status", "out", "--data-dir", data)
     assert (shown["state"], shown["offset"]) == ("running", 6)
     assert PASSWORD not in json.dumps(shown)
-    text = wait_until(lambda: _metrics(server), "metrics")
-    assert 'tailrace_sink_letters{sink="out"} 0.0' in text
-    assert 'tailrace_sink_offset{sink="out"} 6.0' in text
-
-
-def _metrics(server):
-    import httpx
-
-    return httpx.get(f"{server.url}/metrics").text
+    lines = {'tailrace_sink_letters{sink="out"} 0.0', 'tailrace_sink_offset{sink="out"} 6.0'}
+    wait_until(lambda: lines <= set(server.get("/metrics").text.splitlines()), "metrics")
 
 
 def test_a_server_does_not_start_with_a_sink_whose_secret_is_missing(tmp_path, shop):
@@ -112,9 +106,10 @@ def test_a_sink_that_waits_is_told_by_metrics_and_by_status_with_where_it_goes_n
         '[sinks.out]\nurl = "redis://127.0.0.1:1/0"\nsource = "shop"\n'
     )
     server = serve(config)
-    wait_until(lambda: 'tailrace_sink_waiting{sink="out"} 1.0' in _metrics(server), "waiting")
-    shown = sink("status", "out", "--data-dir", tmp_path / "data")
-    assert (shown["state"], shown["url"]) == ("waiting", "redis://127.0.0.1:1/0")
+    wait_until(lambda: 'tailrace_sink_waiting{sink="out"} 1.0' in server.get("/metrics").text, "waiting")
+    status = lambda: sink("status", "out", "--data-dir", tmp_path / "data")  # noqa: E731
+    shown = wait_until(lambda: (found := status())["state"] == "waiting" and found, "its status")
+    assert shown["url"] == "redis://127.0.0.1:1/0"
     assert "Redis at 127.0.0.1:1/0 cannot be reached" in shown["problem"]
     said = (tmp_path / "data.err").read_text().splitlines()
     assert '"sink":"out"' in next(line for line in said if "sink waits" in line)
@@ -147,7 +142,8 @@ def running_sink(tmp_path, server, broker, *options, told=("--json",)):
 
 
 def test_a_process_feeds_a_sink_and_goes_on_after_kills_of_either_side(tmp_path, serve, shop, streams, broker):
-    server = serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}")
+    listening = ("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}", "--http-port", free_port())
+    server = serve(*listening)
     server.subscribe("orders", "shop")
     count = 0
 
@@ -168,15 +164,13 @@ def test_a_process_feeds_a_sink_and_goes_on_after_kills_of_either_side(tmp_path,
     write(5)
     with running_sink(tmp_path, server, broker, "--table", "orders") as process:
         arrive()
-        address = server.url
-        port = address.rpartition(":")[2]
         server.kill()
-        serve("--source", f"shop=sqlite:///{tmp_path / 'shop.db'}", "--http-port", port)
+        serve(*listening)
         write(5)
         arrive()
         process.send_signal(signal.SIGTERM)
         last = json.loads(process.stdout.read())
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     found = offsets(streams, "out.orders")
     assert found == sorted(found)
     assert len(set(found)) == len(found), "a target that keeps marks has each message once"
@@ -202,7 +196,7 @@ def test_a_sink_rests_while_it_is_paused_and_may_move_into_the_server_with_more_
     with running_sink(tmp_path, server, broker, *options) as process:
         wait_until(lambda: offsets(streams, "out.orders") == [1], "the first")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     subscription = {"sub_id": sink("status", "out", "--data-dir", data)["subscription"]}
     server.call("cdc.pause", subscription)
     shop.execute("INSERT INTO orders VALUES (2, 1)")
@@ -213,7 +207,7 @@ def test_a_sink_rests_while_it_is_paused_and_may_move_into_the_server_with_more_
         server.call("cdc.resume", subscription)
         wait_until(lambda: offsets(streams, "out.orders") == [1, 2], "the second")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     server.stop()
     url = f"redis://:${{BROKER}}@127.0.0.1:{broker.port}/0?stream=out.{{table}}"
     with config.open("a") as more:
@@ -254,7 +248,7 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
     with running_sink(tmp_path, server, broker, told=()) as process:
         wait_until(lambda: "connected, shop to redis://" in (tmp_path / "sink.err").read_text(), "connected")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     assert PASSWORD not in (tmp_path / "sink.err").read_text()
     streams.delete("out.orders")
     assert sink("rm", "out", "--server", server.url, "--data-dir", tmp_path / "work")["closed"]
@@ -319,7 +313,7 @@ def test_of_two_processes_that_send_for_one_sink_the_older_ends(tmp_path, serve,
     with running_sink(tmp_path, server, broker) as older:
         wait_until(lambda: state() == ["running"], "running")
         with running_sink(tmp_path, server, broker):
-            assert older.wait(30) == 1
+            assert older.wait(2 * DEADLINE_S) == 1
             assert "another process has begun to send for the sink 'out'" in (tmp_path / "sink.err").read_text()
             shop.execute("INSERT INTO orders VALUES (1, 10)")
             wait_until(lambda: offsets(streams, "out.orders") == [1], "sent by the other")
@@ -340,9 +334,9 @@ def test_a_sink_whose_subscription_was_closed_says_so_and_one_of_another_source_
             wait_until(lambda: state() == ["running"], "running")
             kept.append(sink("status", "out", "--data-dir", tmp_path / "work")["subscription"])
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(DEADLINE_S) == 0
     assert subscriptions() == {kept[1]}
     server.call("cdc.close", {"sub_id": kept[1]})
     with running_sink(tmp_path, server, broker, "--source", "mill") as process:
-        assert process.wait(20) == 1
+        assert process.wait(DEADLINE_S) == 1
     assert "the subscription of the sink 'out' was closed: remove the sink" in (tmp_path / "sink.err").read_text()

@@ -23,7 +23,7 @@ CREATE TABLE pairs(a TEXT, b INTEGER, v BLOB, PRIMARY KEY(a, b)) WITHOUT ROWID;
 
 WRITER = """
 import random, sqlite3, sys
-database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
+database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
 choose = random.Random(7)
 print("ready", flush=True)
 for number in range(int(sys.argv[2])):
@@ -49,7 +49,7 @@ class World:
         self.path = tmp_path / "app.db"
         self.data = tmp_path / "data"
         self.database = apsw.Connection(str(self.path))
-        self.database.set_busy_timeout(5000)
+        self.database.set_busy_timeout(30_000)
         self.write(SCHEMA)
         self.start()
 

@@ -11,7 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from clients import published
+from databases import free_port
 from serving import DEADLINE_S, Server, wait_until
+
+pytestmark = pytest.mark.timeout(400)
+"""The published client is installed within the first test that uses it; its processes take long to start."""
 
 NUMBERS = itertools.count(1)
 
@@ -25,8 +29,8 @@ def sochdb(pytestconfig):
 def shared(tmp_path_factory):
     """A server that most tests use, each with a table of its own, and the database that it captures."""
     directory = tmp_path_factory.mktemp("shared")
-    server = Server(directory / "data", "--source", f"app=sqlite:///{directory / 'app.db'}")
     with open_database(directory / "app.db") as connection:
+        server = Server(directory / "data", "--source", f"app=sqlite:///{directory / 'app.db'}")
         try:
             yield server.wait_ready(), connection
         finally:
@@ -208,7 +212,7 @@ def test_a_kept_subscription_is_polled_and_streamed_with_one_cursor(sochdb, stre
     kept.kill()
     table.insert(("k5", 1))
     sub_id = f"sub_{int(name.removeprefix('sub-')):016x}"
-    (event,) = table.server.call("cdc.poll", {"sub_id": sub_id, "from_offset": 0, "wait_ms": 5000})["events"]
+    (event,) = table.server.call("cdc.poll", {"sub_id": sub_id, "from_offset": 0, "wait_ms": 20_000})["events"]
     assert event["after"]["name"] == {"t": "str", "v": "k5"}
     table.server.call("cdc.ack", {"sub_id": sub_id, "offset": event["seq"]})
     script, _ = subscribed(sochdb, streams, table.server, {}, {"x-tailrace-subscription": name})
@@ -239,8 +243,8 @@ def test_what_is_put_as_key_and_value_shows_up_in_a_stream(sochdb, streams, tabl
 
 
 def test_nothing_is_lost_when_server_and_client_are_killed(sochdb, streams, serve, source, database):
-    server = started(serve, source)
-    port = server.addresses["grpc"].rpartition(":")[2]
+    port = ("--grpc-port", free_port())
+    server = started(serve, source, *port)
     keys, last, written = [], 0, 0
 
     def write(count):
@@ -270,7 +274,7 @@ def test_nothing_is_lost_when_server_and_client_are_killed(sochdb, streams, serv
         if "sequence" in event:  # what was under way; the last line says how the stream ended
             keys.append(event["key"])
             last = event["sequence"]
-    server = serve("--source", source, "--grpc-port", port)
+    server = serve("--source", source, *port)
     script, _ = subscribed(sochdb, streams, server, {**request, "start_sequence": last + 1})
     consume(script, 60 - len(keys))
     assert keys == [f"k{number:05}" for number in range(60)]
@@ -279,12 +283,9 @@ def test_nothing_is_lost_when_server_and_client_are_killed(sochdb, streams, serv
 def test_a_position_behind_the_horizon_is_an_overrun(sochdb, serve, source, database):
     server = started(serve, source, "--retention-events", "5")
     database.executemany("INSERT INTO users VALUES (?, 1)", [(f"k{number}",) for number in range(20)])
-
-    def overrun():
-        ended = sochdb.run("subscribe", server.addresses["grpc"], {"start_sequence": 2})[-1]
-        return ended if ended.get("ended") == "OUT_OF_RANGE" else None
-
-    ended = wait_until(overrun, "the oldest changes are gone")
+    wait_until(lambda: server.get("/api/v1/bulk/app").json()["horizon"] > 2, "the oldest changes are gone")
+    ended = sochdb.run("subscribe", server.addresses["grpc"], {"start_sequence": 2})[-1]
+    assert ended["ended"] == "OUT_OF_RANGE"
     oldest = int(ended["trailing"]["x-tailrace-oldest"])
     assert ended["trailing"]["x-tailrace-requested"] == "2"
     assert ended["details"] == f"CDC overrun: requested seq 2 but oldest available is {oldest}"

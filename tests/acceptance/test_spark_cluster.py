@@ -25,7 +25,7 @@ from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.spark import find_java
 from tailrace.pipeline.store import PipelineStore
 
-START_S = 120.0
+START_S = 200.0
 """Spark takes long to start on a busy machine."""
 
 AUTH = AuthConfig(
@@ -154,11 +154,11 @@ def drive(environment, shop, how, address):
     store.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_executors_of_a_cluster_read_from_the_server_with_a_token(shop, environment, cluster):
     drive(environment, shop, "master", cluster)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_spark_connect_reads_from_the_server_with_a_token(shop, environment):
     drive(environment, shop, "remote", "local[2]")

@@ -11,6 +11,8 @@ from serving import wait_until
 from sparking import Shop
 from tailrace.clock import SystemClock
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def shop(tmp_path):

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from serving import Server, run, wait_until
+from serving import DEADLINE_S, Server, run, wait_until
+from tailrace.client.bulk_rows import BulkRowsClient
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,9 @@ def database(server):
     yield connection
     connection.execute("DELETE FROM t")
     connection.close()
+    client = BulkRowsClient(server.url)
+    client.committed("app", "t")  # no subscription of the next test sees it
+    client.close()
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def test_a_subscription_is_made_acknowledged_and_closed(server, tailrace, databa
     assert made.keys() == {"sub_id", "offset", "sse_url"}
     sub_id = made["sub_id"]
     database.execute("INSERT INTO t VALUES (1, 'Ada')")
-    poll = {"sub_id": sub_id, "from_offset": 0, "wait_ms": 5000}
+    poll = {"sub_id": sub_id, "from_offset": 0, "wait_ms": 20_000}
     (event,) = server.call("cdc.poll", poll)["events"]
     assert event["after"]["note"] == {"t": "str", "v": "Ada"}
     assert "before" not in event
@@ -156,7 +160,7 @@ def test_a_subscription_is_paused_and_goes_on(needs, server, tailrace, sub_id, d
 def test_a_cursor_is_reset(needs, server, tailrace, sub_id, database):
     needs("cdc.reset")
     database.execute("INSERT INTO t VALUES (1, 'Ada')")
-    poll = {"sub_id": sub_id, "from_offset": 0, "wait_ms": 5000}
+    poll = {"sub_id": sub_id, "from_offset": 0, "wait_ms": 20_000}
     (event,) = server.call("cdc.poll", poll)["events"]
     tailrace("subs", "reset", sub_id, "--to", "latest")
     assert server.call("cdc.poll", poll | {"wait_ms": 0})["events"] == []
@@ -193,7 +197,7 @@ def test_a_query_is_prepared_run_and_watched(needs, server, tailrace, database, 
         database.execute("UPDATE t SET note = 'Bela'")
         assert json.loads(watch.stdout.readline())["query_id"] == query_id
         watch.send_signal(number)
-        assert watch.wait(20) == 0
+        assert watch.wait(DEADLINE_S) == 0
     finally:
         watch.kill()
         watch.wait()

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from serving import run, wait_until
+from serving import DEADLINE_S, run, wait_until
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_changes_of_a_database_are_json_lines_when_piped_and_no_trace_remains(da
             ("update", [1], {"id": 1, "name": "Ada"}, {"id": 1, "name": "Bela"}),
         ]
         tail.send_signal(number)
-        assert tail.wait(20) == 0
+        assert tail.wait(DEADLINE_S) == 0
     finally:
         tail.kill()
         tail.wait()
@@ -60,7 +60,7 @@ def test_no_trace_remains_of_one_that_is_stopped_while_it_begins_in_the_backgrou
     try:
         wait_until(lambda: objects(database), "capture set up")
         tail.send_signal(signal.SIGTERM)
-        assert tail.wait(20) == 0
+        assert tail.wait(DEADLINE_S) == 0
     finally:
         tail.kill()
         tail.wait()
@@ -117,7 +117,7 @@ def test_it_follows_a_server(serve, database, tmp_path):
         wait_until(lambda: 'tailrace_feeds_open{wire="sse"} 2' in metrics(server), "two streams")
         database.execute("INSERT INTO t VALUES (1, 'Ada')")
         database.execute("INSERT INTO other VALUES (7)")
-        assert tail.wait(20) == 0
+        assert tail.wait(DEADLINE_S) == 0
         events = [json.loads(line) for line in tail.stdout.read().splitlines()]
         assert {(event["table"], event["pk"][0]) for event in events} == {("t", 1), ("other", 7)}
     finally:
@@ -127,9 +127,7 @@ def test_it_follows_a_server(serve, database, tmp_path):
 
 
 def metrics(server):
-    import httpx
-
-    return httpx.get(f"{server.url}/metrics").text.replace(".0\n", "\n")
+    return server.get("/metrics").text.replace(".0\n", "\n")
 
 
 def test_mistakes_are_told():

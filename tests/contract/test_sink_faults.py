@@ -77,7 +77,7 @@ KILL = {
         "SELECT pg_terminate_backend({})",
     ),
     MariaDb: (
-        "SELECT id FROM information_schema.processlist WHERE db LIKE 'sink%' AND id <> connection_id()",
+        "SELECT id FROM information_schema.processlist WHERE db = '{part}'",
         "KILL {}",
     ),
 }
@@ -85,7 +85,7 @@ KILL = {
 
 def kill_connections(place):
     find, kill = KILL[type(place.server)]
-    for row in place.execute(find):
+    for row in place.execute(find.format(part=place.part)):
         place.execute(kill.format(next(iter(row.values()))))
 
 

@@ -4,7 +4,6 @@ import json
 
 import apsw
 import grpc
-import httpx
 import pytest
 from sqlalchemy import select
 
@@ -42,7 +41,7 @@ class World:
         self.server = Running(
             directory / "data", jimdb=jimdb, metadata_url=metadata_url, shop=f"sqlite:///{directory}/shop.db"
         )
-        wait_until(lambda: httpx.get(f"{self.server.url}/ready").json()["ready"], "the server is ready")
+        wait_until(self.server.is_ready, "the server is ready")
         self.client = Client(self.server.grpc)
         self.url = metadata_url or f"sqlite:///{directory}/data/pipeline/pipelines.db"
         self.metadata_url = metadata_url

@@ -11,7 +11,10 @@ from tailrace.model.errors import SinkUnavailableError
 from target_messages import Teller
 from target_places import PLACES, Repeats, check
 
-GIVE_UP_S = 60
+GIVE_UP_S = 150
+"""RabbitMQ takes long to start on a busy machine."""
+
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(params=list(PLACES))
@@ -29,7 +32,7 @@ class Sender:
 
     def __init__(self, place, teller, *, timeout_s=2):
         self.target = place.target(timeout_s=timeout_s)
-        self.target.open(teller.schemas)
+        open_in_the_end(self.target, teller)
         self.failures = 0
         self.confirmed = 0
         self._random = random.Random(7)
@@ -50,6 +53,16 @@ class Sender:
                 continue
             self.confirmed = through
             after_each()
+
+
+def open_in_the_end(target, teller):
+    """Open a target that has little time for it, if need be again: a busy server may be slower at first."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            return target.open(teller.schemas)
+        except SinkUnavailableError:
+            assert time.monotonic() < deadline
 
 
 @pytest.fixture
@@ -82,6 +95,9 @@ def test_a_target_cannot_be_opened_while_its_server_is_down_and_can_be_afterward
     with pytest.raises(SinkUnavailableError):
         target.open(teller.schemas)
     place.server.start()
+    open_in_the_end(target, teller)
+    target.close()
+    target = place.target()
     target.open(teller.schemas)
     messages = teller.changes(3)
     target.send(messages, b"3")
@@ -96,11 +112,13 @@ def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(place, teller, 
     stop = threading.Event()
 
     def kill_again_and_again():
-        for _ in range(3):
+        for number in range(3):
             reached = sender.confirmed + 400
             while sender.confirmed < reached and not stop.is_set():
                 time.sleep(0.005)
             place.server.kill()
+            while number == 0 and not sender.failures and not stop.is_set():
+                time.sleep(0.005)
             place.server.start()
 
     killer = threading.Thread(target=kill_again_and_again)
@@ -110,7 +128,7 @@ def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(place, teller, 
     finally:
         stop.set()
         killer.join()
-    assert sender.failures or place.documents, "a request after the kill may find a new connection"
+    assert sender.failures
     check(place, messages, repeats=place.repeats)
 
 
@@ -134,11 +152,13 @@ def test_nothing_is_lost_when_connections_are_cut_in_the_middle_of_a_request(pla
     check(place, messages, repeats=place.repeats)
 
 
-def test_a_slow_server_slows_us_and_loses_nothing(place, teller, sender):
+def test_a_slow_server_slows_us_and_loses_nothing(place, teller):
+    sender = Sender(place, teller, timeout_s=30)
     messages = teller.changes(100)
     place.proxy.delay_s = 0.03
     sender.send(messages)
     assert sender.failures == 0
+    sender.target.close()
     check(place, messages)
 
 
@@ -166,9 +186,10 @@ def test_a_target_may_be_closed_while_its_server_is_away(place, teller, sender):
     sender.target.close()
 
 
-def test_the_mark_says_what_has_arrived_even_if_the_answer_was_lost(place, teller, sender):
+def test_the_mark_says_what_has_arrived_even_if_the_answer_was_lost(place, teller):
     if not place.marks:
         pytest.skip("the target keeps no marks")
+    sender = Sender(place, teller, timeout_s=30)
     messages = teller.snapshot(60)
     sender.send(messages[:20])
     place.proxy.lose_answers()
