@@ -104,8 +104,9 @@ async def test_a_silent_stream_is_kept_alive_by_comments():
             await world.append(Op.INSERT)
             assert await stream.record() == {"comment": True}
             await world.append(Op.DELETE)
-            records = [await stream.record() for _ in range(2)]
-            assert [record["id"] for record in records if "id" in record] == ["2"]
+            while (record := await stream.record()) == {"comment": True}:
+                continue
+            assert record["id"] == "2"
 
 
 async def test_a_place_behind_the_horizon_ends_the_stream_with_a_resnapshot():
