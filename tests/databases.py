@@ -19,7 +19,7 @@ import pymysql
 import pytest
 
 USER, PASSWORD, DATABASE = "tailrace", "p@ss:w/rd", "sink"
-READY_S = 60
+READY_S = 100
 MEMORY = Path("/dev/shm")
 """Where the files of the servers are, if it is there: tests restart sinks, not machines."""
 

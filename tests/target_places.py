@@ -174,8 +174,9 @@ class NatsPlace(Place):
         import nats
         from nats.js.errors import NotFoundError
 
-        connection = await nats.connect(f"nats://127.0.0.1:{self.server.port}", user="sink", password=brokers.PASSWORD)
-        stream, found, number = connection.jetstream(), [], 1
+        url = f"nats://127.0.0.1:{self.server.port}"
+        connection = await nats.connect(url, user="sink", password=brokers.PASSWORD, connect_timeout=30)
+        stream, found, number = connection.jetstream(timeout=30), [], 1
         try:
             name = await stream.find_stream_name_by_subject(subject)
             with contextlib.suppress(NotFoundError):
@@ -212,7 +213,7 @@ class RabbitMqPlace(Place):
             host="127.0.0.1", port=self.server.port, login="sink", password=brokers.PASSWORD
         ) as connection:
             queue = await (await connection.channel()).get_queue(name)
-            while (one := await queue.get(no_ack=False, fail=False)) is not None:
+            while (one := await queue.get(no_ack=False, fail=False, timeout=30)) is not None:
                 found.append(_with_headers(one.message_id, one.headers, one.body))
         return found
 
@@ -264,7 +265,7 @@ class TypesensePlace(SearchPlace):
 
     def read(self, table):
         path = f"http://127.0.0.1:{self.server.port}/collections/{self.part}-{table}/documents/export"
-        answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD})
+        answer = httpx.get(path, headers={"x-typesense-api-key": brokers.PASSWORD}, timeout=30)
         answer.raise_for_status()
         documents = [json.loads(line) for line in answer.content.split(b"\n") if line]
         return self.of_documents({one["id"]: one for one in documents})
