@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def wait_until(condition, what, deadline_s=DEADLINE_S):

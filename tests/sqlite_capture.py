@@ -16,7 +16,7 @@ from tailrace.model.op import Op
 from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class ApswWriter:

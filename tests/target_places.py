@@ -70,14 +70,14 @@ class Place:
         """Return the URL of the sink. A batch fails when it has taken `timeout_s`."""
         raise NotImplementedError
 
-    def target(self, name=None, *, password=brokers.PASSWORD_IN_URL, timeout_s=10):
+    def target(self, name=None, *, password=brokers.PASSWORD_IN_URL, timeout_s=30):
         """Return the target of the sink of that name, not opened yet."""
         url = self.url(port=self.proxy.port, password=password, timeout_s=timeout_s)
         return target_of(parse(url), name or self.part)
 
     def wrong(self, password):
         """Return the target of a sink whose password is not that of the server, not opened yet."""
-        return self.target(password=password, timeout_s=5)
+        return self.target(password=password)
 
     def refused(self, message):
         """Return the message as one that the server refuses for itself alone; None if it refuses no single message."""
@@ -98,7 +98,7 @@ class KafkaPlace(Place):
     def wrong(self, password):
         server = self.servers.get(brokers.GuardedKafka)
         url = f"kafka://nobody:{password}@127.0.0.1:{server.proxy.port}/{{table}}"
-        return target_of(parse(f"{url}?security=sasl_plaintext&mechanism=SCRAM-SHA-512&timeout=10"), self.part)
+        return target_of(parse(f"{url}?security=sasl_plaintext&mechanism=SCRAM-SHA-512&timeout=30"), self.part)
 
     def refused(self, message):
         return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 3_000_000))

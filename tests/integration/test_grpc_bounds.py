@@ -102,7 +102,7 @@ def nobody_else_is_disturbed(request, caplog):
     server = request.getfixturevalue("server")
     with grpc.insecure_channel(server.address) as channel:
         echo = channel.unary_unary(ECHO)
-        waiting = channel.unary_stream(WAIT)(b"", timeout=60)
+        waiting = channel.unary_stream(WAIT)(b"", timeout=300)
         waiting.initial_metadata()
         yield
         assert echo(b"x", timeout=DEADLINE_S) == b"x"

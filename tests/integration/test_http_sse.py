@@ -8,7 +8,7 @@ import httpx
 
 from feeding import draft_of
 from tailrace.model.op import Op
-from web import Connection, until, web
+from web import DEADLINE_S, Connection, until, web
 
 SUB = "sub_0000000000000001"
 
@@ -319,7 +319,7 @@ async def test_an_ordinary_client_reads_it():
         await world.subscribe()
         await world.append(Op.INSERT, Op.UPDATE)
         async with (
-            httpx.AsyncClient(base_url=world.address.url, verify=False) as client,
+            httpx.AsyncClient(base_url=world.address.url, verify=False, timeout=DEADLINE_S) as client,
             client.stream("GET", f"/api/v1/cdc/sse/{SUB}") as answer,
         ):
             lines = answer.aiter_lines()

@@ -23,7 +23,7 @@ from tailrace.testing.registry import MemoryRegistry
 
 DEADLINE_S = 20
 READER = Reader("log")
-LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=5)
+LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=60)
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
 
 
