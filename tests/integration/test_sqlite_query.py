@@ -1,6 +1,7 @@
 """Facts about the reading side of an SQLite source."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager, suppress
 
 import apsw
@@ -174,6 +175,37 @@ async def test_closing_ends_what_runs(world):
         await world.queries.close()
     with pytest.raises(SourceUnavailableError):
         await run
+
+
+async def test_closing_ends_also_what_an_interrupt_does_not_reach(world):
+    run = asyncio.create_task(world.queries.run(ENDLESS, (), LIMITS))
+    connections = world.queries._runs._connections
+    async with asyncio.timeout(20):
+        while not connections:
+            await asyncio.sleep(0.002)
+        missed = connections.copy()
+        connections.clear()  # as if it came between two statements
+        await world.queries.close()
+    with pytest.raises(SourceUnavailableError, match="stops"):
+        await run
+    for connection in missed:
+        connection.close()
+
+
+async def test_closing_refuses_what_no_thread_has_come_to(world):
+    release = threading.Event()
+    busy = asyncio.create_task(world.queries._barriers.call(lambda connection: release.wait()))
+    waiting = asyncio.create_task(world.queries.newest(60))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(world.queries.close())
+    try:
+        with pytest.raises(SourceUnavailableError, match="stops"):
+            await waiting
+    finally:
+        release.set()
+    await asyncio.gather(busy, closing)
+    with pytest.raises(SourceUnavailableError, match="stops"):
+        await world.queries.newest(60)
 
 
 async def test_a_database_that_is_not_there_is_unavailable(tmp_path):
