@@ -237,7 +237,7 @@ async def test_a_waiting_poll_answers_as_soon_as_there_is_a_match():
 async def test_a_waiting_poll_without_a_match_says_how_far_it_looked():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
-        polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=300))
+        polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=1500))
         await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         polled = await polling
