@@ -44,7 +44,7 @@ def server(tmp_path_factory):
     directory = tmp_path_factory.mktemp("guarded")
     database = apsw.Connection(str(directory / "shop.db"))  # the same library as the server: it is one process
     database.execute("PRAGMA journal_mode = wal")
-    database.set_busy_timeout(10_000)
+    database.set_busy_timeout(60_000)
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER, note TEXT)")
     database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT)")
     running = Running(directory / "data", auth=AUTH, shop=f"sqlite:///{directory}/shop.db")

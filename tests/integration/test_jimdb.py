@@ -39,7 +39,7 @@ class World:
     def __init__(self, directory):
         self.directory = directory
         self.database = apsw.Connection(str(directory / "shop.db"))  # the same library as the server: it is one process
-        self.database.set_busy_timeout(10_000)
+        self.database.set_busy_timeout(60_000)
         self.execute("PRAGMA journal_mode = wal")
         self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, n INTEGER, note TEXT)")
         self.server = self.client = None
@@ -75,7 +75,7 @@ class World:
     def fill_apart(self, number):
         """Write a row from another thread, which must not use the connection of this one."""
         with contextlib.closing(apsw.Connection(str(self.directory / "shop.db"))) as database:
-            database.set_busy_timeout(10_000)
+            database.set_busy_timeout(60_000)
             database.execute("INSERT INTO orders VALUES (?, 0, 'x')", (number,)).fetchall()
 
     def rows(self, table="orders", order="id"):

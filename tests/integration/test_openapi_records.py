@@ -73,7 +73,7 @@ def _records(lines):
 @pytest.fixture
 def world(tmp_path):
     with contextlib.closing(apsw.Connection(str(tmp_path / "app.db"))) as database:
-        database.set_busy_timeout(5000)
+        database.set_busy_timeout(60_000)
         database.execute(SCHEMA).fetchall()
         running = Running(tmp_path / "data", app=f"sqlite:///{tmp_path / 'app.db'}")
         try:

@@ -30,7 +30,7 @@ class World:
         self.path = path
         self.reader = Reader("me")
         self.database = apsw.Connection(str(path))
-        self.database.set_busy_timeout(10_000)
+        self.database.set_busy_timeout(60_000)
         self.write("PRAGMA journal_mode = WAL; CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
         self.queries = SqliteQuerySource(path, self.reader)
 
