@@ -26,7 +26,7 @@ from hooking import Receiver
 from locking import alone
 from proxy import Proxy
 
-READY_S = 90
+READY_S = 100
 PASSWORD = "p@ss:w/rd"
 PASSWORD_IN_URL = "p%40ss%3Aw%2Frd"
 

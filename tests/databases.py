@@ -21,7 +21,7 @@ import pymysql
 import pytest
 
 USER, PASSWORD, DATABASE = "tailrace", "p@ss:w/rd", "sink"
-READY_S = 90
+READY_S = 100
 PORT_MIN = 10_000
 MEMORY = Path("/dev/shm")
 """Where the files of the servers are, if it is there: tests restart sinks, not machines."""

@@ -11,7 +11,7 @@ from hpack import Decoder, Encoder
 from serving import wait_until
 from tailrace.delivery.grpc.server import GrpcServer
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}
 
 

@@ -5,7 +5,7 @@ import time
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-READ_S = 20
+READ_S = 60
 
 
 class Found(msgspec.Struct):

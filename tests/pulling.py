@@ -9,7 +9,7 @@ from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 REGISTER, SNAPSHOT, LOG, FAILED = range(4)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from serving import PROCESS_S, Calls
+from serving import DEADLINE_S, Calls
 from tailrace.app import Application
 from tailrace.config import AuthConfig, CaptureConfig, Config, RetentionConfig, SourceConfig, TlsConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
@@ -33,12 +33,12 @@ class Running(Calls):
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self._ready.wait(PROCESS_S)
+        assert self._ready.wait(DEADLINE_S)
         assert self.url
 
     def stop(self):
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PROCESS_S)
+        self._thread.join(DEADLINE_S)
 
     def _run(self):
         try:

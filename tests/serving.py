@@ -12,9 +12,7 @@ from pathlib import Path
 
 import httpx
 
-DEADLINE_S = 30.0
-PROCESS_S = 60.0
-"""Longest time that a server takes to start, or to end, on a busy machine."""
+DEADLINE_S = 60.0
 
 
 def wait_until(condition, what, deadline_s=DEADLINE_S):
@@ -82,7 +80,7 @@ class Server(Calls):
     def wait_ready(self) -> "Server":
         """Wait for the line that says where it listens."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], PROCESS_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
         line = self.process.stdout.readline() if ready else b""
         if not line:
             self.kill()
@@ -107,7 +105,7 @@ class Server(Calls):
         return self._reap()
 
     def _reap(self) -> int:
-        code = self.process.wait(PROCESS_S)
+        code = self.process.wait(DEADLINE_S)
         if self.process.stdout:
             self.process.stdout.close()
         self.errors.close()

@@ -16,7 +16,7 @@ from tailrace.model.op import Op
 from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class ApswWriter:
@@ -24,7 +24,7 @@ class ApswWriter:
 
     def __init__(self, path):
         self._database = apsw.Connection(str(path))
-        self._database.set_busy_timeout(10_000)
+        self._database.set_busy_timeout(60_000)
 
     def run(self, sql):
         """Run statements; return the rows of the last one."""
@@ -66,7 +66,7 @@ class StdlibWriter:
 
 _CHILD = """
 import json, re, sqlite3, sys
-database = sqlite3.connect(sys.argv[1], timeout=10, isolation_level=None)
+database = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
 for line in sys.stdin:
     statements, rows = [""], []
     for piece in re.split("(;)", json.loads(line)):

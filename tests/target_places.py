@@ -71,14 +71,14 @@ class Place:
         """Return the URL of the sink. A batch fails when it has taken `timeout_s`."""
         raise NotImplementedError
 
-    def target(self, name=None, *, password=brokers.PASSWORD_IN_URL, timeout_s=10):
+    def target(self, name=None, *, password=brokers.PASSWORD_IN_URL, timeout_s=30):
         """Return the target of the sink of that name, not opened yet."""
         url = self.url(port=self.proxy.port, password=password, timeout_s=timeout_s)
         return target_of(parse(url), name or self.part)
 
     def wrong(self, password):
         """Return the target of a sink whose password is not that of the server, not opened yet."""
-        return self.target(password=password, timeout_s=5)
+        return self.target(password=password)
 
     def refused(self, message):
         """Return the message as one that the server refuses for itself alone; None if it refuses no single message."""
@@ -99,7 +99,7 @@ class KafkaPlace(Place):
     def wrong(self, password):
         server = self.servers.get(brokers.GuardedKafka)
         url = f"kafka://nobody:{password}@127.0.0.1:{server.proxy.port}/{{table}}"
-        return target_of(parse(f"{url}?security=sasl_plaintext&mechanism=SCRAM-SHA-512&timeout=10"), self.part)
+        return target_of(parse(f"{url}?security=sasl_plaintext&mechanism=SCRAM-SHA-512&timeout=30"), self.part)
 
     def refused(self, message):
         return msgspec.structs.replace(message, value=b'"%s"' % (b"x" * 3_000_000))
@@ -175,7 +175,8 @@ class NatsPlace(Place):
         import nats
         from nats.js.errors import NotFoundError
 
-        connection = await nats.connect(f"nats://127.0.0.1:{self.server.port}", user="sink", password=brokers.PASSWORD)
+        url = f"nats://127.0.0.1:{self.server.port}"
+        connection = await nats.connect(url, user="sink", password=brokers.PASSWORD, connect_timeout=READ_S)
         stream, found, number = connection.jetstream(timeout=READ_S), [], 1
         try:
             name = await stream.find_stream_name_by_subject(subject)
@@ -213,7 +214,7 @@ class RabbitMqPlace(Place):
             host="127.0.0.1", port=self.server.port, login="sink", password=brokers.PASSWORD
         ) as connection:
             queue = await (await connection.channel()).get_queue(name)
-            while (one := await queue.get(no_ack=False, fail=False)) is not None:
+            while (one := await queue.get(no_ack=False, fail=False, timeout=30)) is not None:
                 found.append(_with_headers(one.message_id, one.headers, one.body))
         return found
 

@@ -11,7 +11,7 @@ from signing import NOW_S, SECRET, hs256
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.model.op import Op
 from tailrace.testing.clock import FakeClock
-from web import web
+from web import DEADLINE_S, web
 
 MINE, YOURS = "name = 'mine'", "name = 'yours'"
 AUTH = AuthConfig(
@@ -359,6 +359,6 @@ async def test_a_principal_has_a_bounded_number_of_streams():
 
 
 async def test_tokens_are_not_in_answers(world):
-    async with httpx.AsyncClient(base_url=world.address.url) as client:
+    async with httpx.AsyncClient(base_url=world.address.url, timeout=DEADLINE_S) as client:
         answer = await client.get("/api/v1/cdc/sse/sub_1", params={"access_token": "very-secret"})
         assert "very-secret" not in answer.text + str(answer.headers)

@@ -44,14 +44,14 @@ def server(tmp_path_factory):
     directory = tmp_path_factory.mktemp("guarded")
     database = apsw.Connection(str(directory / "shop.db"))  # the same library as the server: it is one process
     database.execute("PRAGMA journal_mode = wal")
-    database.set_busy_timeout(10_000)
+    database.set_busy_timeout(60_000)
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER, note TEXT)")
     database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT)")
     running = Running(directory / "data", auth=AUTH, shop=f"sqlite:///{directory}/shop.db")
     running.database = database
     running.data_dir = directory / "data"
     try:
-        wait_until(lambda: httpx.get(f"{running.url}/ready").json()["ready"], "the server is ready")
+        wait_until(lambda: httpx.get(f"{running.url}/ready", timeout=20).json()["ready"], "the server is ready")
         wait_until(lambda: subscribes(running, "orders") and subscribes(running, "items"), "the tables are known")
         yield running
     finally:
@@ -89,9 +89,9 @@ def test_a_query_is_for_those_who_see_its_tables_whole(server):
         assert rpc(server, key, "query.execute_prepared", query_id=items)["ok"]
         assert [entry["query_id"] for entry in rpc(server, key, "query.list")["result"]["queries"]] == [items]
         for path in (query_id, f"{query_id}/events"):
-            answer = httpx.get(f"{server.url}/api/v1/q/{path}", headers={"x-api-key": key})
+            answer = httpx.get(f"{server.url}/api/v1/q/{path}", headers={"x-api-key": key}, timeout=20)
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
-        assert httpx.get(f"{server.url}/api/v1/q/{items}", headers={"x-api-key": key}).status_code == 200
+        assert httpx.get(f"{server.url}/api/v1/q/{items}", headers={"x-api-key": key}, timeout=20).status_code == 200
 
 
 def test_a_hidden_table_and_one_that_is_not_there_are_refused_alike(server):
@@ -122,7 +122,7 @@ def test_a_query_of_another_source_is_not_there(server):
     assert refusal(server, "acme-key", "query.prepare", query=WHOLE, db="shop") == "forbidden"
     assert refusal(server, "acme-key", "query.prepare", query=WHOLE, db="absent") == "forbidden"
     assert rpc(server, "acme-key", "query.list")["result"]["queries"] == []
-    answer = httpx.get(f"{server.url}/api/v1/q/{query_id}", headers={"x-api-key": "acme-key"})
+    answer = httpx.get(f"{server.url}/api/v1/q/{query_id}", headers={"x-api-key": "acme-key"}, timeout=20)
     assert answer.status_code == 404
 
 
@@ -256,7 +256,7 @@ def test_health_is_for_everybody(server):
     with grpc.insecure_channel(server.grpc) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         assert check(b"", timeout=20) == b"\x08\x01"
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert httpx.get(f"{server.url}/health", timeout=20).status_code == 200
 
 
 # ---- keys that come and go
@@ -282,7 +282,7 @@ def test_a_key_is_good_as_soon_as_it_is_made_and_ends_all_streams_when_it_is_rev
     with (
         httpx.stream("GET", f"{server.url}{sub['sse_url']}", headers=headers, timeout=20) as sse,
         grpc.insecure_channel(server.grpc) as channel,
-        websockets.sync.client.connect(url, additional_headers=headers, proxy=None) as socket,
+        websockets.sync.client.connect(url, additional_headers=headers, proxy=None, open_timeout=20) as socket,
     ):
         stream = subscribe(channel, ("x-api-key", key["token"]))
         stream.initial_metadata()
@@ -299,7 +299,7 @@ def test_a_key_is_good_as_soon_as_it_is_made_and_ends_all_streams_when_it_is_rev
         with pytest.raises(websockets.exceptions.ConnectionClosed) as closed:
             socket.recv(timeout=20)
         assert closed.value.rcvd.code == 3000
-    answer = httpx.get(f"{server.url}/metrics", headers=headers)
+    answer = httpx.get(f"{server.url}/metrics", headers=headers, timeout=20)
     assert answer.status_code == 401
 
 
@@ -317,11 +317,11 @@ def test_the_gateway_wants_credentials_and_heeds_them(server):
     url = server.url.replace("http", "ws")
     with (
         pytest.raises(websockets.exceptions.InvalidStatus) as refused,
-        websockets.sync.client.connect(url, proxy=None),
+        websockets.sync.client.connect(url, proxy=None, open_timeout=20),
     ):
         pass
     assert refused.value.response.status_code == 401
-    with websockets.sync.client.connect(f"{url}/?access_token=seven-key", proxy=None) as socket:
+    with websockets.sync.client.connect(f"{url}/?access_token=seven-key", proxy=None, open_timeout=20) as socket:
         for type_, payload, text in [
             ("sql", {"query": "SELECT * FROM orders"}, "Access denied"),
             ("subscribe", {"namespace": "absent"}, "absent"),
@@ -350,7 +350,7 @@ def test_both_ports_of_a_server_speak_tls(tmp_path):
     running = Running(tmp_path / "data", tls=tls)
     try:
         assert running.url.startswith("https://")
-        assert httpx.get(f"{running.url}/health", verify=authority.context()).status_code == 200
+        assert httpx.get(f"{running.url}/health", verify=authority.context(), timeout=20).status_code == 200
         credentials = grpc.ssl_channel_credentials((tmp_path / "authority.pem").read_bytes())
         with grpc.secure_channel(running.grpc, credentials) as channel:
             check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)

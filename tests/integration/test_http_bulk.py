@@ -53,7 +53,7 @@ async def test_a_reader_may_wait_for_what_comes_next():
         assert (await asked(world, lambda client: client.info("app", beyond=2, wait_s=0.01))).head == 2
         assert not waiting.done()
         await fill(world, 1)
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(20):
             assert (await waiting).head == 3
         assert (await asked(world, lambda client: client.info("app", beyond=2, wait_s=9.0))).head == 3
 

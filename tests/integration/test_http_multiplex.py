@@ -243,6 +243,7 @@ async def test_a_client_that_does_not_read_costs_one_piece_however_many_streams_
         connection = await Connection.open(world.address, limit=1024)
         await connection.request(f"GET /api/v1/cdc/sse?{query} HTTP/1.1")
         await until(lambda: feeds_open(world, "sse") == 20, "all serve")
+        await until(lambda: delivered() > 0, "the first changes are sent")
         counts = []
         while len(counts) < 5 or counts[-1] != counts[-5]:
             await asyncio.sleep(0.02)

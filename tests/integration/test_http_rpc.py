@@ -12,7 +12,7 @@ from feeding import schema_of
 from tailrace import __version__
 from tailrace.access.options import AuthConfig
 from tailrace.model.op import Op
-from web import Connection, until, web
+from web import DEADLINE_S, Connection, until, web
 
 SUB = "sub_0000000000000001"
 NOBODY = "sub_00000000000000ff"
@@ -230,14 +230,14 @@ async def test_a_waiting_poll_answers_as_soon_as_there_is_a_match():
         await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         await world.append(Op.DELETE)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert [event["seq"] for event in (await polling)["events"]] == [2]
 
 
 async def test_a_waiting_poll_without_a_match_says_how_far_it_looked():
     async with web() as world:
         await world.call("cdc.subscribe_table", db="app", table="users", ops=["delete"])
-        polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=300))
+        polling = asyncio.create_task(world.call("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=1500))
         await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.append(Op.INSERT)
         polled = await polling
@@ -250,7 +250,7 @@ async def test_closing_the_subscription_ends_a_waiting_poll():
         polling = asyncio.create_task(world.refusal("cdc.poll", sub_id=SUB, from_offset=0, wait_ms=60_000))
         await until(lambda: world.service.feeds_open(), "the poll waits")
         await world.call("cdc.close", sub_id=SUB)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert (await polling)[0] == "not_found"
 
 

@@ -12,7 +12,7 @@ from feeding import draft_of
 from tailrace.delivery.http import Address, serve
 from tailrace.model.errors import ListenError
 from tailrace.model.op import Op
-from web import until, web
+from web import DEADLINE_S, until, web
 
 SUB = "sub_0000000000000001"
 
@@ -31,7 +31,7 @@ def serving(port=0, host="127.0.0.1"):
 
 
 async def test_it_listens_before_the_block_begins_and_not_after_it():
-    async with serving() as address, httpx.AsyncClient(verify=False) as client:
+    async with serving() as address, httpx.AsyncClient(verify=False, timeout=DEADLINE_S) as client:
         assert (await client.get(address.url)).status_code == 204
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((address.host, address.port), timeout=5).close()
@@ -63,7 +63,7 @@ async def test_stopping_ends_open_streams_and_waiting_polls():
             await until(lambda: world.service.feeds_open() == 2, "both wait")
             world.service.stop()
             assert await stream.record() is None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 assert (await polling)["events"] == []
         answer = await world.client.get(f"/api/v1/cdc/sse/{SUB}")
         assert (answer.status_code, answer.text) == (503, "the server stops")
@@ -77,7 +77,7 @@ async def test_stopping_does_not_wait_for_a_client_that_does_not_read():
         lazy.sendall(f"GET /api/v1/cdc/sse/{SUB} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await until(lambda: delivered(world) > 0, "the stream serves")
         begun = time.monotonic()
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < DEADLINE_S
     lazy.close()
 
 
@@ -100,7 +100,7 @@ async def test_a_head_that_does_not_end_is_refused(line):
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
-        async with httpx.AsyncClient(verify=False) as client:
+        async with httpx.AsyncClient(verify=False, timeout=DEADLINE_S) as client:
             assert (await client.get(address.url)).status_code == 204
 
 
@@ -108,7 +108,7 @@ async def test_what_is_no_http_is_refused():
     async with serving() as address:
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert (await reader.read(1000)).startswith(b"HTTP/1.1 400")
         writer.close()
         await writer.wait_closed()

@@ -8,7 +8,7 @@ import httpx
 
 from feeding import draft_of
 from tailrace.model.op import Op
-from web import Connection, until, web
+from web import DEADLINE_S, Connection, until, web
 
 SUB = "sub_0000000000000001"
 
@@ -104,8 +104,9 @@ async def test_a_silent_stream_is_kept_alive_by_comments():
             await world.append(Op.INSERT)
             assert await stream.record() == {"comment": True}
             await world.append(Op.DELETE)
-            records = [await stream.record() for _ in range(2)]
-            assert [record["id"] for record in records if "id" in record] == ["2"]
+            while (record := await stream.record()) == {"comment": True}:
+                continue
+            assert record["id"] == "2"
 
 
 async def test_a_place_behind_the_horizon_ends_the_stream_with_a_resnapshot():
@@ -318,7 +319,7 @@ async def test_an_ordinary_client_reads_it():
         await world.subscribe()
         await world.append(Op.INSERT, Op.UPDATE)
         async with (
-            httpx.AsyncClient(base_url=world.address.url, verify=False) as client,
+            httpx.AsyncClient(base_url=world.address.url, verify=False, timeout=DEADLINE_S) as client,
             client.stream("GET", f"/api/v1/cdc/sse/{SUB}") as answer,
         ):
             lines = answer.aiter_lines()

@@ -1,5 +1,6 @@
 """Seed D's service over gRPC, against a server in this process and a real database."""
 
+import contextlib
 import importlib
 import math
 import sqlite3
@@ -14,7 +15,7 @@ import httpx
 import pytest
 from grpc_tools import protoc
 
-from pulling import LOG, Client, Puller, details, epoch, values_of
+from pulling import DEADLINE_S, LOG, Client, Puller, details, epoch, values_of
 from running import Running
 from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
@@ -38,7 +39,7 @@ class World:
     def __init__(self, directory):
         self.directory = directory
         self.database = apsw.Connection(str(directory / "shop.db"))  # the same library as the server: it is one process
-        self.database.set_busy_timeout(10_000)
+        self.database.set_busy_timeout(60_000)
         self.execute("PRAGMA journal_mode = wal")
         self.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, n INTEGER, note TEXT)")
         self.server = self.client = None
@@ -46,7 +47,7 @@ class World:
     def start(self, jimdb=QUICK, **options):
         options.setdefault("shop", f"sqlite:///{self.directory}/shop.db")
         self.server = Running(self.directory / "data", jimdb=jimdb, **options)
-        wait_until(lambda: httpx.get(f"{self.server.url}/ready").json()["ready"], "the server is ready")
+        wait_until(lambda: self.get("/ready")["ready"], "the server is ready")
         self.client = Client(self.server.grpc)
         return self
 
@@ -61,12 +62,21 @@ class World:
         self.stop()
         self.database.close()
 
+    def get(self, path):
+        return httpx.get(f"{self.server.url}{path}", timeout=DEADLINE_S).json()
+
     def execute(self, sql, arguments=()):
         return self.database.execute(sql, arguments).fetchall()
 
     def fill(self, *numbers, n=0):
         for number in numbers:
             self.execute("INSERT OR REPLACE INTO orders VALUES (?, ?, 'x')", (number, n))
+
+    def fill_apart(self, number):
+        """Write a row from another thread, which must not use the connection of this one."""
+        with contextlib.closing(apsw.Connection(str(self.directory / "shop.db"))) as database:
+            database.set_busy_timeout(60_000)
+            database.execute("INSERT INTO orders VALUES (?, 0, 'x')", (number,)).fetchall()
 
     def rows(self, table="orders", order="id"):
         return self.execute(f"SELECT * FROM {table} ORDER BY {order}")
@@ -249,7 +259,7 @@ def test_a_request_at_the_head_waits_for_a_change_but_not_for_long(world):
     world.fill(1)
     (number,) = puller.progress
     wait_until(lambda: puller.step(number) or puller.progress[number].stage == LOG, "the copy")
-    writing = threading.Timer(0.2, world.fill, [2])
+    writing = threading.Timer(0.2, world.fill_apart, [2])
     writing.start()
     wait_until(lambda: puller.step(number) and puller.table == world.rows(), "the change comes while the call waits")
     writing.join()
@@ -263,7 +273,7 @@ def test_a_request_at_the_head_waits_for_a_change_but_not_for_long(world):
     waiting.start()
     wait_until(lambda: kind_or_none(world.client.pull_log(known.range, "one", 0)) == "busy", "waits")
     world.server.stop()
-    waiting.join(10)
+    waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
     world.server = None
 
@@ -413,10 +423,13 @@ def test_a_table_that_is_dropped_and_made_again_has_other_ranges(world):
         return kind_or_none(answer) == "range_not_found"
 
     wait_until(gone, "the range is gone")
-    (new,) = world.ranges()
+
+    def remade():
+        return [one for one in world.ranges() if [column.name for column in one.key_schema.key_cols] == ["a", "b"]]
+
+    (new,) = wait_until(remade, "the new table is known")
     assert new.id > old.id
     assert new.table_id > old.table_id
-    assert [column.name for column in new.key_schema.key_cols] == ["a", "b"]
     again = world.puller()
     world.converge(again, order="a, b")
 
@@ -582,16 +595,19 @@ def test_what_retention_removed_is_told_and_a_puller_that_registers_anew_is_well
     world.start(JimdbConfig(log_wait="0.05s", silence="0.05s"), retention=RetentionConfig(events=5))
     puller = world.puller()
     world.converge(puller)
-    index = puller.progress[1].index
+    index, written = puller.progress[1].index, 0
 
     def lost():
+        nonlocal written
         world.fill(*range(20))
+        written += 20
         answer = world.client.pull_log(puller.progress[1].range, "one", index)
         return kind_or_none(answer) == "log_lost" and answer.error.log_lost
 
     told = wait_until(lost, "retention goes on without the puller")
     assert told.requested_index == index + 1
     assert told.oldest_index > told.requested_index
+    wait_until(lambda: world.get("/api/v1/bulk/shop")["head"] == written, "no change is to come that may be lost")
     again = world.puller()
     world.converge(again)
     assert again.progress[1].index >= told.oldest_index - 1

@@ -26,16 +26,17 @@ def server():
 
 @pytest.fixture
 def target(server):
-    url = f"nats://sink:{brokers.PASSWORD_IN_URL}@127.0.0.1:{server.port}/limits.{{table}}?timeout=10"
+    url = f"nats://sink:{brokers.PASSWORD_IN_URL}@127.0.0.1:{server.port}/limits.{{table}}?timeout=30"
     opened = target_of(parse(url), "limits")
     yield opened
     opened.close()
 
 
 async def with_stream(server, use):
-    connection = await nats.connect(f"nats://127.0.0.1:{server.port}", user="sink", password=brokers.PASSWORD)
+    url = f"nats://127.0.0.1:{server.port}"
+    connection = await nats.connect(url, user="sink", password=brokers.PASSWORD, connect_timeout=30)
     try:
-        return await use(connection.jetstream())
+        return await use(connection.jetstream(timeout=30))
     finally:
         await connection.close()
 

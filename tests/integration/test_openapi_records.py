@@ -73,7 +73,7 @@ def _records(lines):
 @pytest.fixture
 def world(tmp_path):
     with contextlib.closing(apsw.Connection(str(tmp_path / "app.db"))) as database:
-        database.set_busy_timeout(5000)
+        database.set_busy_timeout(60_000)
         database.execute(SCHEMA).fetchall()
         running = Running(tmp_path / "data", app=f"sqlite:///{tmp_path / 'app.db'}")
         try:
@@ -172,7 +172,7 @@ def test_frames_and_answers_of_a_web_socket_are_as_described(world):
         {"type": "resume", "sub_id": sub_id},
         {"type": "subscribe", "sub_id": "sub_0"},
     ]
-    with websockets.sync.client.connect(f"{url}/api/v1/cdc/ws", proxy=None) as connection:
+    with websockets.sync.client.connect(f"{url}/api/v1/cdc/ws", proxy=None, open_timeout=DEADLINE_S) as connection:
         for command, answer in zip(commands, [*(c["type"] for c in commands[:-1]), "error"], strict=True):
             check_command(described["x-command"], command)
             connection.send(json.dumps(command))

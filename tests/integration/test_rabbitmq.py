@@ -105,7 +105,7 @@ def test_a_server_that_takes_smaller_messages_than_the_sink_knows_refuses_those_
 
 
 def test_while_a_server_is_short_of_memory_no_more_than_one_message_is_tried_at_a_time(server, targets):
-    teller, target = Teller(), targets("?queue=alarm.{table}&queue_type=classic&timeout=2")
+    teller, target = Teller(), targets("?queue=alarm.{table}&queue_type=classic&timeout=5")
     target.open(teller.schemas)
     messages = teller.changes(50, keys=50)
     control(server, "set_vm_memory_high_watermark", "0.000001")

@@ -6,6 +6,7 @@ import redis
 from brokers import PASSWORD, PASSWORD_IN_URL, Redis
 from certificates import Authority
 from databases import free_port
+from serving import wait_until
 from tailrace.message.target.redis import MARKS
 from tailrace.message.targets import target_of
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
@@ -30,7 +31,7 @@ def client(server):
 
 
 def target_at(server, name="sink", options="", user="", port=None):
-    url = f"redis://{user}:{PASSWORD_IN_URL}@127.0.0.1:{port or server.port}/0?timeout=5{options}"
+    url = f"redis://{user}:{PASSWORD_IN_URL}@127.0.0.1:{port or server.port}/0?timeout=30{options}"
     return target_of(parse(url), name)
 
 
@@ -218,7 +219,7 @@ def test_a_part_that_is_executed_late_is_not_sent_again(server, client):
     """The server stalls with a request in hand, is given up, and executes it when it goes on."""
     teller = Teller()
     target = target_of(parse(f"redis://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?timeout=0.3"), "sink")
-    target.open(teller.schemas)
+    wait_until(lambda: answered(target.open, teller.schemas), "opened")
     rows = teller.snapshot(20)
     server.pause()
     try:
@@ -227,10 +228,18 @@ def test_a_part_that_is_executed_late_is_not_sent_again(server, client):
                 target.send(rows[:15], b"15")
     finally:
         server.go_on()
-    assert not target.send(rows[:10], b"10")
-    assert not target.send(rows[10:], b"20")
+    wait_until(lambda: answered(target.send, rows[:10], b"10"), "sent")
+    wait_until(lambda: answered(target.send, rows[10:], b"20"), "sent")
     assert ids(client) == [message.id for message in rows]
     target.close()
+
+
+def answered(call, *arguments):
+    """Tell whether the server answers in time, and refuses nothing."""
+    try:
+        return not call(*arguments)
+    except SinkUnavailableError:
+        return False
 
 
 def test_streams_are_written_over_tls_to_servers_that_the_authority_vouches_for(tmp_path):
@@ -252,7 +261,7 @@ def test_streams_are_written_over_tls_to_servers_that_the_authority_vouches_for(
     try:
         server.start()
         teller = Teller()
-        url = f"rediss://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?timeout=5"
+        url = f"rediss://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?timeout=30"
         target = target_of(parse(f"{url}&ca={authority.file}"), "sink")
         target.open(teller.schemas)
         assert not target.send(teller.changes(3), b"3")

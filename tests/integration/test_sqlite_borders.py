@@ -112,7 +112,7 @@ async def test_a_change_arrives_within_a_fraction_of_the_polling_interval(path, 
         begin = time.monotonic()
         writer.run("INSERT INTO t VALUES(1, 0)")
         await capturing.changes_of(1)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 20
 
 
 async def test_without_a_hint_from_the_system_polling_finds_the_change(path, writer, monkeypatch):

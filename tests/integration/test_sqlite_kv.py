@@ -133,7 +133,7 @@ async def test_more_expired_entries_than_one_transaction_removes_all_go(path, st
 async def test_the_sweeper_wakes_for_an_entry_that_is_put_while_it_sleeps(path):
     store = SqliteKeyValueStore(path, READER, SystemClock())
     database = apsw.Connection(str(path))
-    database.set_busy_timeout(5000)
+    database.set_busy_timeout(60_000)
     sweeping = asyncio.create_task(store.run())
     try:
         await store.put([Entry(b"late", b"v", ttl_s=1000)])

@@ -117,7 +117,7 @@ async def replay(schema, journal, recursive, script):
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "app.db"
         database = apsw.Connection(str(path))
-        database.set_busy_timeout(10_000)
+        database.set_busy_timeout(60_000)
         database.execute(f"PRAGMA journal_mode = {journal}; PRAGMA synchronous = off; PRAGMA foreign_keys = on")
         database.execute(f"PRAGMA recursive_triggers = {'on' if recursive else 'off'}")
         database.execute(schema)

@@ -1,6 +1,7 @@
 """Facts about the reading side of an SQLite source."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager, suppress
 
 import apsw
@@ -19,7 +20,8 @@ from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
-LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=0.3)
+LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=60)
+BRIEF = RunLimits(rows_max=10, bytes_max=1000, timeout_s=0.3)
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
 
 
@@ -28,6 +30,7 @@ class World:
         self.path = path
         self.reader = Reader("me")
         self.database = apsw.Connection(str(path))
+        self.database.set_busy_timeout(60_000)
         self.write("PRAGMA journal_mode = WAL; CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
         self.queries = SqliteQuerySource(path, self.reader)
 
@@ -65,33 +68,33 @@ async def world(tmp_path):
 
 async def test_a_barrier_is_reached_when_the_log_has_what_was_committed(world):
     async with world.capturing() as positions:
-        barrier = await world.queries.newest(5)
+        barrier = await world.queries.newest(20)
         assert barrier.position is None
         assert world.queries.reached(barrier, None)
         world.write("INSERT INTO t VALUES(1, 'a')")
-        barrier = await world.queries.newest(5)
+        barrier = await world.queries.newest(20)
         assert not world.queries.reached(barrier, None)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not positions:
                 await asyncio.sleep(0.002)
         assert world.queries.reached(barrier, positions[-1])
         world.write("INSERT OR IGNORE INTO t VALUES(1, 'b')")  # notes a candidate and changes nothing
-        assert world.queries.reached(await world.queries.newest(5), positions[-1])
+        assert world.queries.reached(await world.queries.newest(20), positions[-1])
         world.write("INSERT INTO t VALUES(2, 'c')")
-        assert not world.queries.reached(await world.queries.newest(5), positions[0])
+        assert not world.queries.reached(await world.queries.newest(20), positions[0])
 
 
 async def test_a_barrier_waits_until_capture_fits_the_schema(world):
     with pytest.raises(SourceUnavailableError):
         await world.queries.newest(0.02)
     async with world.capturing():
-        before = await world.queries.newest(5)
+        before = await world.queries.newest(20)
         world.write("CREATE VIEW v AS SELECT 1")
-        after = await world.queries.newest(5)
+        after = await world.queries.newest(20)
         assert after.catalog != before.catalog
         assert after.position is not None  # the view is a change in the log
         world.write("DROP VIEW v")
-        assert (await world.queries.newest(5)).catalog not in (before.catalog, after.catalog)
+        assert (await world.queries.newest(20)).catalog not in (before.catalog, after.catalog)
 
 
 async def test_the_catalog_is_that_of_the_newest_schema(world):
@@ -141,7 +144,7 @@ async def test_a_query_reads_rows_and_the_names_of_columns(world):
 )
 async def test_what_is_no_bounded_reading_is_refused(world, sql, error):
     with pytest.raises(error) as raised:
-        await world.queries.run(sql, (), LIMITS)
+        await world.queries.run(sql, (), BRIEF if error is QueryTimeoutError else LIMITS)
     assert type(raised.value) is error
     assert (await world.queries.run("SELECT count(*) FROM t", (), LIMITS)).rows == [(0,)]
 
@@ -149,28 +152,60 @@ async def test_what_is_no_bounded_reading_is_refused(world, sql, error):
 async def test_a_slow_query_keeps_neither_barriers_nor_other_queries_waiting(world):
     async with world.capturing():
         slow = [asyncio.create_task(world.queries.run(ENDLESS, (), LIMITS)) for _ in range(3)]
-        await world.queries.newest(5)
+        await world.queries.newest(20)
         assert (await world.queries.run("SELECT 1", (), LIMITS)).rows == [(1,)]
+        assert not any(one.done() for one in slow)
+        await world.queries.close()
         assert all(
-            isinstance(error, QueryTimeoutError) for error in await asyncio.gather(*slow, return_exceptions=True)
+            isinstance(error, SourceUnavailableError) for error in await asyncio.gather(*slow, return_exceptions=True)
         )
 
 
 async def test_queries_that_wait_too_long_for_their_turn_are_refused(world):
-    runs = [world.queries.run(ENDLESS, (), LIMITS) for _ in range(12)]
+    runs = [world.queries.run(ENDLESS, (), BRIEF) for _ in range(12)]
     found = await asyncio.gather(*runs, return_exceptions=True)
     assert {type(error) for error in found} == {QueryTimeoutError}
     assert (await world.queries.run("SELECT 1", (), LIMITS)).rows == [(1,)]
 
 
 async def test_closing_ends_what_runs(world):
-    patient = RunLimits(rows_max=1, bytes_max=100, timeout_s=60)
-    run = asyncio.create_task(world.queries.run(ENDLESS, (), patient))
+    run = asyncio.create_task(world.queries.run(ENDLESS, (), LIMITS))
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await world.queries.close()
     with pytest.raises(SourceUnavailableError):
         await run
+
+
+async def test_closing_ends_also_what_an_interrupt_does_not_reach(world):
+    run = asyncio.create_task(world.queries.run(ENDLESS, (), LIMITS))
+    connections = world.queries._runs._connections
+    async with asyncio.timeout(20):
+        while not connections:
+            await asyncio.sleep(0.002)
+        missed = connections.copy()
+        connections.clear()  # as if it came between two statements
+        await world.queries.close()
+    with pytest.raises(SourceUnavailableError, match="stops"):
+        await run
+    for connection in missed:
+        connection.close()
+
+
+async def test_closing_refuses_what_no_thread_has_come_to(world):
+    release = threading.Event()
+    busy = asyncio.create_task(world.queries._barriers.call(lambda connection: release.wait()))
+    waiting = asyncio.create_task(world.queries.newest(60))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(world.queries.close())
+    try:
+        with pytest.raises(SourceUnavailableError, match="stops"):
+            await waiting
+    finally:
+        release.set()
+    await asyncio.gather(busy, closing)
+    with pytest.raises(SourceUnavailableError, match="stops"):
+        await world.queries.newest(60)
 
 
 async def test_a_database_that_is_not_there_is_unavailable(tmp_path):

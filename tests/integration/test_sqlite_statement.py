@@ -23,7 +23,7 @@ from tailrace.testing.registry import MemoryRegistry
 
 DEADLINE_S = 20
 READER = Reader("log")
-LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=5)
+LIMITS = RunLimits(rows_max=10, bytes_max=1000, timeout_s=60)
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
 
 
@@ -155,6 +155,16 @@ async def test_a_statement_that_takes_too_long_ends_and_the_next_one_runs(runner
     with pytest.raises(QueryTimeoutError):
         await runner.execute(ENDLESS, [], RunLimits(10, 1000, 0.1))
     assert (await runner.execute("SELECT 1", [], LIMITS)).rows == [(1,)]
+
+
+async def test_closing_ends_also_what_an_interrupt_does_not_reach(runner, monkeypatch):
+    monkeypatch.setattr(runner._thread, "interrupt", lambda: None)  # as if it came between two statements
+    running = asyncio.create_task(runner.execute(ENDLESS, [], LIMITS))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await runner.close()
+    with pytest.raises(SourceUnavailableError, match="stops"):
+        await running
 
 
 async def test_a_locked_database_is_unavailable_for_a_while(runner, path):

@@ -18,6 +18,7 @@ from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.tls import TlsConfig, tls_context
 from tailrace.metrics import Metrics
 from tailrace.subscription.access import Scopes
+from web import DEADLINE_S
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +54,14 @@ async def http_over(config, run):
 async def test_http_and_websockets_are_served_over_tls(authority, server_files):
     async def run(address):
         assert address.url == f"https://127.0.0.1:{address.port}"
-        async with httpx.AsyncClient(verify=trusting(authority), base_url=address.url) as client:
+        async with httpx.AsyncClient(verify=trusting(authority), base_url=address.url, timeout=DEADLINE_S) as client:
             assert (await client.get("/health")).json()["status"] == "ok"
         url = f"wss://127.0.0.1:{address.port}/api/v1/cdc/ws"
-        async with websockets.asyncio.client.connect(url, ssl=trusting(authority), proxy=None) as socket:
+        context = trusting(authority)
+        async with websockets.asyncio.client.connect(url, ssl=context, proxy=None, open_timeout=DEADLINE_S) as socket:
             await socket.send("{}")
             assert "error" in await socket.recv()
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
             with pytest.raises(httpx.RemoteProtocolError):
                 await client.get(f"http://127.0.0.1:{address.port}/health")
 
@@ -80,9 +82,9 @@ async def test_our_client_trusts_the_authorities_that_the_environment_names(auth
 
 async def test_http_is_for_clients_with_a_certificate_where_that_is_asked_for(authority, server_files, client_files):
     async def run(address):
-        async with httpx.AsyncClient(verify=trusting(authority, client_files)) as client:
+        async with httpx.AsyncClient(verify=trusting(authority, client_files), timeout=DEADLINE_S) as client:
             assert (await client.get(f"{address.url}/health")).status_code == 200
-        async with httpx.AsyncClient(verify=trusting(authority)) as client:
+        async with httpx.AsyncClient(verify=trusting(authority), timeout=DEADLINE_S) as client:
             with pytest.raises(httpx.TransportError):
                 await client.get(f"{address.url}/health")
 
@@ -100,7 +102,7 @@ async def check_health(address, credentials):
             health.HealthCheckRequest.SerializeToString,
             health.HealthCheckResponse.FromString,
         )
-        return (await check(health.HealthCheckRequest(), timeout=10)).status
+        return (await check(health.HealthCheckRequest(), timeout=DEADLINE_S)).status
 
 
 async def test_grpc_is_served_over_tls(authority, server_files):

@@ -41,5 +41,5 @@ def test_rows_go_by_their_keys_alone_whatever_these_mean_in_a_path(server):
     assert target.send(gone, b"") == []
     target.close()
     path = f"http://127.0.0.1:{server.port}/collections/words/documents/export"
-    answer = httpx.get(path, headers={"x-typesense-api-key": PASSWORD})
+    answer = httpx.get(path, headers={"x-typesense-api-key": PASSWORD}, timeout=30)
     assert [json.loads(line)["id"] for line in answer.text.splitlines()] == ["stays"]

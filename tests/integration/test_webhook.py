@@ -99,7 +99,7 @@ def test_an_answer_counts_by_its_status_however_long_it_goes_on(targets):
         thread = threading.Thread(target=answer)
         thread.start()
         assert targets(receiver).send([message(7, 1)], b"7") == []
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 

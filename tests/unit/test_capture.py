@@ -41,7 +41,7 @@ async def pump_until(source, log, head, state=None):
     await pump.open()
     task = asyncio.create_task(pump.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while log.head < head and not task.done():
                 await log.wait(log.head, 0.05)
             while log.position not in source.confirmed and not task.done():
@@ -85,12 +85,12 @@ async def test_a_full_disk_stops_capture_unconfirmed_until_there_is_space():
     pump = Pump(source, log, state, AT_ONCE)
     await pump.open()
     task = asyncio.create_task(pump.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not state.problem:
             await asyncio.sleep(0)
     assert (log.head, source.confirmed) == (0, [])
     files.capacity_bytes = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not source.confirmed:
             await asyncio.sleep(0)
     assert (log.head, state.problem) == (100, "")

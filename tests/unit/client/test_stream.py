@@ -87,7 +87,7 @@ async def test_the_pauses_grow_up_to_the_longest_and_begin_anew_when_bytes_came(
 
 
 async def test_it_gives_up_after_the_longest_outage():
-    options = ClientOptions(backoff=OPTIONS.backoff, outage_s_max=0.02)
+    options = ClientOptions(backoff=OPTIONS.backoff, outage_s_max=0.5)
     server = FakeServer(httpx.ConnectError("refused"), repeat=True)
     with pytest.raises(ConnectionFailed, match="http://fake: refused"):
         await EventStream(transport(server, options), "/sse").next()

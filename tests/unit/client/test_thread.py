@@ -77,10 +77,10 @@ def test_closing_it_ends_what_still_runs_and_refuses_more():
 
     caller = threading.Thread(target=call)
     caller.start()
-    assert begun.wait(10)
+    assert begun.wait(30)
     thread.close()
     thread.close()
-    caller.join(10)
+    caller.join(30)
     assert outcome == ["the client was disconnected"]
     with pytest.raises(ConnectionFailed, match="the client was disconnected"):
         thread.run(answer(1))
@@ -103,5 +103,5 @@ def test_closing_it_while_many_call_leaves_none_waiting():
             caller.start()
         thread.close()
         for caller in callers:
-            caller.join(10)
+            caller.join(30)
         assert outcomes == [True] * 4

@@ -365,7 +365,7 @@ async def test_retention_runs_by_itself():
     log = await opened(files, replace(TINY, retention_changes=5, retention_interval_s=0.01))
     for number in range(1, 60):
         await log.append([draft(number, 3)])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(segment_names(files)) > 2:
             await asyncio.sleep(0.005)
     await log.close()

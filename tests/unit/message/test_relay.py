@@ -95,7 +95,7 @@ class Running:
 
     def __exit__(self, *_):
         self.relay.stop()
-        self.thread.join(10)
+        self.thread.join(30)
         assert not self.thread.is_alive()
         self.letters.close()
 
@@ -109,7 +109,7 @@ class Running:
         return [message.change.offset for message in self.target.arrived]
 
     def ended(self):
-        self.thread.join(10)
+        self.thread.join(30)
         return self.error
 
 

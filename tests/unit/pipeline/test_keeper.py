@@ -16,6 +16,9 @@ from tailrace.pipeline.keeper import LeaseKeeper, taken
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.watcher import Watcher
 
+LEASE_S = 3.0
+"""Long enough for a keeper that has to wait for the disk or the processor."""
+
 
 @pytest.fixture
 def store(tmp_path):
@@ -26,13 +29,13 @@ def store(tmp_path):
 
 
 def test_a_lease_is_kept_beyond_its_end_and_given_up_at_last(store):
-    with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
-        end_us = SystemClock().now_us() + 500_000
+    with LeaseKeeper(store, store.acquire("p", "one", LEASE_S), LEASE_S) as keeper:
+        end_us = SystemClock().now_us() + LEASE_S * 1_000_000
         wait_until(lambda: SystemClock().now_us() > end_us, "the first lease at its end")
         keeper.check()
         with pytest.raises(LeaseError):
-            store.acquire("p", "two", 0.5)
-    store.acquire("p", "two", 0.5)
+            store.acquire("p", "two", LEASE_S)
+    store.acquire("p", "two", LEASE_S)
 
 
 def test_a_worker_notices_that_it_was_taken_over(store):
@@ -53,7 +56,7 @@ def test_a_worker_notices_that_it_was_taken_over(store):
 
 
 def test_a_worker_notices_that_it_is_not_wanted(store):
-    with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
+    with LeaseKeeper(store, store.acquire("p", "one", LEASE_S), LEASE_S) as keeper:
         assert keeper.wanted
         store.pause("p", paused=True)
         wait_until(lambda: not keeper.wanted, "the pause noticed")

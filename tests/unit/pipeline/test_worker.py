@@ -139,7 +139,7 @@ def test_no_more_run_at_one_time_than_there_is_room_for(shift):
     assert one.going == {"a", "b"}
     one.store.pause("a", paused=True)
     wait_until(lambda: one.going == {"b", "c"}, "another has the place")
-    assert one.runs == ["a", "b", "c"]
+    assert (sorted(one.runs[:2]), one.runs[2:]) == (["a", "b"], ["c"])
 
 
 def test_what_fails_is_tried_again_and_the_others_do_not_notice(shift):
@@ -148,7 +148,7 @@ def test_what_fails_is_tried_again_and_the_others_do_not_notice(shift):
     for name in ("bad", "good"):
         one.store.create(definition(name))
     one.start()
-    wait_until(lambda: one.runs.count("bad") >= 3, "tried again")
+    wait_until(lambda: one.runs.count("bad") >= 3 and "good" in one.going, "tried again")
     assert one.runs.count("good") == 1
     assert one.told.problems[0] == "the row with key [1] of table orders: no such door"
     del one.problems["bad"]

@@ -30,6 +30,12 @@ async def settled(world):
         await asyncio.sleep(0)
 
 
+async def watched(feed):
+    """Wait until changes are evaluated for a feed, which has none yet."""
+    while feed._watch.since is None:
+        assert await feed.next(0.001) is None
+
+
 async def test_only_those_wake_whom_a_change_concerns():
     async with feeding() as world:
         made = [await world.subscribe(filters={"key": (i64(key),)}) for key in range(50)]
@@ -52,7 +58,7 @@ async def test_a_feed_that_was_not_woken_knows_how_far_others_looked_and_does_no
     async with feeding() as world:
         subscription = await world.subscribe(filters={"key": (i64(1),)})
         with world.service.feed(subscription.id, Latest()) as feed:
-            assert await feed.next(0.001) is None
+            await watched(feed)
             for key in range(10, 20):
                 await world.write((Op.INSERT, key, None, "Ada"))
             await settled(world)
@@ -100,7 +106,7 @@ async def test_nothing_is_kept_of_a_feed_that_is_gone():
         for filters in ({}, {"key": (i64(1),)}):
             subscription = await world.subscribe(filters=filters)
             with world.service.feed(subscription.id, Latest()) as feed:
-                await feed.next(0.001)
+                await watched(feed)
                 assert len(watches(world)._index) == 1
         wake = watches(world)
         assert (len(wake._index), wake._compiled, wake._versions) == (0, {}, {})

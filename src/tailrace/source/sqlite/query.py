@@ -52,6 +52,8 @@ _STEPS = 5000
 _CELL_BYTES_MAX = 16 << 20
 """Largest text or blob that a query may make."""
 
+_STOPS = "the server stops"
+
 _READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
 _CLOSED = ("sqlite_", "pragma_", PREFIX)
 _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
@@ -121,7 +123,9 @@ class SqliteQuerySource:
         except TimeoutError:
             raise QueryTimeoutError("too many queries run at one time: try again later") from None
         try:
-            return await self._runs.call(lambda connection: _run(connection, sql, arguments, limits, deadline_s))
+            return await self._runs.call(
+                lambda connection: _run(connection, sql, arguments, limits, deadline_s, self._stopping)
+            )
         finally:
             self._turns.release()
 
@@ -197,13 +201,24 @@ class _Lane:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._own = threading.local()
         self._connections: list[apsw.Connection] = []
+        self._closed = False
 
     async def call(self, use: Callable[[apsw.Connection], _T]) -> _T:
         """Return `use(connection)`, run in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, use)
+        if self._closed:
+            raise SourceUnavailableError(_STOPS)
+        calling = asyncio.get_running_loop().run_in_executor(self._executor, self._call, use)
+        try:
+            return await calling
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise SourceUnavailableError(_STOPS) from None  # no thread had come to it
+            raise
 
     async def close(self) -> None:
         """End what runs and disconnect."""
+        self._closed = True
         for connection in self._connections:
             connection.interrupt()
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
@@ -217,7 +232,7 @@ class _Lane:
         except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(f"the database cannot be read now: {error}") from error
         except apsw.InterruptError as error:
-            raise SourceUnavailableError("the server stops") from error
+            raise SourceUnavailableError(_STOPS) from error
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise SourceUnavailableError(f"the database cannot be read: {error}") from error
 
@@ -247,14 +262,19 @@ def _snapshot(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _run(
-    connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, deadline_s: float
+    connection: apsw.Connection,
+    sql: str,
+    arguments: Sequence[Stored],
+    limits: RunLimits,
+    deadline_s: float,
+    stopping: threading.Event,
 ) -> ResultRows:
     late = False
 
     def look_at_the_clock() -> bool:
         nonlocal late
         late = time.monotonic() > deadline_s
-        return late
+        return late or stopping.is_set()  # an interrupt that comes between two statements ends nothing
 
     with _snapshot(connection):
         refresh_schema(connection)
@@ -267,7 +287,7 @@ def _run(
         except apsw.InterruptError as error:
             if late:
                 raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
-            raise SourceUnavailableError("the server stops") from error
+            raise SourceUnavailableError(_STOPS) from error
         except (apsw.TooBigError, apsw.NoMemError) as error:
             raise ResultTooLargeError("a value of the query is too large") from error
         except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError):

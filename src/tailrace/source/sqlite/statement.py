@@ -69,6 +69,7 @@ class SqliteStatementRunner:
         self._reader = reader
         self._thread = ConnectionThread(lambda: _connect(path), "sqlite-statement")
         self._waiting = 0
+        self._stopping = False
 
     async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
         """Run one statement; see `StatementRunner.execute`."""
@@ -84,6 +85,7 @@ class SqliteStatementRunner:
 
     async def close(self) -> None:
         """End what runs, and disconnect."""
+        self._stopping = True  # an interrupt that comes between two statements ends nothing
         self._thread.interrupt()
         await self._thread.close()
 
@@ -91,7 +93,7 @@ class SqliteStatementRunner:
         self, connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, deadline_s: float
     ) -> StatementResult:
         connection.set_busy_timeout(min(_BUSY_TIMEOUT_MS, max(0, round((deadline_s - time.monotonic()) * 1000))))
-        connection.set_progress_handler(lambda: time.monotonic() > deadline_s, _STEPS)
+        connection.set_progress_handler(lambda: self._stopping or time.monotonic() > deadline_s, _STEPS)
         try:
             try:
                 return self._transact(connection, sql, arguments, limits)

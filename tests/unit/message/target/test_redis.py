@@ -45,4 +45,4 @@ def test_a_server_that_is_no_redis_is_told():
         target = build(parse(f"redis://127.0.0.1:{server.getsockname()[1]}/0"), "sink")
         with pytest.raises(SinkRefusedError, match="is no Redis server"):
             target.open([])
-        thread.join(10)
+        thread.join(30)
