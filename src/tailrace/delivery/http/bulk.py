@@ -104,9 +104,9 @@ class BulkEndpoint:
             if "beyond" in request.query_params:
                 wait_ms = number_of(request, "wait_ms", _WAIT_MS)
                 await sight.log.wait(Offset(number_of(request, "beyond")), min(wait_ms, _WAIT_MS_MAX) / 1000)
-            log, wanted = sight.log, sight.schemas(request.query_params.getlist("tables"))
-            place = request.query_params.get("from")
+            log, place = sight.log, request.query_params.get("from")
             after = msgspec.UNSET if place is None else await find_start(_start(place), log)
+            wanted = sight.schemas(request.query_params.getlist("tables"))  # at last: what the head has, they have
         except TailraceError as error:
             return refusal(error)
         tables = tables_of(_chosen(log, wanted))
