@@ -121,6 +121,20 @@ async def test_a_client_reads_only_the_tables_that_it_names():
     assert sum(batch.num_rows for _, batch in every) == 5
 
 
+async def test_who_waits_for_a_table_gets_its_changes_of_a_version_that_came_meanwhile():
+    async with web() as world:
+        await fill(world, 1)
+        waiting = asyncio.create_task(asked(world, lambda client: list(client.poll("app", 1, ["users"], 9))))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await world.append(Op.INSERT, schema=await world.log.put_schema(schema_of("users", version=2)))
+        async with asyncio.timeout(5.0):
+            (schemas, batch, _), (_, end, through) = await waiting
+    assert batch.column("offset").to_pylist() == [2]
+    assert {schema.version for schema in schemas.values()} == {1, 2}
+    assert (end, through) == (None, 2)
+
+
 async def test_what_retention_removed_is_a_typed_error_that_names_the_horizon():
     async with web() as world:
         await fill(world, 3, 3)

@@ -183,10 +183,12 @@ class BulkChangesEndpoint:
         try:
             stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
             sight = sight_of(self._scopes, request)
-            log, schemas = sight.log, sight.schemas(request.query_params.getlist("tables"))
+            log, tables = sight.log, request.query_params.getlist("tables")
+            schemas = sight.schemas(tables)
             after, wait_ms = Offset(number_of(request, "after")), number_of(request, "wait_ms", 0)
             if wait_ms and after == log.head and "through" not in request.query_params:
                 await log.wait(after, min(wait_ms, _WAIT_MS_MAX) / 1000)
+                schemas = sight.schemas(tables)  # what came may be of a new version
             through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
