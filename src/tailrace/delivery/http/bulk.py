@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from http import HTTPStatus
 
 import msgspec
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -46,7 +47,7 @@ from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import BulkSight, bulk_sight
-from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start
+from tailrace.subscription.bulk import BULK_SCHEMA, bulk_runs, check_window, find_cuts, find_start
 from tailrace.subscription.log_view import LogView
 
 __all__ = ["bulk_routes", "number_of", "refusal", "sight_of"]
@@ -59,6 +60,8 @@ _CUTS_MAX = 10_000
 
 _CHANGES = 250_000
 """Changes between two cuts where the request does not say."""
+
+_NOTHING = pa.RecordBatch.from_pylist([], BULK_SCHEMA)
 
 _QUIET_CHANGES_MAX = 200_000
 """Most changes that are looked through before an empty batch tells the client that something happens."""
@@ -220,14 +223,14 @@ class BulkChangesEndpoint:
         await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
         told = after
         try:
-            async for place, batch in bulk_batches(log, after, through, schemas):
-                if not batch.num_rows and place - told < _QUIET_CHANGES_MAX:
+            async for place, run in bulk_runs(log, after, through, schemas, encoder.encode_run):
+                if not run and place - told < _QUIET_CHANGES_MAX:
                     continue
-                message = await asyncio.to_thread(encoder.encode, batch) if encoder.slow else encoder.encode(batch)
-                changes.inc(batch.num_rows)
-                size.inc(len(message))
+                for count, message in run or [(0, encoder.encode(_NOTHING))]:
+                    changes.inc(count)
+                    size.inc(len(message))
+                    await send({"type": "http.response.body", "body": message, "more_body": True})
                 told = place
-                await send({"type": "http.response.body", "body": message, "more_body": True})
         except TailraceError as error:
             # The status is sent. Without an end the client sees that it does not have all, asks again, and is told why.
             logger.warning("bulk stream broken off", extra={"problem": str(error)})
