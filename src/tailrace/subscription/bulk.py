@@ -1,6 +1,7 @@
 """Reading a log in bulk: where to begin, intervals that end where commits end, and their changes as Arrow batches."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -127,10 +128,11 @@ async def bulk_runs(
     through: Offset,
     schemas: frozenset[SchemaId] | None,
     take: Callable[[Sequence[pa.RecordBatch]], _T],
-) -> AsyncIterator[tuple[Offset, _T]]:
+) -> AsyncGenerator[tuple[Offset, _T], None]:
     """Yield what `take` makes of the changes of an interval, many at once, with the offset up to which they go.
 
-    `take` runs in a worker thread; it is given batches in order, which may be empty where no changes are wanted.
+    `take` runs in a worker thread; it is given batches in order, which may be empty where no changes are wanted. The
+    next changes are read while the caller works on what it has; close the generator where it is left early.
 
     Raises:
         BehindHorizonError: Retention has removed a change before it was read.
@@ -138,15 +140,24 @@ async def bulk_runs(
     """
     check_window(log, after, through)
     wanted = narrowed(log, schemas)
-    place = after
-    while place < through:
 
-        def taken(chunks: Sequence[Chunk], begin: Offset = place) -> tuple[Offset, _T]:
+    async def run_after(place: Offset) -> tuple[Offset, _T]:
+        def taken(chunks: Sequence[Chunk]) -> tuple[Offset, _T]:
             last = min(chunks[-1].last, through)
-            return last, take([bulk_batch(chunk, begin, last, wanted) for chunk in chunks])
+            return last, take([bulk_batch(chunk, place, last, wanted) for chunk in chunks])
 
-        place, made = await log.read_run(place, through, taken)
-        yield place, made
+        return await log.read_run(place, through, taken)
+
+    place = after
+    ahead = asyncio.create_task(run_after(place)) if place < through else None
+    try:
+        while ahead is not None:
+            place, made = await ahead
+            ahead = asyncio.create_task(run_after(place)) if place < through else None
+            yield place, made
+    finally:
+        if ahead is not None and not ahead.cancel():
+            ahead.exception()  # nobody asks for it any more
 
 
 def narrowed(log: LogWindow, schemas: frozenset[SchemaId] | None) -> frozenset[SchemaId] | None:

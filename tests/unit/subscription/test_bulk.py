@@ -1,5 +1,6 @@
 """Facts about reading a log in bulk, beyond what it keeps in memory."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pyarrow as pa
@@ -85,6 +86,18 @@ async def test_a_reader_that_retention_overtakes_is_told_so():
         with pytest.raises(BeyondHeadError):
             await read(log, 0, 201)
     assert behind.value.requested == 1
+
+
+@pytest.mark.parametrize("pause_s", [0, 0.05], ids=["while more is read", "when more was read"])
+async def test_a_reader_that_leaves_early_leaves_nothing_behind(pause_s):
+    async with filled(MemoryFiles(), [[1] * 5] * 40) as log:
+        tasks = asyncio.all_tasks()
+        runs = bulk_runs(log, Offset(0), log.head, None, list)
+        await anext(runs)
+        await asyncio.sleep(pause_s)
+        await runs.aclose()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == tasks
 
 
 async def test_damage_is_told_to_the_reader():

@@ -6,7 +6,7 @@ it streams: each batch goes straight to the connection, and a client that does n
 
 import asyncio
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from http import HTTPStatus
 
 import msgspec
@@ -223,14 +223,15 @@ class BulkChangesEndpoint:
         await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
         told = after
         try:
-            async for place, run in bulk_runs(log, after, through, schemas, encoder.encode_run):
-                if not run and place - told < _QUIET_CHANGES_MAX:
-                    continue
-                for count, message in run or [(0, encoder.encode(_NOTHING))]:
-                    changes.inc(count)
-                    size.inc(len(message))
-                    await send({"type": "http.response.body", "body": message, "more_body": True})
-                told = place
+            async with aclosing(bulk_runs(log, after, through, schemas, encoder.encode_run)) as runs:
+                async for place, run in runs:
+                    if not run and place - told < _QUIET_CHANGES_MAX:
+                        continue
+                    for count, message in run or [(0, encoder.encode(_NOTHING))]:
+                        changes.inc(count)
+                        size.inc(len(message))
+                        await send({"type": "http.response.body", "body": message, "more_body": True})
+                    told = place
         except TailraceError as error:
             # The status is sent. Without an end the client sees that it does not have all, asks again, and is told why.
             logger.warning("bulk stream broken off", extra={"problem": str(error)})
