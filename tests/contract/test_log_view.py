@@ -1,6 +1,8 @@
 """Facts about what subscriptions read of a log, on the real one and on the fake."""
 
 import asyncio
+import threading
+from itertools import pairwise
 
 import pytest
 
@@ -60,6 +62,34 @@ async def test_what_is_too_old_or_not_there_yet_is_told(log):
     assert (await log.read(4)).last == 9
     with pytest.raises(BeyondHeadError) as beyond:
         await log.read(10)
+    assert (beyond.value.requested, beyond.value.head) == (10, 9)
+
+
+async def test_a_run_has_the_changes_that_follow_in_order(log):
+    for _ in range(4):
+        await append(log, 1)
+    for after in range(4):
+        for through in range(after + 1, 5):
+            chunks = await log.read_run(after, through, list)
+            assert chunks[0].first <= after + 1 <= chunks[0].last
+            assert all(one.last + 1 == other.first for one, other in pairwise(chunks))
+            assert chunks[-1].first <= through
+
+
+async def test_a_run_is_handed_over_in_a_thread_whose_errors_are_told(log):
+    await append(log, 1)
+    assert await log.read_run(0, 1, lambda _: threading.get_ident()) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await log.read_run(0, 1, lambda _: 1 / 0)
+
+
+async def test_a_run_that_is_too_old_or_not_there_yet_is_told(log):
+    await append(log, 9)
+    with pytest.raises(BehindHorizonError) as behind:
+        await log.read_run(3, 9, list)
+    assert (behind.value.requested, behind.value.horizon) == (4, 5)
+    with pytest.raises(BeyondHeadError) as beyond:
+        await log.read_run(8, 10, list)
     assert (beyond.value.requested, beyond.value.head) == (10, 9)
 
 

@@ -10,6 +10,7 @@ from feeding import schema_of
 from tailrace.access.options import AuthConfig
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ConnectionFailed, InvalidRequest, NotFound, Unauthorized
+from tailrace.delivery.http import bulk
 from tailrace.delivery.http.bulk_stream import END
 from tailrace.delivery.http.openapi_bulk import BULK_PATHS
 from tailrace.model.errors import BehindHorizonError
@@ -119,6 +120,29 @@ async def test_a_client_reads_only_the_tables_that_it_names():
     assert [offset for _, batch in read for offset in batch.column("offset").to_pylist()] == [3, 4]
     assert {schema.table.name for schemas, _ in read for schema in schemas.values()} == {"orders"}
     assert sum(batch.num_rows for _, batch in every) == 5
+
+
+async def test_who_wants_none_of_many_changes_is_told_now_and_then_that_they_are_looked_through(monkeypatch):
+    monkeypatch.setattr(bulk, "_QUIET_CHANGES_MAX", 4)
+    async with web() as world:
+        await world.log.put_schema(schema_of("orders"))
+        await fill(world, *[1] * 10)
+        answer = await world.client.get(f"{PATH}/changes", params={"after": 0, "tables": "orders"})
+    assert [batch.num_rows for batch in pa.ipc.open_stream(answer.content)] == [0, 0]
+
+
+async def test_who_waits_for_a_table_gets_its_changes_of_a_version_that_came_meanwhile():
+    async with web() as world:
+        await fill(world, 1)
+        waiting = asyncio.create_task(asked(world, lambda client: list(client.poll("app", 1, ["users"], 9))))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await world.append(Op.INSERT, schema=await world.log.put_schema(schema_of("users", version=2)))
+        async with asyncio.timeout(5.0):
+            (schemas, batch, _), (_, end, through) = await waiting
+    assert batch.column("offset").to_pylist() == [2]
+    assert {schema.version for schema in schemas.values()} == {1, 2}
+    assert (end, through) == (None, 2)
 
 
 async def test_what_retention_removed_is_a_typed_error_that_names_the_horizon():

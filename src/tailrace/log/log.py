@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from tailrace.clock import Clock
 from tailrace.log.batch import measure, pieces
@@ -32,6 +33,11 @@ from tailrace.model.table import TableName, TableSchema
 __all__ = ["Log"]
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_RUN_BYTES_MAX = 1536 * 1024
+"""Most bytes that are read at once for one who wants many changes."""
 
 _READ_AHEAD_MAX = 2
 """Nothing is read ahead while so many blocks are being read."""
@@ -219,6 +225,31 @@ class Log:
             chunk = self._cache.find(wanted) or await self._load(wanted)
             self._read_ahead(Offset((self._cache.last_of(chunk.first) or chunk.last) + 1))
         return chunk
+
+    async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
+        """Return what `take` makes, in a worker thread, of consecutive chunks, the first as `read` would return it.
+
+        The last may go beyond `through`, which is larger than `after`. What one reader reads so is kept for no other.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `through` is larger than the head.
+            CorruptSegmentError: A segment is damaged.
+            LogClosedError: The log was closed.
+        """
+        wanted = self._wanted(after)
+        if wanted is None or through > self._head:
+            raise BeyondHeadError(requested=through, head=self._head)
+        chunk = self._ring.find(wanted) or self._cache.find(wanted)
+        if chunk is None:
+            try:
+                made = await asyncio.to_thread(self._segments.take_run, wanted, through, _RUN_BYTES_MAX, take)
+            except FileNotFoundError:
+                raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
+            if made is not None:
+                return made[0]
+            chunk = await self._load(wanted)
+        return await asyncio.to_thread(take, [chunk])
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False after the timeout.

@@ -3,8 +3,9 @@
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,8 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
 
 __all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "list_segments"]
+
+_T = TypeVar("_T")
 
 _INDEXES_KEPT_MAX = 64
 
@@ -153,6 +156,28 @@ class Segments:
         if not chunks[0].first <= offset <= chunks[-1].last:
             raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
         return chunks
+
+    def take_run(
+        self, offset: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> tuple[_T] | None:
+        """Return what `take` makes of the chunks of the block that holds a change and of those behind it.
+
+        They go up to the block with the change `through`, or have at most so many bytes. None where the first block
+        alone has more: it is better read once for all who want it.
+
+        Raises:
+            CorruptSegmentError: A segment is damaged.
+            FileNotFoundError: Retention has just removed one.
+        """
+        chunks: list[Chunk] = []
+        while offset <= through:
+            block = self.find(offset)
+            bytes_max -= block.end - block.begin
+            if bytes_max < 0:
+                break
+            chunks += self.load(offset)
+            offset = Offset(chunks[-1].last + 1)
+        return (take(chunks),) if chunks else None
 
     def frames(self, segment: Segment, block: int) -> list[tuple[int, FrameHeader]]:
         """Return place and header of each frame in a block, by its number; a negative number counts from the last.

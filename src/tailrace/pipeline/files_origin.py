@@ -14,7 +14,7 @@ from tailrace.model.errors import BeyondHeadError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
 from tailrace.pipeline.origin import CUTS_MAX, WAIT_S, Batches, Window
-from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, schemas_of
+from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, narrowed, schemas_of
 
 __all__ = ["FilesOrigin"]
 
@@ -66,7 +66,7 @@ class FilesOrigin:
         """Read the files."""
         self._refresh_to(through)
         check_window(self._reader, Offset(after), Offset(through))
-        schemas = schemas_of(self._reader, self._source, tables)
+        schemas = narrowed(self._reader, schemas_of(self._reader, self._source, tables))
         place = Offset(after)
         while place < through:
             chunk = self._reader.load(place)

@@ -1,8 +1,8 @@
 """Reading a log in bulk: where to begin, intervals that end where commits end, and their changes as Arrow batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,23 +12,23 @@ from tailrace.model.errors import BehindHorizonError, BeyondHeadError, UnknownTa
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.start import CursorStart, Earliest
 from tailrace.model.table import TableName
-from tailrace.subscription.log_view import LogWindow
+from tailrace.subscription.log_view import LogView, LogWindow
 from tailrace.subscription.place import find_place
 from tailrace.subscription.table import readings
-
-if TYPE_CHECKING:
-    from tailrace.subscription.restrict import Restriction
 
 __all__ = [
     "BULK_COLUMNS",
     "BULK_SCHEMA",
     "bulk_batch",
-    "bulk_batches",
+    "bulk_runs",
     "check_window",
     "find_cuts",
     "find_start",
+    "narrowed",
     "schemas_of",
 ]
+
+_T = TypeVar("_T")
 
 BULK_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]
 _BULK_PLACES = list(range(len(BULK_COLUMNS)))  # quicker to select by than names
@@ -122,54 +122,61 @@ def check_window(log: LogWindow, after: Offset, through: Offset) -> None:
         raise BehindHorizonError(requested=after + 1, horizon=log.horizon)
 
 
-async def bulk_batches(
-    log: LogWindow,
+async def bulk_runs(
+    log: LogView,
     after: Offset,
     through: Offset,
-    schemas: frozenset[SchemaId] | None = None,
-    restriction: "Restriction | None" = None,
-) -> AsyncIterator[tuple[Offset, pa.RecordBatch]]:
-    """Yield the changes of an interval in order, each batch with the offset up to which the log was looked through.
+    schemas: frozenset[SchemaId] | None,
+    take: Callable[[Sequence[pa.RecordBatch]], _T],
+) -> AsyncGenerator[tuple[Offset, _T], None]:
+    """Yield what `take` makes of the changes of an interval, many at once, with the offset up to which they go.
 
-    A batch may be empty: then none of the changes up to there is wanted. Others have their turn between two batches.
+    `take` runs in a worker thread; it is given batches in order, which may be empty where no changes are wanted. The
+    next changes are read while the caller works on what it has; close the generator where it is left early.
 
     Raises:
         BehindHorizonError: Retention has removed a change before it was read.
         BeyondHeadError: `after` or `through` is larger than the head.
-        PermissionDeniedError: A row predicate of the restriction does not fit its table.
     """
     check_window(log, after, through)
-    if schemas is not None and schemas >= log.schemas().keys():
-        schemas = None  # all: there is nothing to compare
+    wanted = narrowed(log, schemas)
+
+    async def run_after(place: Offset) -> tuple[Offset, _T]:
+        def taken(chunks: Sequence[Chunk]) -> tuple[Offset, _T]:
+            last = min(chunks[-1].last, through)
+            return last, take([bulk_batch(chunk, place, last, wanted) for chunk in chunks])
+
+        return await log.read_run(place, through, taken)
+
     place = after
-    while place < through:
-        chunk = await log.read(place)
-        assert chunk is not None
-        if restriction is not None:
-            chunk = restriction.apply(chunk)
-        last = min(chunk.last, through)
-        yield last, bulk_batch(chunk, place, last, schemas, restricted=restriction is not None)
-        place = last
-        await asyncio.sleep(0)
+    ahead = asyncio.create_task(run_after(place)) if place < through else None
+    try:
+        while ahead is not None:
+            place, made = await ahead
+            ahead = asyncio.create_task(run_after(place)) if place < through else None
+            yield place, made
+    finally:
+        if ahead is not None and not ahead.cancel():
+            ahead.exception()  # nobody asks for it any more
+
+
+def narrowed(log: LogWindow, schemas: frozenset[SchemaId] | None) -> frozenset[SchemaId] | None:
+    """Return which schema versions to look for; None, which means all, where these are all: nothing need be compared.
+
+    What is in the log refers to no others than those which the log knows.
+    """
+    return None if schemas is not None and schemas >= log.schemas().keys() else schemas
 
 
 def bulk_batch(
-    chunk: Chunk,
-    after: Offset,
-    through: Offset,
-    schemas: Collection[SchemaId] | None = None,
-    *,
-    restricted: bool = False,
+    chunk: Chunk, after: Offset, through: Offset, schemas: Collection[SchemaId] | None = None
 ) -> pa.RecordBatch:
     """Return the changes of a chunk after one offset up to another, those of some schema versions alone if wanted.
 
     Nothing is copied where all are wanted.
     """
-    batch = chunk.batch.select(_BULK_PLACES).slice(after + 1 - chunk.first, through - after)
-    if restricted:
-        from tailrace.subscription.restrict import HIDDEN  # late: it brings all predicates, which few readers need
-
-        batch = batch.filter(pc.not_equal(batch.column("op"), pa.scalar(HIDDEN, pa.int8())))
+    begin = max(0, after + 1 - chunk.first)
+    batch = chunk.batch.select(_BULK_PLACES).slice(begin, max(0, through + 1 - chunk.first - begin))
     return batch if schemas is None else _of_schemas(batch, schemas)
 
 

@@ -1,13 +1,15 @@
 """What subscriptions need of a log."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
 __all__ = ["Commits", "LogView", "LogWindow"]
+
+_T = TypeVar("_T")
 
 
 class LogWindow(Protocol):
@@ -51,6 +53,17 @@ class LogView(LogWindow, Protocol):
 
         Raises:
             LogClosedError: The log was closed meanwhile.
+        """
+
+    async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
+        """Read the changes that follow `after`, many at once, and return what `take` makes of them in a worker thread.
+
+        `take` is given consecutive chunks, at least one. The first holds the change after `after` and may begin before
+        it; the last may go beyond `through`, which is larger than `after`. What is read so is kept for nobody else.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `through` lies beyond the head.
         """
 
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:

@@ -2,7 +2,8 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
 __all__ = ["MemoryLog"]
+
+_T = TypeVar("_T")
 
 
 class MemoryLog:
@@ -126,6 +129,14 @@ class MemoryLog:
         if after == self.head:
             return None
         return self._chunks[bisect_right(self._chunks, after + 1, key=lambda chunk: chunk.first) - 1]
+
+    async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
+        """Return what `take` makes of the chunk that holds the change following `after`."""
+        if through > self.head:
+            raise BeyondHeadError(requested=through, head=self.head)
+        chunk = await self.read(after)
+        assert chunk is not None
+        return await asyncio.to_thread(take, [chunk])
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long."""

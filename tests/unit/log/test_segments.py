@@ -142,3 +142,27 @@ def test_a_large_frame_comes_in_several_chunks():
     PlainLog(files).append(draft(1, 10_000))
     chunks = segments_of(files).load(Offset(9000))
     assert [len(chunk) for chunk in chunks] == [4096, 4096, 1808]
+
+
+@pytest.mark.parametrize("through", [1, 100, 10**9])
+@pytest.mark.parametrize("bytes_max", [350_000, 700_000, 10**9])
+def test_a_run_goes_on_from_block_to_block_up_to_a_change_or_a_size(whole, through, bytes_max):
+    segments = segments_of(whole)
+    rows = rows_of(DRAFTS)
+    through = min(through, len(rows))
+    for offset in range(1, through + 1, 7):
+        (chunks,) = segments.take_run(Offset(offset), Offset(through), bytes_max, list)
+        got = [row for chunk in chunks for row in rows_in(chunk)]
+        assert got == rows[chunks[0].first - 1 : chunks[-1].last]
+        blocks = {block.first_offset: block for block in map(segments.find, (chunk.first for chunk in chunks))}
+        assert min(blocks) == segments.find(Offset(offset)).first_offset
+        assert max(blocks) <= through
+        size = sum(block.end - block.begin for block in blocks.values())
+        assert size <= bytes_max
+        if chunks[-1].last < through:
+            following = segments.find(Offset(chunks[-1].last + 1))
+            assert size + following.end - following.begin > bytes_max
+
+
+def test_a_run_has_no_block_that_is_larger_than_a_run_may_be(whole):
+    assert segments_of(whole).take_run(Offset(1), Offset(9), 1000, list) is None

@@ -6,10 +6,11 @@ it streams: each batch goes straight to the connection, and a client that does n
 
 import asyncio
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from http import HTTPStatus
 
 import msgspec
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -46,7 +47,7 @@ from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import BulkSight, bulk_sight
-from tailrace.subscription.bulk import bulk_batches, check_window, find_cuts, find_start
+from tailrace.subscription.bulk import BULK_SCHEMA, bulk_runs, check_window, find_cuts, find_start
 from tailrace.subscription.log_view import LogView
 
 __all__ = ["bulk_routes", "number_of", "refusal", "sight_of"]
@@ -59,6 +60,8 @@ _CUTS_MAX = 10_000
 
 _CHANGES = 250_000
 """Changes between two cuts where the request does not say."""
+
+_NOTHING = pa.RecordBatch.from_pylist([], BULK_SCHEMA)
 
 _QUIET_CHANGES_MAX = 200_000
 """Most changes that are looked through before an empty batch tells the client that something happens."""
@@ -183,10 +186,12 @@ class BulkChangesEndpoint:
         try:
             stack.enter_context(self._scopes.of(principal_of(scope)).hold(lambda _: _end(credentials)))
             sight = sight_of(self._scopes, request)
-            log, schemas = sight.log, sight.schemas(request.query_params.getlist("tables"))
+            log, tables = sight.log, request.query_params.getlist("tables")
+            schemas = sight.schemas(tables)
             after, wait_ms = Offset(number_of(request, "after")), number_of(request, "wait_ms", 0)
             if wait_ms and after == log.head and "through" not in request.query_params:
                 await log.wait(after, min(wait_ms, _WAIT_MS_MAX) / 1000)
+                schemas = sight.schemas(tables)  # what came may be of a new version
             through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
             encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
@@ -218,14 +223,15 @@ class BulkChangesEndpoint:
         await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
         told = after
         try:
-            async for place, batch in bulk_batches(log, after, through, schemas):
-                if not batch.num_rows and place - told < _QUIET_CHANGES_MAX:
-                    continue
-                message = await asyncio.to_thread(encoder.encode, batch) if encoder.slow else encoder.encode(batch)
-                changes.inc(batch.num_rows)
-                size.inc(len(message))
-                told = place
-                await send({"type": "http.response.body", "body": message, "more_body": True})
+            async with aclosing(bulk_runs(log, after, through, schemas, encoder.encode_run)) as runs:
+                async for place, run in runs:
+                    if not run and place - told < _QUIET_CHANGES_MAX:
+                        continue
+                    for count, message in run or [(0, encoder.encode(_NOTHING))]:
+                        changes.inc(count)
+                        size.inc(len(message))
+                        await send({"type": "http.response.body", "body": message, "more_body": True})
+                    told = place
         except TailraceError as error:
             # The status is sent. Without an end the client sees that it does not have all, asks again, and is told why.
             logger.warning("bulk stream broken off", extra={"problem": str(error)})

@@ -1,5 +1,6 @@
-"""Record batches as the messages of an Arrow IPC stream, one at a time. Pure."""
+"""Record batches as the messages of an Arrow IPC stream. Pure."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -32,10 +33,9 @@ class BulkEncoder:
         self.head: Any = schema.serialize()
         """The message that a stream begins with."""
 
-    @property
-    def slow(self) -> bool:
-        """Tell whether encoding takes long enough to be done in a thread."""
-        return self._options is not None
+    def encode_run(self, batches: Sequence[pa.RecordBatch]) -> list[tuple[int, Any]]:
+        """Return how many changes each of several batches has, and its message; nothing for those that are empty."""
+        return [(batch.num_rows, self.encode(batch)) for batch in batches if batch.num_rows]
 
     def encode(self, batch: pa.RecordBatch) -> Any:
         """Return the message of a batch: bytes, or what can be used in their place."""
