@@ -175,7 +175,7 @@ class Segments:
             bytes_max -= block.end - block.begin
             if bytes_max < 0:
                 break
-            chunks += self.load(offset)
+            chunks += [chunk for chunk in self.load(offset) if chunk.last >= offset]
             offset = Offset(chunks[-1].last + 1)
         return (take(chunks),) if chunks else None
 
