@@ -171,7 +171,7 @@ def test_a_server_that_stalls_is_unavailable_in_time_and_gets_everything_when_it
         begin = time.monotonic()
         with pytest.raises(SinkUnavailableError):
             sender.target.send(messages[10:30], b"30")
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 20
     finally:
         place.server.go_on()
     sender.send(messages[10:])
