@@ -87,11 +87,20 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def run(self, command):
-        subprocess.run(self.as_user(command), check=True, capture_output=True, cwd=self.directory, timeout=READY_S)
+        done = subprocess.run(
+            self.as_user(command), capture_output=True, text=True, timeout=READY_S, check=False, **self.surroundings
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed: {done.stdout[:2000]}{done.stderr[-2000:]}")
 
     def spawn(self, command):
         with (self.directory / "log").open("ab") as log:
-            return subprocess.Popen(self.as_user(command), stdout=log, stderr=log, cwd=self.directory)
+            return subprocess.Popen(self.as_user(command), stdout=log, stderr=log, **self.surroundings)
+
+    @property
+    def surroundings(self):
+        """A place of its own for temporary files: a MariaDB that starts removes those of all others that share it."""
+        return {"cwd": self.directory, "env": {**os.environ, "TMPDIR": str(self.directory)}}
 
     def as_user(self, command):
         """Database servers do not run as root: there the command runs as the server's own user."""
