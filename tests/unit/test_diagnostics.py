@@ -41,13 +41,15 @@ def test_an_exception_is_shown(record, formatter):
     assert "KeyError" in formatter.format(record)
 
 
-def test_off_a_terminal_auto_means_json():
+def test_off_a_terminal_auto_means_json(monkeypatch):
+    monkeypatch.setattr(logging, "_loggerClass", logging.Logger)  # PySpark may leave its own class of loggers behind
+    logger = logging.getLogger("tailrace.made_by_this_test_alone")
     before = logging.getLogger().handlers[:], logging.getLogger().level
     stream = io.StringIO()
     try:
         set_up_logging("warning", "auto", stream)
-        logging.getLogger("tailrace").warning("full", extra={"bytes": 5})
-        logging.getLogger("tailrace").info("not shown")
+        logger.warning("full", extra={"bytes": 5})
+        logger.info("not shown")
     finally:
         logging.getLogger().handlers[:], logging.getLogger().level = before
     (line,) = stream.getvalue().splitlines()
