@@ -25,6 +25,7 @@ from fake_opensearch import FakeOpenSearch
 from hooking import Receiver
 from locking import alone
 from proxy import Proxy
+from serving import wait_until
 
 READY_S = 100
 PASSWORD = "p@ss:w/rd"
@@ -98,8 +99,7 @@ class Broker:
     def pause(self):
         """Let the server answer nothing until `go_on`, while its connections stay. Signals take time to arrive."""
         self._signal(signal.SIGSTOP)
-        while not all(state in "TZX" for state in self._states()):
-            time.sleep(0.002)
+        wait_until(lambda: all(state in "TZX" for state in self._states()), "the server stands still")
 
     def _states(self):
         """Yield the states of all threads of all processes of the server."""

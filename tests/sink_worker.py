@@ -8,6 +8,7 @@ from tailrace.model.errors import SinkUnavailableError
 from tailrace.pipeline.sinks import sink_of
 
 BATCHES = 12
+TRIES_MAX = 3_000
 
 
 def tell():
@@ -30,10 +31,11 @@ def tell():
 
 def persistently(use, given):
     """Use a sink as a pipeline does: a server may still be busy with what the process killed last had asked for."""
-    while True:
+    for _ in range(TRIES_MAX):
         with contextlib.suppress(SinkUnavailableError):
             return use(given)
         time.sleep(0.02)
+    return use(given)
 
 
 def work(url, mode, told):

@@ -70,14 +70,14 @@ class SqliteQuerySource:
     def __init__(self, path: Path, reader: Reader, runs_max: int = 4) -> None:
         self._path = path
         self._reader = reader
-        self._barriers = _Lane(path, 1, "sqlite-barrier")
-        self._catalogs = _Lane(path, 1, "sqlite-catalog")
-        self._runs = _Lane(path, runs_max, "sqlite-query", _CELL_BYTES_MAX)
+        self._stopping = threading.Event()
+        self._barriers = _Lane(path, 1, "sqlite-barrier", self._stopping)
+        self._catalogs = _Lane(path, 1, "sqlite-catalog", self._stopping)
+        self._runs = _Lane(path, runs_max, "sqlite-query", self._stopping, _CELL_BYTES_MAX)
         self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
-        self._pages = _Lane(path, _PAGES_MAX, "sqlite-page")
-        self._stopping = threading.Event()
+        self._pages = _Lane(path, _PAGES_MAX, "sqlite-page", self._stopping)
         self._cancels: set[threading.Event] = set()
 
     async def newest(self, timeout_s: float) -> Barrier:
@@ -192,33 +192,34 @@ def _let_go(copying: asyncio.Future[SqliteSnapshot]) -> None:
 class _Lane:
     """Threads of one purpose, each with its own connection, which is made when it is first needed.
 
-    With `cell_bytes_max`, no text or blob may be larger.
+    With `cell_bytes_max`, no text or blob may be larger. Once `stopping` is set, nothing more is begun.
     """
 
-    def __init__(self, path: Path, threads: int, name: str, cell_bytes_max: int | None = None) -> None:
+    def __init__(
+        self, path: Path, threads: int, name: str, stopping: threading.Event, cell_bytes_max: int | None = None
+    ) -> None:
         self._path = path
+        self._stopping = stopping
         self._cell_bytes_max = cell_bytes_max
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._own = threading.local()
         self._connections: list[apsw.Connection] = []
-        self._closed = False
 
     async def call(self, use: Callable[[apsw.Connection], _T]) -> _T:
         """Return `use(connection)`, run in one of the threads."""
-        if self._closed:
+        if self._stopping.is_set():
             raise SourceUnavailableError(_STOPS)
         calling = asyncio.get_running_loop().run_in_executor(self._executor, self._call, use)
         try:
             return await calling
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
+            if self._stopping.is_set() and task is not None and not task.cancelling():
                 raise SourceUnavailableError(_STOPS) from None  # no thread had come to it
             raise
 
     async def close(self) -> None:
         """End what runs and disconnect."""
-        self._closed = True
         for connection in self._connections:
             connection.interrupt()
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
