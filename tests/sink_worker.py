@@ -1,14 +1,10 @@
 """A process that applies batches to a sink, to be killed at any moment."""
 
-import contextlib
-import time
-
 from sink_changes import ChangingSource
-from tailrace.model.errors import SinkUnavailableError
 from tailrace.pipeline.sinks import sink_of
+from trying import patiently
 
 BATCHES = 12
-TRIES_MAX = 3_000
 
 
 def tell():
@@ -29,23 +25,17 @@ def tell():
     return source, batches
 
 
-def persistently(use, given):
-    """Use a sink as a pipeline does: a server may still be busy with what the process killed last had asked for."""
-    for _ in range(TRIES_MAX):
-        with contextlib.suppress(SinkUnavailableError):
-            return use(given)
-        time.sleep(0.02)
-    return use(given)
-
-
 def work(url, mode, told):
-    """Apply what the sink does not have yet, telling each batch that it has."""
+    """Apply what the sink does not have yet, telling each batch that it has.
+
+    A server may still be busy with what the process that was killed last had asked for.
+    """
     source, batches = tell()
     sink = sink_of(url, mode, pipeline="copy")
-    persistently(sink.open, source.schemas)
+    patiently(sink.open, source.schemas)
     applied = sink.applied()
     told.send(applied)
     for batch in batches[0 if applied is None else applied + 1 :]:
-        persistently(sink.apply, batch)
+        patiently(sink.apply, batch)
         told.send(batch.number)
     sink.close()

@@ -1,11 +1,9 @@
 """A process that sends messages to a target, to be killed at any moment."""
 
-import contextlib
-
 from tailrace.message.targets import target_of
-from tailrace.model.errors import SinkUnavailableError
 from tailrace.sink_url import parse
 from target_messages import Teller
+from trying import patiently
 
 MESSAGES = 600
 BATCH = 20
@@ -19,24 +17,21 @@ def tell():
 
 
 def opened(target, schemas):
-    """Open a target, as often as it takes; return its mark."""
-    while True:
-        with contextlib.suppress(SinkUnavailableError):
-            target.open(schemas)
-            return target.mark()
+    """Open a target; return its mark."""
+    target.open(schemas)
+    return target.mark()
 
 
 def work(url, name, confirmed, told):
     """Send what is not confirmed, or what the target has no mark of, telling how far each batch came."""
     teller, messages = tell()
     target = target_of(parse(url), name)
-    mark = opened(target, teller.schemas)
+    mark = patiently(opened, target, teller.schemas)
     begin = int(mark or 0) if mark is not None else confirmed
     told.send(begin)
     while begin < len(messages):
         end = min(begin + BATCH, len(messages))
-        with contextlib.suppress(SinkUnavailableError):
-            assert not target.send(messages[begin:end], b"%d" % end)
-            begin = end
-            told.send(begin)
+        assert not patiently(target.send, messages[begin:end], b"%d" % end)
+        begin = end
+        told.send(begin)
     target.close()

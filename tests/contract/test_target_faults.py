@@ -10,9 +10,7 @@ import pytest
 from tailrace.model.errors import SinkUnavailableError
 from target_messages import Teller
 from target_places import PLACES, Repeats, check
-
-GIVE_UP_S = 150
-"""RabbitMQ takes long to start on a busy machine."""
+from trying import GIVE_UP_S, patiently
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,7 +30,7 @@ class Sender:
 
     def __init__(self, place, teller, *, timeout_s=2):
         self.target = place.target(timeout_s=timeout_s)
-        open_in_the_end(self.target, teller)
+        patiently(self.target.open, teller.schemas)  # a busy server may be slower at first
         self.failures = 0
         self.confirmed = 0
         self._random = random.Random(7)
@@ -53,16 +51,6 @@ class Sender:
                 continue
             self.confirmed = through
             after_each()
-
-
-def open_in_the_end(target, teller):
-    """Open a target that has little time for it, if need be again: a busy server may be slower at first."""
-    deadline = time.monotonic() + GIVE_UP_S
-    while True:
-        try:
-            return target.open(teller.schemas)
-        except SinkUnavailableError:
-            assert time.monotonic() < deadline
 
 
 @pytest.fixture
@@ -95,7 +83,7 @@ def test_a_target_cannot_be_opened_while_its_server_is_down_and_can_be_afterward
     with pytest.raises(SinkUnavailableError):
         target.open(teller.schemas)
     place.server.start()
-    open_in_the_end(target, teller)
+    patiently(target.open, teller.schemas)
     target.close()
     target = place.target()
     target.open(teller.schemas)

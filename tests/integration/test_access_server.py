@@ -51,7 +51,7 @@ def server(tmp_path_factory):
     running.database = database
     running.data_dir = directory / "data"
     try:
-        wait_until(lambda: httpx.get(f"{running.url}/ready", timeout=20).json()["ready"], "the server is ready")
+        wait_until(running.is_ready, "the server is ready")
         wait_until(lambda: subscribes(running, "orders") and subscribes(running, "items"), "the tables are known")
         yield running
     finally:
@@ -256,7 +256,7 @@ def test_health_is_for_everybody(server):
     with grpc.insecure_channel(server.grpc) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         assert check(b"", timeout=20) == b"\x08\x01"
-    assert httpx.get(f"{server.url}/health", timeout=20).status_code == 200
+    assert server.get("/health").status_code == 200
 
 
 # ---- keys that come and go

@@ -15,7 +15,7 @@ from tailrace.delivery.http.bulk_stream import END
 from tailrace.delivery.http.openapi_bulk import BULK_PATHS
 from tailrace.model.errors import BehindHorizonError
 from tailrace.model.op import Op
-from web import web
+from web import until, web
 
 PATH = "/api/v1/bulk/app"
 ONCE = BulkOptions(outage_s_max=0.0, timeout_s=20.0)
@@ -131,14 +131,15 @@ async def test_who_wants_none_of_many_changes_is_told_now_and_then_that_they_are
     assert [batch.num_rows for batch in pa.ipc.open_stream(answer.content)] == [0, 0]
 
 
-async def test_who_waits_for_a_table_gets_its_changes_of_a_version_that_came_meanwhile():
+async def test_who_waits_for_a_table_gets_its_changes_of_a_version_that_came_meanwhile(monkeypatch):
     async with web() as world:
         await fill(world, 1)
-        waiting = asyncio.create_task(asked(world, lambda client: list(client.poll("app", 1, ["users"], 9))))
-        await asyncio.sleep(0.2)
-        assert not waiting.done()
+        waits, wait = [], world.log.wait
+        monkeypatch.setattr(world.log, "wait", lambda *given: waits.append(given) or wait(*given))
+        waiting = asyncio.create_task(asked(world, lambda client: list(client.poll("app", 1, ["users"], 20))))
+        await until(lambda: waits, "the reader waits")
         await world.append(Op.INSERT, schema=await world.log.put_schema(schema_of("users", version=2)))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(20):
             (schemas, batch, _), (_, end, through) = await waiting
     assert batch.column("offset").to_pylist() == [2]
     assert {schema.version for schema in schemas.values()} == {1, 2}

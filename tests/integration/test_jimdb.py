@@ -11,7 +11,6 @@ from pathlib import Path
 
 import apsw
 import grpc
-import httpx
 import pytest
 from grpc_tools import protoc
 
@@ -47,7 +46,7 @@ class World:
     def start(self, jimdb=QUICK, **options):
         options.setdefault("shop", f"sqlite:///{self.directory}/shop.db")
         self.server = Running(self.directory / "data", jimdb=jimdb, **options)
-        wait_until(lambda: self.get("/ready")["ready"], "the server is ready")
+        wait_until(self.server.is_ready, "the server is ready")
         self.client = Client(self.server.grpc)
         return self
 
@@ -61,9 +60,6 @@ class World:
     def close(self):
         self.stop()
         self.database.close()
-
-    def get(self, path):
-        return httpx.get(f"{self.server.url}{path}", timeout=DEADLINE_S).json()
 
     def execute(self, sql, arguments=()):
         return self.database.execute(sql, arguments).fetchall()
@@ -609,7 +605,9 @@ def test_what_retention_removed_is_told_and_a_puller_that_registers_anew_is_well
     told = wait_until(lost, "retention goes on without the puller")
     assert told.requested_index == index + 1
     assert told.oldest_index > told.requested_index
-    wait_until(lambda: world.get("/api/v1/bulk/shop")["head"] == written, "no change is to come that may be lost")
+    wait_until(
+        lambda: world.server.get("/api/v1/bulk/shop").json()["head"] == written, "no change is to come that may be lost"
+    )
     again = world.puller()
     world.converge(again)
     assert again.progress[1].index >= told.oldest_index - 1

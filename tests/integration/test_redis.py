@@ -6,12 +6,12 @@ import redis
 from brokers import PASSWORD, PASSWORD_IN_URL, Redis
 from certificates import Authority
 from databases import free_port
-from serving import wait_until
 from tailrace.message.target.redis import MARKS
 from tailrace.message.targets import target_of
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.sink_url import parse
 from target_messages import Teller
+from trying import patiently
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_a_part_that_is_executed_late_is_not_sent_again(server, client):
     """The server stalls with a request in hand, is given up, and executes it when it goes on."""
     teller = Teller()
     target = target_of(parse(f"redis://:{PASSWORD_IN_URL}@127.0.0.1:{server.port}/0?timeout=0.3"), "sink")
-    wait_until(lambda: answered(target.open, teller.schemas), "opened")
+    patiently(target.open, teller.schemas)
     rows = teller.snapshot(20)
     server.pause()
     try:
@@ -228,18 +228,10 @@ def test_a_part_that_is_executed_late_is_not_sent_again(server, client):
                 target.send(rows[:15], b"15")
     finally:
         server.go_on()
-    wait_until(lambda: answered(target.send, rows[:10], b"10"), "sent")
-    wait_until(lambda: answered(target.send, rows[10:], b"20"), "sent")
+    assert not patiently(target.send, rows[:10], b"10")
+    assert not patiently(target.send, rows[10:], b"20")
     assert ids(client) == [message.id for message in rows]
     target.close()
-
-
-def answered(call, *arguments):
-    """Tell whether the server answers in time, and refuses nothing."""
-    try:
-        return not call(*arguments)
-    except SinkUnavailableError:
-        return False
 
 
 def test_streams_are_written_over_tls_to_servers_that_the_authority_vouches_for(tmp_path):
