@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 HAND_WRITTEN = [path for path in SOURCES if not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))]
-LINES_MAX = 400
+LINES_MAX = 600
 STATEMENTS_MAX = 40
 BANNED_FILES = {"utils.py", "common.py", "helpers.py", "misc.py", "types.py"}
 BANNED_NAMES = re.compile(r"\b(seq_no|evt|mgr|ctx|lsn|watermark|destination)\b")
@@ -24,7 +24,7 @@ def name(path: Path) -> str:
 def test_a_file_is_one_concept(path):
     text = path.read_text()
     assert path.name not in BANNED_FILES
-    assert len(text.splitlines()) <= LINES_MAX
+    assert len(text.splitlines()) <= LINES_MAX, "is it still one concept?"
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says what it is"
     for node in ast.walk(tree):
