@@ -25,14 +25,14 @@ test: setup
 	@scripts/servers || true
 	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
 	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
-	@$(BIN)/python -m pytest $(JOBS) $(TESTS)
+	@$(BIN)/python scripts/run-tests $(JOBS) $(TESTS)
 
 test-long: setup
 	@scripts/browser >/dev/null || true
 	@scripts/servers || true
 	@scripts/spark-venv 4.2.1 $(VENV)/spark-4.2.1 || true
 	@scripts/spark-venv 3.5.9 $(VENV)/spark-3.5.9 || true
-	@LONG_TESTS=1 $(BIN)/python -m pytest $(JOBS) $(TESTS)
+	@LONG_TESTS=1 $(BIN)/python scripts/run-tests $(JOBS) $(TESTS)
 
 check: setup
 	@$(BIN)/ruff format --check .
