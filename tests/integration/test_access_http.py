@@ -9,6 +9,7 @@ import websockets
 
 from signing import NOW_S, SECRET, hs256
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.envelope.envelopes import WHOLE
 from tailrace.model.op import Op
 from tailrace.testing.clock import FakeClock
 from web import DEADLINE_S, web
@@ -362,3 +363,18 @@ async def test_tokens_are_not_in_answers(world):
     async with httpx.AsyncClient(base_url=world.address.url, timeout=DEADLINE_S) as client:
         answer = await client.get("/api/v1/cdc/sse/sub_1", params={"access_token": "very-secret"})
         assert "very-secret" not in answer.text + str(answer.headers)
+
+
+@pytest.mark.parametrize("envelope", WHOLE)
+async def test_hidden_rows_do_not_disturb_an_envelope(world, envelope):
+    mia = Caller(world, "mia-key")
+    sub_id = await mia.subscribe()
+    names = ("yours", "mine", "yours", "mine")
+    await world.write(*[(Op.INSERT, key, None, name) for key, name in enumerate(names, 1)])
+    polled = await mia.call("cdc.poll", sub_id=sub_id, from_offset=0, envelope=envelope)
+    assert len(polled["events"]) == 2
+    assert "yours" not in json.dumps(polled["events"])
+    async with mia.stream(sub_id, f"?envelope={envelope}") as stream:
+        records = [await stream.record() for _ in range(2)]
+    assert [record["id"] for record in records] == ["2", "4"]
+    assert [json.loads(record["data"]) for record in records] == polled["events"]

@@ -112,7 +112,8 @@ def test_a_copy_takes_up_no_query_that_may_not_be_run(server):
         sub = {"id": "sub_00000000000000aa", "acked_offset": 0, "target": {"Query": target}}
         assert refusal(server, "copy-key", "cdc.import", subs=[sub]) == "forbidden"
     items = rpc(server, "copy-key", "query.prepare", query="SELECT name FROM items")["result"]["query_id"]
-    sub["target"] = {"Query": {"query_id": items, "args": []}}
+    own = rpc(server, "copy-key", "cdc.subscribe_table", db="shop", table="items")["result"]["sub_id"]
+    sub |= {"id": own, "target": {"Query": {"query_id": items, "args": []}}}
     assert rpc(server, "copy-key", "cdc.import", subs=[sub])["result"] == {"imported": 1}
 
 

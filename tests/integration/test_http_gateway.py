@@ -310,7 +310,7 @@ JUNK = [
     ('{"id":"x","type":"subscribe","payload":{"tables":"users"}}', "x", "Invalid payload: "),
     ('{"id":"x","type":"subscribe","payload":{"operations":["merge"]}}', "x", "Invalid payload: "),
     ('{"id":"x","type":"subscribe","payload":{"start_sequence":-1}}', "x", "Invalid payload: "),
-    ('{"id":"x","type":"subscribe","payload":{"start_sequence":99}}', "x", "offset 98 is beyond"),
+    ('{"id":"x","type":"subscribe","payload":{"start_sequence":99}}', "x", "offset 99 is beyond"),
     ('{"id":"x","type":"subscribe","payload":{"namespace":"no"}}', "x", "namespace 'no' not found"),
     ('{"id":"x","type":"subscribe","payload":{"tables":["users"],"where":"id ="}}', "x", ""),
     ('{"id":"x","type":"unsubscribe"}', "x", "Invalid payload: "),

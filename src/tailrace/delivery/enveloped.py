@@ -30,8 +30,7 @@ def encode_enveloped(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     Raises:
         InvalidValueError: The envelope has no form for a value; the message names the column.
     """
-    wanted = set(rows)
-    changes = [change for place, change in enumerate(chunk.changes()) if place in wanted]
+    changes = list(chunk.changes(rows))
     events = [b"" if change.op is Op.SCHEMA else _framed(_told(change, view), change, view.wire) for change in changes]
     return Encoded.of_list(events, [change.offset for change in changes], chunk.last)
 

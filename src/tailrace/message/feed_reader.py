@@ -7,12 +7,9 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from tailrace.message.relay import Arrived
 from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
-from tailrace.model.chunk import Chunk
 from tailrace.model.errors import NotFoundError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
@@ -106,10 +103,7 @@ class FeedReader:
         rows = [row for row in batch.rows() if batch.chunk.first + row > batch.after]
         if not rows:
             return Arrived((), batch.chunk.last)
-        chosen = batch.chunk.batch
-        if len(rows) < chosen.num_rows:
-            chosen = chosen.take(pa.array(rows, pa.int64()))
-        return Arrived(list(Chunk(chosen, batch.chunk.schemas).changes()), batch.chunk.last)
+        return Arrived(list(batch.chunk.changes(rows)), batch.chunk.last)
 
     def acknowledge(self, through: Offset) -> None:
         """Move the cursor, not more often than is needed: each move is a write to the metadata."""

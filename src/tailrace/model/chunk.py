@@ -1,6 +1,6 @@
 """A run of numbered changes in memory, as one Arrow record batch: what the log hands out and feeds pass on."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -91,8 +91,12 @@ class Chunk:
             self._memo = memo = {}  # another thread may still look into the old one
         return memo.setdefault(key, compute(self))  # type: ignore[no-any-return]
 
-    def changes(self) -> Iterator[Change]:
-        """Yield the changes one by one. For people and small batches; fast paths work on `batch`."""
-        columns = [self.batch.column(name).to_pylist() for name in _CHANGE_COLUMNS]
+    def changes(self, rows: Sequence[int] | None = None) -> Iterator[Change]:
+        """Yield the changes of the given rows, or all, one by one. For small batches; fast paths work on `batch`.
+
+        Rows that are hidden from a reader have no operation: name only those that it wants.
+        """
+        batch = self.batch if rows is None else self.batch.take(pa.array(rows, pa.int64()))
+        columns = [batch.column(name).to_pylist() for name in _CHANGE_COLUMNS]
         for offset, index, time_us, txid, op, schema, key, before, after in zip(*columns, strict=True):
             yield Change(offset, index, time_us, txid, Op(op), self.schemas[schema], key, before, after)

@@ -257,18 +257,26 @@ class Scoped:
     async def restore(
         self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
     ) -> None:
-        """Keep subscriptions under the numbers that they had elsewhere; the principal then owns them."""
+        """Keep subscriptions under the numbers that they had elsewhere; the principal then owns them.
+
+        Numbers under which it has no subscription need `admin`, whether another principal has one or not: the answer
+        must not show which numbers are in use.
+        """
         self.principal.require(Capability.MANAGE_BACKUPS)
         known = {subscription.id: subscription for subscription in self._service.subscriptions()}
-        for subscription_id, draft in drafts.items():
+        if not self.principal.may(Capability.ADMIN):
+            for subscription_id in drafts:
+                if subscription_id not in known or not self._uses(known[subscription_id]):
+                    raise PermissionDeniedError(
+                        f"sub-{subscription_id} is not your subscription: importing it needs the capability admin"
+                    )
+        for draft in drafts.values():
             if isinstance(draft.target, SourceTarget):
                 self._require_source(draft.target)
             for table in draft.target.tables if isinstance(draft.target, TableTarget) else ():
                 self.principal.require_table(table)
             if isinstance(draft.target, QueryTarget):
                 await self._require_query(draft.target.query_id, prepared)
-            if subscription_id in known and not self._uses(known[subscription_id]):
-                raise PermissionDeniedError("a subscription of that number belongs to somebody else")
         self._require_room(len(drafts.keys() - known.keys()))
         owner = self.principal.owner
         owned = {number: structs.replace(draft, owner=owner) for number, draft in drafts.items()}

@@ -289,7 +289,7 @@ async def test_a_feed_ends_when_the_credentials_of_its_reader_do(world):
 
 async def test_copies_count_like_subscriptions_that_are_made():
     async with scoped(subscriptions_max=2) as world:
-        keeps = Principal("keeps", capabilities=frozenset({"read", "manage_backups"}))
+        keeps = Principal("keeps", capabilities=frozenset({"read", "manage_backups", "admin"}))
         own = await world.subscribe(keeps)
         draft = SubscriptionDraft("app", TableTarget((USERS,)), FilterOptions(ROW_OPS), Include(), Format.PLAIN_JSON, 0)
         with pytest.raises(QuotaError):
@@ -333,11 +333,17 @@ async def test_a_copy_takes_no_subscription_from_somebody_else_and_shows_no_othe
     def draft(table):
         return SubscriptionDraft("app", TableTarget((table,)), FilterOptions(ROW_OPS), Include(), Format.PLAIN_JSON, 0)
 
-    for number, table in ((theirs.id, USERS), (99, OTHERS)):
-        with pytest.raises(PermissionDeniedError):
-            await world.of(keeps).restore({number: draft(table)})
-    await world.of(keeps).restore({own.id: draft(USERS), 99: draft(USERS)})
-    assert [(found.id, found.owner) for found in world.of(keeps).subscriptions()] == [(own.id, "kim"), (99, "kim")]
+    with pytest.raises(PermissionDeniedError):
+        await world.of(keeps).restore({own.id: draft(OTHERS)})
+    await world.of(keeps).restore({own.id: draft(USERS)})
+    refusals = []
+    for number in (theirs.id, 99):
+        with pytest.raises(PermissionDeniedError, match="admin") as refused:
+            await world.of(keeps).restore({number: draft(USERS)})
+        refusals.append(str(refused.value).replace(str(number), "N"))
+    assert refusals[0] == refusals[1], "a number that is free and one that another principal has are refused alike"
+    await world.of(ADMIN).restore({99: draft(USERS)})
+    assert [(found.id, found.owner) for found in world.of(keeps).subscriptions()] == [(own.id, "kim")]
 
 
 async def test_default_is_the_source_of_that_name_though_the_caller_reaches_another_alone():

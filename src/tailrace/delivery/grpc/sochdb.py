@@ -12,6 +12,7 @@ from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.delivery.grpc.sochdb_request import (
     SUBSCRIPTION,
+    asked_for,
     batch_of,
     check_resumed,
     delivery_of,
@@ -19,6 +20,7 @@ from tailrace.delivery.grpc.sochdb_request import (
     name_of,
     number_of,
     start_of,
+    start_of_named,
     target_of,
     watched_of,
 )
@@ -81,13 +83,16 @@ class _Handlers:
         named = call.header(SUBSCRIPTION)
         if named is not None:
             subscription = _named(service, named, request)
-            start = start_of(request.start_sequence) if request.start_sequence else After(subscription.cursor)
-            with service.feed(subscription.id, start) as feed:
-                await self._stream(call, feed, request)
+            auto_ack = delivery_of(call, subscription).auto_ack
+            start = start_of_named(request.start_sequence, subscription.cursor)
+            with asked_for(request.start_sequence):
+                opened = service.feed(subscription.id, start)
+            with opened as feed:
+                await self._stream(call, feed, request, auto_ack=auto_ack)
             return
         async with self._made(service, call, request) as subscription:
             with service.feed(subscription.id, After(subscription.cursor)) as feed:
-                await self._stream(call, feed, request)
+                await self._stream(call, feed, request, auto_ack=subscription.auto_ack)
 
     async def watch_key(self, call: Call, message: bytes) -> None:
         """Stream the changes of one key from now on."""
@@ -126,11 +131,11 @@ class _Handlers:
             return encoded(proto.CancelSubscriptionResponse(error=f"Subscription '{shown}' not found"))
         return encoded(proto.CancelSubscriptionResponse(success=True))
 
-    async def _stream(self, call: Call, feed: Feed, request: proto.SubscribeRequest) -> None:
+    async def _stream(self, call: Call, feed: Feed, request: proto.SubscribeRequest, *, auto_ack: bool) -> None:
         """Send a feed until its subscription is closed."""
         number = feed.subscription.id
         batch = batch_of(request.batch_size, self._tools.options.stream_changes_max)
-        sending = Sending(Wire.SOCHDB, batch, request.start_sequence)
+        sending = Sending(Wire.SOCHDB, batch, request.start_sequence, auto_ack=auto_ack)
         self._live.setdefault(number, []).append(sending)
         try:
             call.begin(((SUBSCRIPTION, name_of(number)),))
@@ -144,15 +149,16 @@ class _Handlers:
     async def _made(self, service: Scoped, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
         """Make a subscription, and unless it is to be kept, close it in the end."""
         delivery = delivery_of(call)
-        subscription = await service.subscribe_source(
-            target_of(_source(service, request.namespace), request.tables),
-            filter_options=filter_of(request.operations, request.where_predicate),
-            include=_BOTH,
-            format_=Format.OBJECTS_JSON,
-            auto_ack=delivery.auto_ack,
-            transient=not delivery.keep,
-            start=start_of(request.start_sequence),
-        )
+        with asked_for(request.start_sequence):
+            subscription = await service.subscribe_source(
+                target_of(_source(service, request.namespace), request.tables),
+                filter_options=filter_of(request.operations, request.where_predicate),
+                include=_BOTH,
+                format_=Format.OBJECTS_JSON,
+                auto_ack=delivery.auto_ack,
+                transient=not delivery.keep,
+                start=start_of(request.start_sequence),
+            )
         try:
             yield subscription
         finally:

@@ -1,13 +1,14 @@
 """Requests of `sochdb.v1.SubscriptionService` in our own words. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 
 from tailrace.delivery.grpc.call import Call
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
-from tailrace.model.errors import InvalidRequestError
+from tailrace.model.errors import BeyondHeadError, InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.start import After, Latest, Start
@@ -16,6 +17,7 @@ from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget
 __all__ = [
     "SUBSCRIPTION",
     "Delivery",
+    "asked_for",
     "batch_of",
     "check_resumed",
     "delivery_of",
@@ -23,6 +25,7 @@ __all__ = [
     "name_of",
     "number_of",
     "start_of",
+    "start_of_named",
     "target_of",
     "watched_of",
 ]
@@ -46,24 +49,29 @@ _ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 
 
 class Delivery(Struct, frozen=True):
-    """What becomes of a new subscription besides its stream."""
+    """What the metadata of a call ask for besides the stream."""
 
     keep: bool
-    """It outlives its stream."""
+    """The subscription outlives its stream."""
 
     auto_ack: bool
     """What was sent counts as acknowledged."""
 
 
-def delivery_of(call: Call) -> Delivery:
-    """Return what the metadata of a call ask for.
+def delivery_of(call: Call, named: Subscription | None = None) -> Delivery:
+    """Return what the metadata of a call ask for, of a new subscription or of the one that they name.
 
-    A subscription that goes with its stream acknowledges what was sent: nobody else will. One that stays waits for
-    somebody to acknowledge, unless told otherwise.
+    A new subscription that ends with its stream acknowledges what was sent: nobody else will. One that is kept waits
+    for an acknowledgement by default. One that exists acknowledges as it was made to; the metadata change that for
+    their stream only. It outlives the stream in any case.
 
     Raises:
-        InvalidRequestError: One is neither true nor false.
+        InvalidRequestError: One is neither true nor false, or a subscription that exists is not to be kept.
     """
+    if named is not None:
+        if not _flag(call, _KEEP, default=True):
+            raise InvalidRequestError(f"a subscription that exists outlives this stream: leave out {_KEEP}")
+        return Delivery(keep=True, auto_ack=_flag(call, _AUTO_ACK, default=named.auto_ack))
     keep = _flag(call, _KEEP, default=False)
     return Delivery(keep, _flag(call, _AUTO_ACK, default=not keep))
 
@@ -103,6 +111,20 @@ def watched_of(source: str, table: str, key: bytes) -> tuple[SourceTarget, Filte
 def start_of(start_sequence: int) -> Start:
     """Return where a stream begins. Seed A names the first change that it wants; 0 is the next that comes."""
     return After(Offset(start_sequence - 1)) if start_sequence else Latest()
+
+
+def start_of_named(start_sequence: int, cursor: Offset) -> After:
+    """Return where a stream of a subscription that exists begins: what it acknowledged is never sent again."""
+    return After(max(Offset(start_sequence - 1), cursor)) if start_sequence else After(cursor)
+
+
+@contextmanager
+def asked_for(start_sequence: int) -> Iterator[None]:
+    """Have a start beyond the head name the sequence that was asked for: inside, a start is the offset before it."""
+    try:
+        yield
+    except BeyondHeadError as error:
+        raise BeyondHeadError(requested=start_sequence, head=error.head) from error
 
 
 def batch_of(batch_size: int, default: int) -> int:

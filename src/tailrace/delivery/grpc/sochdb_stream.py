@@ -48,12 +48,13 @@ class StreamTools(Protocol):
 class Sending:
     """How far a stream is."""
 
-    __slots__ = ("acknowledged", "batch_max", "sent", "start_sequence", "wire")
+    __slots__ = ("acknowledged", "auto_ack", "batch_max", "sent", "start_sequence", "wire")
 
-    def __init__(self, wire: Wire, batch_max: int, start_sequence: int = 0) -> None:
+    def __init__(self, wire: Wire, batch_max: int, start_sequence: int = 0, *, auto_ack: bool = False) -> None:
         self.wire = wire
         self.batch_max = batch_max
         self.start_sequence = start_sequence
+        self.auto_ack = auto_ack
         self.sent = Offset(0)
         """Offset of the last event that was written."""
 
@@ -93,10 +94,10 @@ async def send(tools: StreamTools, call: Call, feed: Feed, sending: Sending) -> 
 
 
 async def _acknowledge(service: SubscriptionService, feed: Feed, sending: Sending, piece: Piece) -> None:
-    """Acknowledge what was written, where the subscription wants that."""
+    """Acknowledge what was written, where the stream does that by itself."""
     subscription = feed.subscription
     far = piece.through - sending.acknowledged >= _SCANNED_FAR
-    if not (subscription.auto_ack and subscription.id and (piece.count or far)):
+    if not (sending.auto_ack and (piece.count or far)):
         return
     sending.acknowledged = piece.through
     try:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.access.key_value import KeyValues
 from tailrace.access.statement import Statements
 from tailrace.clock import Clock
-from tailrace.delivery.grpc.sochdb_request import start_of, target_of
+from tailrace.delivery.grpc.sochdb_request import asked_for, start_of, target_of
 from tailrace.delivery.http.answering import close, writer_to
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.gateway_message import (
@@ -187,15 +187,16 @@ class _Connection:
             raise RequestError(f"this connection has {STREAMS_MAX} subscribes already: open another")
         self._principal.require(Capability.READ)
         source = self._service.source(asked.namespace)
-        subscription = await self._service.subscribe_source(
-            target_of(source, asked.tables),
-            filter_options=FilterOptions(ops_of(asked.operations), where=asked.where),
-            include=_BOTH,
-            format_=Format.PLAIN_JSON,
-            auto_ack=True,
-            transient=True,
-            start=start_of(asked.start_sequence),
-        )
+        with asked_for(asked.start_sequence):
+            subscription = await self._service.subscribe_source(
+                target_of(source, asked.tables),
+                filter_options=FilterOptions(ops_of(asked.operations), where=asked.where),
+                include=_BOTH,
+                format_=Format.PLAIN_JSON,
+                auto_ack=True,
+                transient=True,
+                start=start_of(asked.start_sequence),
+            )
         self._made.add(subscription.id)
         stack = ExitStack()
         try:

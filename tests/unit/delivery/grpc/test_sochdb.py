@@ -190,7 +190,7 @@ async def test_a_start_beyond_the_next_change_is_out_of_range(world):
     for start in (3, 2**64 - 1):
         status = await refused(world, request_of(start_sequence=start))
         assert status.code is Code.OUT_OF_RANGE
-        assert dict(status.trailing) == {"x-tailrace-requested": str(start - 1), "x-tailrace-head": "1"}
+        assert dict(status.trailing) == {"x-tailrace-requested": str(start), "x-tailrace-head": "1"}
 
 
 async def test_a_start_behind_the_horizon_is_an_overrun_with_both_numbers(world):
@@ -400,8 +400,11 @@ async def test_a_kept_subscription_outlives_its_stream_and_is_resumed_where_it_w
     async with world.stream(request_of(), {"x-tailrace-subscription": name}) as stream:
         assert (await stream.event()).sequence == 3
         assert await stream.begun() == name
-    async with world.stream(request_of(start_sequence=1), {"x-tailrace-subscription": name}) as stream:
-        assert (await stream.event()).sequence == 1
+    for start, first in ((1, 3), (3, 3)):  # what was acknowledged is never sent again, whatever the start
+        async with world.stream(request_of(start_sequence=start), {"x-tailrace-subscription": name}) as stream:
+            assert (await stream.event()).sequence == first
+    status = await refused(world, request_of(start_sequence=9), metadata={"x-tailrace-subscription": name})
+    assert dict(status.trailing) == {"x-tailrace-requested": "9", "x-tailrace-head": "3"}
     assert world.service.subscriptions() == [world.service.subscription(kept.id)]
 
 
@@ -436,7 +439,24 @@ async def test_a_named_subscription_must_be_there_and_says_itself_what_it_is_for
 
 @pytest.mark.parametrize("name", ["x-tailrace-keep", "x-tailrace-auto-ack"])
 async def test_metadata_that_say_neither_yes_nor_no_are_refused(world, name):
-    assert (await refused(world, metadata={name: "perhaps"})).code is Code.INVALID_ARGUMENT
+    await world.feeds.subscribe()
+    for more in ({}, {"x-tailrace-subscription": "sub-1"}):
+        assert (await refused(world, metadata={name: "perhaps", **more})).code is Code.INVALID_ARGUMENT
+
+
+async def test_an_existing_subscription_is_kept_and_acknowledges_as_the_stream_asks(world):
+    made = await world.feeds.subscribe(auto_ack=True)
+    named = {"x-tailrace-subscription": "sub-1"}
+    assert (await refused(world, metadata=named | {"x-tailrace-keep": "false"})).code is Code.INVALID_ARGUMENT
+    await world.feeds.append(*[Op.INSERT] * 2)
+    async with world.stream(request_of(), named | {"x-tailrace-auto-ack": "false"}) as stream:
+        assert [event.sequence for event in await stream.events(2)] == [1, 2]
+        await world.feeds.append(Op.INSERT)
+        assert (await stream.event()).sequence == 3  # the stream had its turn after the first two
+        assert world.service.subscription(made.id).cursor == 0
+    async with world.stream(request_of(), named | {"x-tailrace-keep": "true"}) as stream:
+        assert len(await stream.events(3)) == 3
+        await until(lambda: world.service.subscription(made.id).cursor == 3, "what was sent is acknowledged")
 
 
 async def test_a_paused_subscription_streams_again_when_it_is_resumed(world):
