@@ -96,7 +96,7 @@ class Replica:
             schema = schemas[number]
             name = schema.table.name
             if op == Op.SCHEMA:
-                self._apply_schema(name, json.loads(after)["ddl"])
+                self._apply_schema(schema, json.loads(after)["ddl"])
                 continue
             rows = self.tables[name]
             known = rows.get(key)
@@ -108,21 +108,24 @@ class Replica:
             else:
                 rows[key] = decode_image(after, schema)
 
-    def _apply_schema(self, name, ddl):
+    def _apply_schema(self, schema, ddl):
+        name = schema.table.name
         if ddl.startswith("DROP TABLE"):
             del self.tables[name]
-        else:
-            self.tables.setdefault(name, {})
+            return
+        names = {column.name for column in schema.columns}
+        for row in self.tables.setdefault(name, {}).values():
+            for gone in row.keys() - names:
+                del row[gone]
 
     @staticmethod
     def _same(known, before, schema):
         if known is None or before is None:
             return known is None and before is None
-        names = {column.name for column in schema.columns}
-        if known.keys() - names:
-            return True  # columns were renamed or removed: the row is sent anew
-        blank = dict.fromkeys(names)
-        return {**blank, **known} == {**blank, **decode_image(before, schema)}
+        # Values are carried over by name, without the key's: the key of a row is that of the change.
+        names = [column.name for column in schema.columns if column.name not in schema.key]
+        found = decode_image(before, schema)
+        return [known.get(name) for name in names] == [found.get(name) for name in names]
 
     def rows(self, name, schema):
         """Return the rows of a table by key, columns that are missing as NULL."""

@@ -100,17 +100,38 @@ async def test_the_default_of_an_added_column_reaches_the_rows_that_were_there(p
         assert changes[1][4]["w"] == 5
 
 
-async def test_a_renamed_column_is_a_schema_change_and_rows_come_under_the_new_name(path, writer):
-    writer.run(f"{T}; INSERT INTO t VALUES(1, 'a', 1)")
+async def test_a_renamed_column_is_a_schema_change_and_rows_with_a_value_come_under_the_new_name(path, writer):
+    writer.run(f"{T}; INSERT INTO t VALUES(1, 'a', 1), (2, 'b', NULL)")
     async with captured(path) as capturing:
         writer.run("ALTER TABLE t RENAME COLUMN v TO w")
         new = {"id": 1, "u": "a", "w": 1}
         assert await capturing.changes_of(2) == [
             ("schema", "t", [], None, "CREATE TABLE t(id INTEGER PRIMARY KEY, u TEXT UNIQUE, w)"),
-            ("update", "t", [1], new, new),
+            ("update", "t", [1], {**new, "w": None}, new),
         ]
-        writer.run("REPLACE INTO t VALUES(1, 'b', 2)")
-        assert (await capturing.changes_of(3))[2] == ("update", "t", [1], new, {"id": 1, "u": "b", "w": 2})
+        writer.run("REPLACE INTO t VALUES(1, 'c', 2)")
+        assert (await capturing.changes_of(3))[2] == ("update", "t", [1], new, {"id": 1, "u": "c", "w": 2})
+
+
+async def test_a_renamed_key_comes_with_every_row_and_no_row_changes_its_key(path, writer):
+    writer.run(f"{T}; INSERT INTO t VALUES(1, 'a', 1), (2, 'b', NULL)")
+    async with captured(path) as capturing:
+        writer.run("ALTER TABLE t RENAME COLUMN id TO number")
+        changes = await capturing.changes_of(3)
+        assert [change[:3] for change in changes[1:]] == [("update", "t", [1]), ("update", "t", [2])]
+        assert changes[1][4] == {"number": 1, "u": "a", "v": 1}
+
+
+async def test_columns_that_exchange_their_names_come_with_both_values(during):
+    changes = await during(
+        f"{T}; INSERT INTO t VALUES(1, 'a', 1)",
+        [
+            "BEGIN IMMEDIATE; ALTER TABLE t RENAME COLUMN u TO x; ALTER TABLE t RENAME COLUMN v TO u; "
+            "ALTER TABLE t RENAME COLUMN x TO v; COMMIT"
+        ],
+        2,
+    )
+    assert changes[1] == ("update", "t", [1], {"id": 1, "v": 1, "u": "a"}, {"id": 1, "v": "a", "u": 1})
 
 
 async def test_a_renamed_table_is_dropped_under_its_old_name_and_comes_under_the_new_one(path, writer):
@@ -224,13 +245,31 @@ async def test_dropping_a_column_is_refused_by_sqlite_and_possible_through_exec(
         with pytest.raises(apsw.SQLError, match="_tailrace_"):
             writer.run("ALTER TABLE t DROP COLUMN v")
         exec_ddl(path, "-- away with it\nALTER TABLE t DROP COLUMN v;")
-        image = {"id": 1, "u": "a"}
+        writer.run("INSERT INTO t VALUES(2, 'b')")
         assert await capturing.changes_of(2) == [
             ("schema", "t", [], None, "CREATE TABLE t(id INTEGER PRIMARY KEY, u TEXT UNIQUE)"),
-            ("update", "t", [1], image, image),
+            ("insert", "t", [2], None, {"id": 2, "u": "b"}),
         ]
-        writer.run("INSERT INTO t VALUES(2, 'b')")
-        assert (await capturing.changes_of(3))[2] == ("insert", "t", [2], None, {"id": 2, "u": "b"})
+
+
+async def test_several_statements_of_exec_send_only_rows_that_differ(path, writer):
+    """A column that is dropped, while another takes its name, is not mistaken for it."""
+    writer.run("CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c); INSERT INTO t VALUES(1, 'a', 'b', 'c')")
+    async with captured(path) as capturing:
+        exec_ddl(path, "ALTER TABLE t DROP COLUMN c; ALTER TABLE t DROP COLUMN b; ALTER TABLE t RENAME COLUMN a TO b")
+        writer.run("UPDATE t SET b = 'new'")
+        changes = await capturing.changes_of(5)
+        assert [change[0] for change in changes] == ["schema", "schema", "schema", "update", "update"]
+        assert changes[3] == ("update", "t", [1], {"id": 1, "b": None}, {"id": 1, "b": "a"})
+        assert changes[4] == ("update", "t", [1], {"id": 1, "b": "a"}, {"id": 1, "b": "new"})
+
+
+async def test_a_column_that_comes_back_empty_is_sent_to_those_who_kept_its_old_values(path, writer):
+    writer.run(f"{T}; INSERT INTO t VALUES(1, 'a', 1)")
+    async with captured(path) as capturing:
+        exec_ddl(path, "ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD COLUMN v")
+        image = {"id": 1, "u": "a", "v": None}
+        assert (await capturing.changes_of(3))[2] == ("update", "t", [1], image, image)
 
 
 async def test_exec_can_rebuild_a_table_whose_triggers_were_lifted(path):
@@ -242,9 +281,9 @@ async def test_exec_can_rebuild_a_table_whose_triggers_were_lifted(path):
             "ALTER TABLE t DROP COLUMN v; DROP TABLE t; CREATE TABLE t(x); "
             "CREATE TRIGGER g AFTER INSERT ON t BEGIN SELECT 1; SELECT 2; END;",
         )
-        changes = await capturing.changes_of(2)
-        assert [change[0] for change in changes] == ["schema", "schema"]
-        assert changes[0][4] == 'DROP TABLE "t"'
+        changes = await capturing.changes_of(3)
+        assert [change[0] for change in changes] == ["schema", "schema", "schema"]
+        assert changes[1][4] == 'DROP TABLE "t"'
     writer.close()
 
 

@@ -143,15 +143,11 @@ def exec_ddl(path: Path, sql: str, options: SqliteOptions | None = None) -> None
     with _session(path, options) as connection:
         statements = _ddl_statements(sql)
         with writing(connection):
-            capture = read_capture(connection)
-            if capture is None:
+            if read_capture(connection) is None:
                 raise SourceStateError("capture is not set up in this database; run the statement as usual")
-            held: set[int] = set()
             for statement in statements:
-                held |= _run_ddl(connection, statement)
-                live = load_versions(connection, live=True)
-                held = {version for version in held if _exists(connection, live[version].name)}
-            reconcile(connection, capture, held=frozenset(held))
+                _run_ddl(connection, statement)
+            ensure_capture(connection, None)
 
 
 def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Capture:
@@ -230,8 +226,12 @@ def _ddl_statements(sql: str) -> list[str]:
     return found
 
 
-def _run_ddl(connection: apsw.Connection, statement: str) -> set[int]:
-    """Run a statement, without our triggers if they are in its way. Return the versions that lost theirs."""
+def _run_ddl(connection: apsw.Connection, statement: str) -> None:
+    """Run a statement, without our triggers if they are in its way.
+
+    Capture is fitted right before and after a statement that needs them away, so that what changed is known to be its
+    work alone: which column is gone cannot be seen after several statements.
+    """
     try:
         connection.execute("SAVEPOINT ddl")
         connection.execute(statement)
@@ -240,8 +240,9 @@ def _run_ddl(connection: apsw.Connection, statement: str) -> set[int]:
         if PREFIX not in str(error):
             raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
     else:
-        return set()
-    versions = set(load_versions(connection, live=True))
+        return
+    capture = ensure_capture(connection, None)
+    versions = load_versions(connection, live=True)
     catalog = read_catalog(connection)
     for version in versions:
         drop_triggers(connection, catalog, version)
@@ -249,7 +250,8 @@ def _run_ddl(connection: apsw.Connection, statement: str) -> set[int]:
         connection.execute(statement)
     except apsw.SQLError as error:
         raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
-    return versions
+    held = frozenset(number for number, version in versions.items() if _exists(connection, version.name))
+    reconcile(connection, capture, held=held)
 
 
 def _exists(connection: apsw.Connection, table: str) -> bool:

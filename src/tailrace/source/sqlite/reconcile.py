@@ -5,8 +5,9 @@ What it finds out is written into the change table like any other change; every 
 
 * a new table: a schema note, then its rows as inserts;
 * a table that is gone: a schema note. A renamed table is gone under its old name and new under the other one;
-* changed columns: a schema note, then an update for each row that a reader would otherwise know wrongly: all rows when
-  columns were renamed or removed, those with a value in a new column when columns were added;
+* changed columns: a schema note, then an update for each row that a reader would otherwise know wrongly: one that has a
+  value under a new name. Removing a column changes no row: the schema says that it is gone. All rows follow when a name
+  comes back that the table had before: whoever kept the old values must learn the new ones;
 * other views, on which results of queries depend: a schema note for one table, if none was written anyway. An index
   changes no result and is noted nowhere; whoever minds indexes looks at the schema's version.
 """
@@ -159,19 +160,38 @@ def _fits(catalog: Catalog, table: CatalogTable, version: int) -> bool:
 
 
 def _correct(connection: apsw.Connection, table: CatalogTable, known: TableVersion, fresh: TableVersion) -> None:
-    """Add an update for each row that readers of the old version know wrongly."""
+    """Add an update for each row that readers of the old version know wrongly.
+
+    A reader carries its values over by name, and takes a column that it did not know as NULL; the old image of an
+    update says the same. Our triggers name every column and so forbid to drop one, and `exec_ddl` fits capture around a
+    statement that drops one. So either columns were removed and nothing else, or each kept its place, with perhaps
+    another name and new ones behind it.
+    """
     names = [column.name for column in known.columns]
+    if len(fresh.columns) < len(names):
+        return
+    versions = [version for version in load_versions(connection, live=False).values() if version.name == known.name]
+    former = {column.name for version in versions if version.version != fresh.version for column in version.columns}
     new = row_cells(table, quote(table.name))
-    if names != [column.name for column in fresh.columns][: len(names)]:
-        _copy(connection, table, fresh.version, Code.UPDATE, new + new)
+    old = list(new)
+    hidden = int(fresh.hidden_rowid)
+    differs: list[str] = []
+    renamed = False
+    for place, column in enumerate(table.columns):
+        if names[place : place + 1] == [column.name]:
+            continue
+        renamed |= place < len(names)
+        cell = new[place + hidden]
+        in_key = column.name in table.key
+        if not in_key:  # a key identifies its row in both images, under whichever name
+            old[place + hidden] = new[names.index(column.name) + hidden] if column.name in names else "NULL"
+        differs.append("1" if in_key or column.name in former else f"{cell} IS NOT NULL")
+    if not differs:
         return
+    where = f"({' OR '.join(differs)})"
     added = table.columns[len(names) :]
-    if not added:
-        return
-    old = new[: known.cells] + ["NULL"] * len(added)
-    filled = " OR ".join(f"{quote(table.name)}.{quote(column.name)} IS NOT NULL" for column in added)
-    where = f"({filled})"
-    if all(column.default is None and not column.generated for column in added) and 2 * known.cells <= CELLS_MAX:
+    bare = all(column.default is None and not column.generated and column.name not in former for column in added)
+    if not renamed and bare and 2 * known.cells <= CELLS_MAX:
         where += f" AND {_written_through(table, known)}"
     _copy(connection, table, fresh.version, Code.UPDATE, old + new, f" WHERE {where}")
 
