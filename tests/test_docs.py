@@ -1,5 +1,6 @@
 """The docs are complete: every setting, command, call, error and metric has its place."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -33,6 +34,18 @@ def test_each_command_is_documented(command):
 def test_each_error_is_documented_and_drawn_in_the_tree(name):
     assert name in (DOCS / "reference" / "errors.md").read_text()
     assert name in inspect.getdoc(errors)
+
+
+def test_each_message_of_level_info_is_documented():
+    page = (DOCS / "reference" / "logging.md").read_text()
+    unsaid = []
+    server = [path for path in (DOCS.parent / "src" / "tailrace").rglob("*.py") if "client" not in path.parts]
+    for path in server:
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "logger.info":
+                texts = [node.value for node in ast.walk(call.args[0]) if isinstance(node, ast.Constant)]
+                unsaid += [text for text in texts if isinstance(text, str) and f"`{text}`" not in page]
+    assert unsaid == [], "list it in docs/reference/logging.md"
 
 
 @pytest.mark.parametrize("path", sorted([*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]), ids=lambda path: path.name)

@@ -65,6 +65,7 @@ from tailrace.sources import (
     require_source,
     without_password,
 )
+from tailrace.startup import shown_settings, versions
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
 from tailrace.subscription.change_stream.shard import StreamShard
@@ -182,6 +183,7 @@ class Application:
         if config.capture.enabled:  # a locked database may come back while we listen, one that is not there will not
             for source in sources.values():
                 await asyncio.to_thread(require_source, source.url)
+        logger.info("server starts", extra={**versions(), "settings": shown_settings(config)})
         shard_ids = await store.shards(list(sources))
         consumers = await ConsumerStore(store, self._clock).consumers()
         self._kept_ranges = await RangeStore(store).load()
@@ -197,6 +199,7 @@ class Application:
             stack.push_async_callback(self._query_sources[name].close)
             self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
         http, grpc = await self._listen(store, shard_ids, directory)
+        logger.info("server listens", extra={"http": http, "grpc": grpc, "data_dir": str(directory.path)})
         self.addresses = Addresses(
             http=http,
             grpc=grpc,
@@ -210,7 +213,11 @@ class Application:
         oldest_us = 0 if silent_s is None else self._clock.now_us() - round(silent_s * 1e6)
         pulled = range_floor(self._kept_ranges, source.name, oldest_us)
         lowest = min((one for one in (floor, pulled) if one is not None), default=None)
-        log = await Log.open(DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=lowest)
+        log = await Log.open(
+            DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=lowest, source=source.name
+        )
+        window = {"horizon": log.horizon, "head": log.head, "position": log.position}
+        logger.info("log opened", extra={"source": source.name, **window})
         log.hold(floor)
         log.hold(pulled, holder=HOLDER)
         self._stack.push_async_callback(log.close)

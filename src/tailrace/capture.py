@@ -80,7 +80,8 @@ class Pump:
             SourceStateError: The database does not let us capture; the message says what to do.
         """
         await self._patiently(partial(self._source.open, self._log))
-        self._state.recovered()
+        logger.info("source opened", extra={"source": self._source.name, "position": self._log.position})
+        self._recovered()
 
     async def run(self) -> None:
         """Pump until cancelled. Call after `open`.
@@ -123,11 +124,16 @@ class Pump:
 
     async def _append(self, drafts: Sequence[Draft]) -> None:
         await self._patiently(partial(self._log.append, drafts))
-        self._state.recovered()
+        self._recovered()
         await self._source.confirm(drafts[-1].position)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[object]]) -> None:
         await retry(attempt, on=_PASSING, notice=self._notice, backoff=self._backoff)
+
+    def _recovered(self) -> None:
+        if self._state.problem:
+            logger.info("capture continues", extra={"source": self._source.name, "position": self._log.position})
+        self._state.recovered()
 
     def _notice(self, error: Exception) -> None:
         """Keep the problem for the health checks and log it once, however often it repeats."""

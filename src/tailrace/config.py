@@ -130,6 +130,8 @@ class Setting(Struct, frozen=True):
 
     path: str
     describe: str
+    secret: bool = False
+    """Whether its value is shown nowhere. It has no flag: command lines can be read by others."""
 
     @property
     def flag(self) -> str:
@@ -168,9 +170,9 @@ SETTINGS = (
     Setting("query.inline_bytes_max", "Most bytes of rows that an event carries along."),
     Setting("query.delta_rows_max", "Most rows of a result that is kept to tell how the next one differs."),
     Setting("auth.enabled", "Ask every caller for credentials."),
-    Setting("auth.tokens", "Keys that may do everything, separated by commas."),
-    Setting("auth.key_pepper", "Secret under which API keys are hashed."),
-    Setting("auth.jwt_secret", "Secret of web tokens that are signed with HS256."),
+    Setting("auth.tokens", "Keys that may do everything, separated by commas.", secret=True),
+    Setting("auth.key_pepper", "Secret under which API keys are hashed.", secret=True),
+    Setting("auth.jwt_secret", "Secret of web tokens that are signed with HS256.", secret=True),
     Setting("auth.jwt_secret_file", "File that holds the secret of web tokens that are signed with HS256."),
     Setting("auth.jwks_file", "JWKS file with the public keys of web tokens that are signed with RS256."),
     Setting("auth.jwt_issuer", "The iss that web tokens must have."),

@@ -1,13 +1,23 @@
-"""Diagnostics on standard error: text for people, JSON lines for machines. Never row values, never secrets."""
+"""Diagnostics on standard error: text for people, JSON lines for machines. Never row values, never secrets.
+
+A message is a constant text; what differs is in its fields. `docs/reference/logging.md` lists the messages.
+"""
 
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from msgspec import json as msgspec_json
 
-__all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
+__all__ = ["JsonFormatter", "RepeatFilter", "TextFormatter", "set_up_logging"]
+
+_REPEATS_MAX = 50
+"""Lines of one message that are written in each window of `_WINDOW_S`."""
+
+_WINDOW_S = 10.0
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -45,11 +55,44 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class RepeatFilter(logging.Filter):
+    """Lets each message pass at most `most` times in a window; the next line after it says how many were left out.
+
+    So ten thousand streams that come and go do not fill a disk with lines. Errors always pass.
+    """
+
+    def __init__(
+        self, most: int = _REPEATS_MAX, window_s: float = _WINDOW_S, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._most = most
+        self._window_s = window_s
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, str], tuple[float, int]] = {}
+        """When the window of a message began, and how many lines of it there were since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is written; note in it how many before it were not."""
+        if record.levelno >= logging.ERROR:
+            return True
+        message, now_s = (record.name, str(record.msg)), self._now_s()
+        with self._lock:
+            begin_s, count = self._windows.get(message, (now_s, 0))
+            if now_s - begin_s >= self._window_s:
+                if count > self._most:
+                    record.left_out = count - self._most
+                begin_s, count = now_s, 0
+            self._windows[message] = begin_s, count + 1
+        return count < self._most
+
+
 def set_up_logging(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     """Send all logging of this process to `stream`. `form` is text, json, or auto: text on a terminal."""
     text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("httpx", "httpcore", "uvicorn", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))

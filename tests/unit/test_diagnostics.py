@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tailrace.diagnostics import JsonFormatter, TextFormatter, set_up_logging
+from tailrace.diagnostics import JsonFormatter, RepeatFilter, TextFormatter, set_up_logging
 
 
 @pytest.fixture
@@ -54,3 +54,24 @@ def test_off_a_terminal_auto_means_json(monkeypatch):
         logging.getLogger().handlers[:], logging.getLogger().level = before
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["bytes"] == 5
+
+
+def line(message, level=logging.INFO):
+    return logging.makeLogRecord({"name": "tailrace", "msg": message, "levelno": level})
+
+
+def test_a_message_that_repeats_is_left_out_and_the_next_line_says_how_often():
+    now_s = [0.0]
+    repeats = RepeatFilter(most=3, window_s=10.0, now_s=lambda: now_s[0])
+    assert [repeats.filter(line("subscription made")) for _ in range(5)] == [True, True, True, False, False]
+    assert repeats.filter(line("subscription closed"))
+    now_s[0] = 10.0
+    following = line("subscription made")
+    assert repeats.filter(following)
+    assert following.left_out == 2
+    assert not hasattr(line("subscription made"), "left_out")
+
+
+def test_an_error_is_never_left_out():
+    repeats = RepeatFilter(most=1, window_s=10.0, now_s=lambda: 0.0)
+    assert all(repeats.filter(line("sink failed", logging.ERROR)) for _ in range(5))

@@ -1,6 +1,7 @@
 """`tailrace serve`: capture the sources and serve the interfaces until told to stop."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -16,19 +17,19 @@ from tailrace.app import Addresses, Application
 from tailrace.cli.process import prepare_process
 from tailrace.config import SETTINGS, Config, load_config, parse_source
 from tailrace.diagnostics import set_up_logging
+from tailrace.model.errors import TailraceError
 
 __all__ = ["serve"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_OTHERWISE = frozenset({"auth.enabled", "auth.tokens", "auth.key_pepper", "auth.jwt_secret"})
-"""Settings of access that have a flag of their own, or none: command lines can be read by others."""
+logger = logging.getLogger(__name__)
 
 
 def _access_flags(command: _F) -> _F:
     """Give a command a flag for each setting of access and TLS that is no secret."""
     for setting in reversed(SETTINGS):
-        if setting.path.startswith(("auth.", "tls.")) and setting.path not in _OTHERWISE:
+        if setting.path.startswith(("auth.", "tls.")) and setting.path != "auth.enabled" and not setting.secret:
             command = click.option(setting.flag, metavar="VALUE", help=setting.describe)(command)
     return command
 
@@ -86,11 +87,22 @@ def _by_path(sources: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
 async def _serve(config: Config, *, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        logger.info("server stops", extra={"reason": number.name})
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end, number)
     async with Application(config) as application:
         _announce(application.addresses, as_json=as_json)
-        await application.run(stop)
+        try:
+            await application.run(stop)
+        except Exception as error:
+            reason = str(error) if isinstance(error, TailraceError) else type(error).__name__
+            logger.error("server stops", extra={"reason": reason})
+            raise
+    logger.info("server stopped")
 
 
 def _announce(addresses: Addresses, *, as_json: bool) -> None:

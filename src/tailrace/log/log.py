@@ -61,7 +61,9 @@ class Log:
         *,
         hybrid: HybridClock,
         floor: Offset | None,
+        source: str = "",
     ) -> None:
+        self._named = {"source": source}
         self._files = files
         self._options = options
         self._clock = clock
@@ -101,10 +103,12 @@ class Log:
         *,
         hybrid: HybridClock | None = None,
         floor: Offset | None = None,
+        source: str = "",
     ) -> "Log":
         """Recover the log in these files, or begin one, and take it for writing.
 
-        Logs that share a `hybrid` clock have their commits in one order. `floor` is as in `hold`.
+        Logs that share a `hybrid` clock have their commits in one order. `floor` is as in `hold`. Diagnostics name the
+        `source`.
 
         Raises:
             CorruptSegmentError: It is damaged before its end.
@@ -116,7 +120,7 @@ class Log:
         except OSError as error:
             raise disk_error(error) from error
         hybrid = hybrid or HybridClock()
-        log = cls(files, options, clock, schemas, writer, found, hybrid=hybrid, floor=floor)
+        log = cls(files, options, clock, schemas, writer, found, hybrid=hybrid, floor=floor, source=source)
         await log.retain()
         return log
 
@@ -189,9 +193,16 @@ class Log:
                 raise LogClosedError("the log is closed")
             try:
                 number = self._schemas.id_of(schema)
-                return number if number is not None else await asyncio.to_thread(self._schemas.put, schema)
+                if number is not None:
+                    return number
+                number = await asyncio.to_thread(self._schemas.put, schema)
             except OSError as error:
                 raise disk_error(error) from error
+            table = {"source": schema.table.source, "table": schema.table.wire, "columns": len(schema.columns)}
+            logger.info(
+                "table found" if schema.version == 1 else "schema changed", extra={**table, "version": schema.version}
+            )
+            return number
 
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""
@@ -289,7 +300,7 @@ class Log:
             for segment in removed:
                 await asyncio.to_thread(self._files.remove, segment.name)
                 await asyncio.to_thread(self._files.remove, index_name(segment.first_index))
-                logger.info("segment removed", extra={"segment": segment.name, "horizon": self._horizon})
+                logger.info("segment removed", extra={**self._named, "segment": segment.name, "horizon": self._horizon})
 
     async def close(self) -> None:
         """Finish the appends that were taken, wake everybody who waits, and close the files."""
@@ -389,7 +400,7 @@ class Log:
             try:
                 await self.retain()
             except (LogError, OSError) as error:
-                logger.warning("retention failed", extra={"problem": str(error)})
+                logger.warning("retention failed", extra={**self._named, "problem": str(error)})
 
 
 def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, Found, Writer]:

@@ -147,6 +147,7 @@ class Relay:
         except Exception as error:
             self._note(SinkState.FAILED, _shown(error))
             raise
+        logger.info("sink stopped", extra={"sink": self._outbox.name, "offset": self._offset})
         self._note(SinkState.STOPPED)
 
     def keep_running(self) -> None:
@@ -170,6 +171,7 @@ class Relay:
 
     def _follow(self) -> None:
         if self._patiently(self._open):
+            logger.info("sink started", extra={"sink": self._outbox.name, "offset": self._offset})
             self._note(SinkState.RUNNING)
             self._patiently(self._tend)  # first: a sink with too many letters takes nothing more before they are sent
         while not self._stop.is_set():

@@ -134,6 +134,7 @@ class Worker:
                 target=self._run_one, args=(one,), name=f"tailrace-pipeline-{name}", daemon=True
             )
             self._running[name].start()
+            logger.info("pipeline started", extra={"pipeline": name})
         return True
 
     def _run_one(self, found: Pipeline) -> None:
@@ -167,6 +168,7 @@ class Worker:
         found, error = ended.found, ended.error
         name = found.definition.name
         self._running.pop(name).join()
+        logger.info("pipeline ended", extra={"pipeline": name, "ran_s": round(ended.ran_s, 1)})
         match error:
             case None | LeaseError() | UnknownPipelineError():
                 self._rests.pop(name, None)

@@ -1,5 +1,6 @@
 """The subscriptions that exist, in memory and in the metadata database, and every durable change of one."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ from tailrace.meta.store import MetaStore
 from tailrace.model.errors import InvalidRequestError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
-from tailrace.model.subscription import Subscription, SubscriptionDraft, SubscriptionId
+from tailrace.model.subscription import QueryTarget, Subscription, SubscriptionDraft, SubscriptionId
 
 __all__ = ["Registry"]
+
+logger = logging.getLogger(__name__)
 
 
 class Registry:
@@ -65,6 +68,7 @@ class Registry:
             raise InvalidRequestError(f"there are already {self._subscriptions_max} subscriptions: close some")
         subscription = await self._store.add(draft)
         self._subscriptions[subscription.id] = subscription
+        logger.info("subscription made", extra=_described(subscription))
         return subscription
 
     async def restore(
@@ -82,6 +86,7 @@ class Registry:
         kept = await self._store.put_all(drafts, queries)
         self._subscriptions |= {subscription.id: subscription for subscription in kept}
         self._subscriptions = dict(sorted(self._subscriptions.items()))
+        logger.info("subscriptions imported", extra={"count": len(kept)})
 
     async def remove(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription; its number stays used.
@@ -89,9 +94,10 @@ class Registry:
         Raises:
             UnknownSubscriptionError: There is none of that number.
         """
-        self.get(subscription_id)
+        removed = self.get(subscription_id)
         await self._store.remove(subscription_id)
-        self._subscriptions.pop(subscription_id, None)
+        if self._subscriptions.pop(subscription_id, None) is not None:
+            logger.info("subscription closed", extra={**_described(removed), "cursor": removed.cursor})
 
     async def advance(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
@@ -118,6 +124,7 @@ class Registry:
             UnknownSubscriptionError: There is none of that number.
         """
         await self._store.reset(subscription_id, cursor)
+        logger.info("subscription reset", extra={"subscription": subscription_id, "cursor": cursor})
         self._changed(subscription_id, cursor=cursor)
         return await self._set_snapshot(subscription_id, wanted=False)
 
@@ -138,6 +145,9 @@ class Registry:
             UnknownSubscriptionError: There is none of that number.
         """
         await self._store.pause(subscription_id, paused=paused)
+        logger.info(
+            "subscription paused" if paused else "subscription resumed", extra={"subscription": subscription_id}
+        )
         return self._changed(subscription_id, paused=paused)
 
     async def _set_snapshot(self, number: SubscriptionId, *, wanted: bool, sent: Offset | None = None) -> Subscription:
@@ -148,3 +158,15 @@ class Registry:
         subscription = msgspec.structs.replace(self.get(subscription_id), **changes)
         self._subscriptions[subscription_id] = subscription
         return subscription
+
+
+def _described(subscription: Subscription) -> dict[str, Any]:
+    """Return what diagnostics say of a subscription: no filter, which may hold values of rows."""
+    target = subscription.target
+    return {
+        "subscription": subscription.id,
+        "source": subscription.source,
+        "target": target.query_id if isinstance(target, QueryTarget) else [table.wire for table in target.tables],
+        **({"owner": subscription.owner} if subscription.owner else {}),
+        **({"transient": True} if subscription.transient else {}),
+    }

@@ -1,5 +1,6 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -40,6 +41,7 @@ from tailrace.subscription.registry import Registry
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.status import SubscriptionStatus, status_of
 from tailrace.subscription.table import find_table
+from tailrace.subscription.trouble import Trouble
 
 __all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
 
@@ -362,7 +364,14 @@ class SubscriptionService:
 
     async def run(self) -> None:
         """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
-        await self._opener.run()
+        trouble = asyncio.create_task(
+            Trouble(self._logs, self._registry.all, self._options.retention_changes).run(), name="trouble"
+        )
+        try:
+            await self._opener.run()
+        finally:
+            trouble.cancel()
+            await asyncio.gather(trouble, return_exceptions=True)
 
     async def _pause(self, subscription_id: SubscriptionId, *, paused: bool) -> Subscription:
         subscription = self.subscription(subscription_id)

@@ -126,6 +126,7 @@ class Consumers:
             except BaseException:
                 self._forget(made.key, known, shard)
                 raise
+            logger.info("consumer registered", extra={"consumer": made.id, "source": shard.source})
             return made
 
     def find(self, consumer_id: str, incarnation: int, principal: Principal) -> Consumer:
