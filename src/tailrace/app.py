@@ -71,6 +71,7 @@ from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consu
 from tailrace.subscription.change_stream.shard import StreamShard
 from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.pipelines import Pipelines
+from tailrace.subscription.pressure import PRESSURE_CHANGES
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.range.pull import PullService
@@ -80,7 +81,16 @@ from tailrace.subscription.range.subscribers import Subscribers
 from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
-__all__ = ["Addresses", "Application", "Shard", "consumer_options", "log_options", "query_options", "stream_options"]
+__all__ = [
+    "Addresses",
+    "Application",
+    "Shard",
+    "consumer_options",
+    "log_options",
+    "pressure_changes",
+    "query_options",
+    "stream_options",
+]
 
 _T = TypeVar("_T")
 
@@ -241,9 +251,8 @@ class Application:
         """Open the subscription service and the interfaces on it; return their addresses."""
         metrics = Metrics()
         logs = {shard.source.name: shard.log for shard in self._shards}
-        options = log_options(self._config)
         service_options = ServiceOptions(
-            options.retention_changes, shards=shard_ids, capture_enabled=self._config.capture.enabled
+            pressure_changes(self._config), shards=shard_ids, capture_enabled=self._config.capture.enabled
         )
         shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
         queries = await QueryService.open(shards, store, self._clock, query_options(self._config), metrics)
@@ -350,10 +359,15 @@ def log_options(config: Config) -> LogOptions:
     assert ring_changes is not None
     return LogOptions(
         ring_changes_max=ring_changes,
-        retention_changes=parse_size_bytes(config.retention.events),
+        retention_changes=None if config.retention.events is None else parse_size_bytes(config.retention.events),
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),
     )
+
+
+def pressure_changes(config: Config) -> int | None:
+    """Return how many changes a subscription may fall behind before it is under full pressure; None for any number."""
+    return PRESSURE_CHANGES if config.retention.events is None else parse_size_bytes(config.retention.events)
 
 
 def consumer_options(config: Config) -> ConsumerOptions:

@@ -43,6 +43,9 @@ __all__ = [
 
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _PREFIX = "TAILRACE_"
+_ALIASES = {"SKEINDB_CDC_RETENTION_EVENTS": "retention.events"}
+"""Variables of the systems whose interfaces we have, for people who come from there. Our own variable wins."""
+
 _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 """Read by the commands that call a server; they mean nothing to the server itself."""
 
@@ -67,9 +70,12 @@ class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """When the log may forget; whichever comes first. "none" switches a rule off."""
+    """When the log may forget; whichever comes first. "none" switches a rule off.
 
-    events: str | int = "none"
+    Where `events` is not set, the log is not bounded by count, but pressure is measured against `PRESSURE_CHANGES`.
+    """
+
+    events: str | int | None = None
     bytes: str | int = "4GiB"
     age: str = "7d"
 
@@ -156,7 +162,7 @@ SETTINGS = (
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
     Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
     Setting("log.ring_changes", "Keep this many of the newest changes in memory."),
-    Setting("retention.events", "Keep at most this many changes, or 'none'."),
+    Setting("retention.events", "Keep at most this many changes, or 'none'; also the scale of back-pressure."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),
     Setting("query.rows_max", "Most rows in the result of a query."),
@@ -214,6 +220,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         ConfigError: A key, variable or value is wrong; the message names it.
     """
     tree = read_file(file, environment) if file else {}
+    for name, path in _ALIASES.items():
+        if name in environment:
+            _put(tree, path, _from_text(path, environment[name]))
     known = {setting.variable: setting for setting in SETTINGS}
     for name, text in environment.items():
         if name in known:
@@ -277,7 +286,8 @@ def _check(config: Config) -> None:
     for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
-    _check_size("retention.events", config.retention.events)
+    if config.retention.events is not None:
+        _check_size("retention.events", config.retention.events)
     _check_size("retention.bytes", config.retention.bytes)
     _check_duration("retention.age", config.retention.age)
     if _check_size("log.ring_changes", config.log.ring_changes) is None:

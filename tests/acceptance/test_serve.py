@@ -27,6 +27,14 @@ def test_without_a_source_it_serves_an_embedded_database(serve, tmp_path):
     result = poll(server, sub["sub_id"], sub["offset"])
     (event,) = result["events"]
     assert (event["op"], event["pk"], event["after"]) == ("insert", [1], {"id": 1, "name": "Ada"})
+    assert result["backpressure"] == {
+        "state": "healthy", "lag": 1, "remaining_until_resnapshot": 4095, "paused": False,
+    }  # fmt: skip
+    database.executemany("INSERT INTO t (name) VALUES (?)", [("Bob",)] * 3071)
+    database.commit()
+    ended = {"sub_id": sub["sub_id"], "from_offset": 1, "limit": 1, "wait_ms": 0}
+    wait_until(lambda: server.call("cdc.poll", ended)["latest_offset"] == 3072, "all are captured")
+    assert server.call("cdc.poll", ended)["backpressure"]["state"] == "throttle", "three quarters of 4096 changes"
     database.close()
     assert server.stop() == 0
 

@@ -118,6 +118,15 @@ def test_variables_are_filled_into_the_file(file):
     assert load_config(path, {"NAME": "shop"}, {}).sources["app"].url == "sqlite:///shop.db"
 
 
+def test_variables_of_the_systems_whose_interfaces_we_have_are_read_and_ours_win(file):
+    theirs = {"SKEINDB_CDC_RETENTION_EVENTS": "7"}
+    assert load_config(None, theirs, {}).retention.events == "7"
+    assert load_config(file("[retention]\nevents = 9"), theirs, {}).retention.events == "7"
+    assert load_config(None, theirs | {"TAILRACE_RETENTION_EVENTS": "8"}, {}).retention.events == "8"
+    with pytest.raises(ConfigError, match=r"retention\.events"):
+        load_config(None, {"SKEINDB_CDC_RETENTION_EVENTS": "some"}, {})
+
+
 WRONG = [
     ("colour = 1", "colour"),
     ("[retention]\nsize = 1", "size"),

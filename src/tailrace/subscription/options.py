@@ -11,7 +11,10 @@ class ServiceOptions(Struct, frozen=True):
     """Settings of the subscription service."""
 
     retention_changes: int | None = None
-    """How many changes each log keeps; None where retention does not count changes. Scale of the pressure states."""
+    """Scale of the pressure states: how many changes a subscription may fall behind; None for no such states.
+
+    It is what retention keeps, or where nobody set that, `PRESSURE_CHANGES`; then the log keeps more.
+    """
 
     shards: Mapping[str, int] = {}
     """Number of the shard that holds the log of each source; 0 for those not named."""

@@ -6,7 +6,11 @@ from msgspec import Struct
 
 from tailrace.model.number import Offset
 
-__all__ = ["Pressure", "PressureState", "pressure_of", "throttle_lag_of", "warn_lag_of"]
+__all__ = ["PRESSURE_CHANGES", "Pressure", "PressureState", "pressure_of", "throttle_lag_of", "warn_lag_of"]
+
+
+PRESSURE_CHANGES = 4096
+"""Scale of the states where nobody set how many changes are retained: the default horizon of SkeinDB's interface."""
 
 
 class PressureState(StrEnum):

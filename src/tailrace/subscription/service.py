@@ -88,7 +88,7 @@ class SubscriptionService:
 
     @property
     def retention_changes(self) -> int | None:
-        """Return how many changes each log keeps; None where retention does not count changes."""
+        """Return the scale of the pressure states in changes; None where there are none."""
         return self._options.retention_changes
 
     def shard(self, source: str) -> int:
