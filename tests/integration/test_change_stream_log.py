@@ -11,7 +11,7 @@ from tailrace.delivery.grpc.coordinode.operation import Mapper
 from tailrace.delivery.grpc.coordinode.place import find_place
 from tailrace.delivery.grpc.coordinode.selection import Selection
 from tailrace.delivery.grpc.coordinode.token import Token
-from tailrace.delivery.grpc.coordinode.window import Placing
+from tailrace.delivery.grpc.coordinode.window import Placing, Windows
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
@@ -45,7 +45,7 @@ async def opened(path, **options):
 def cursor_of(log, following, after, event_bytes_max=4_000_000):
     shard = StreamShard(0, "app", log, Terms([(1, 1)]))
     placing = Placing(shard, event_bytes_max, merged=False)
-    return CommitCursor(placing, Mapper(0, {}), Selection(), None, following, after)
+    return CommitCursor(placing, Mapper(0, {}), Windows(1 << 20), Selection(), None, following, after)
 
 
 async def read_all(cursor):

@@ -1,5 +1,6 @@
 """Encoded changes: the bytes of a chunk's events, to be cut into writes without encoding again. Pure."""
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -15,6 +16,12 @@ __all__ = ["Encoded", "Piece"]
 
 _CUTS_MAX = 32
 """Most pieces of one chunk that are kept for others."""
+
+_CUT_BYTES = 192
+"""What a piece takes besides its events, about."""
+
+_OBJECT_BYTES = 768
+"""What an object takes besides its events and their numbers, about."""
 
 
 class Piece(Struct, frozen=True):
@@ -48,20 +55,24 @@ class Encoded:
     @classmethod
     def of_list(cls, events: Sequence[bytes], offsets: Sequence[int], last: Offset) -> "Encoded":
         """Join single events."""
-        return cls(memoryview(b"".join(events)), list(accumulate(map(len, events), initial=0)), offsets, last)
+        numbers = offsets if isinstance(offsets, range) else array("q", offsets)
+        ends = array("q", accumulate(map(len, events), initial=0))
+        return cls(memoryview(b"".join(events)), ends, numbers, last)
 
     @classmethod
-    def of_array(cls, array: Any, offsets: Sequence[int], last: Offset) -> "Encoded":
-        """Take over the memory of an Arrow binary array that is not empty."""
-        _, ends, data = array.buffers()
+    def of_array(cls, events: Any, offsets: Sequence[int], last: Offset) -> "Encoded":
+        """Take over the memory of an Arrow binary array that is not empty, all of it where the array shows a part."""
+        _, ends, data = events.buffers()
         view = memoryview(ends).cast("B")
-        numbers = view.cast("q") if pa.types.is_large_binary(array.type) else view.cast("i")
-        return cls(memoryview(data), numbers[array.offset : array.offset + len(array) + 1], offsets, last)
+        places = view.cast("q") if pa.types.is_large_binary(events.type) else view.cast("i")
+        numbers = offsets if isinstance(offsets, range) else array("q", offsets)
+        return cls(memoryview(data), places[events.offset : events.offset + len(events) + 1], numbers, last)
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much memory this may take, with what is kept of it for others."""
-        return 2 * (self._ends[-1] - self._ends[0]) + 16 * len(self._offsets)
+        """Return about how much memory this may hold, with what is kept of it for others."""
+        cuts = _CUT_BYTES * min(_CUTS_MAX, len(self._ends) ** 2) + self._ends[-1] - self._ends[0]
+        return _OBJECT_BYTES + len(self._data) + 8 * (len(self._ends) + len(self._offsets)) + cuts
 
     def events(self) -> list[bytes]:
         """Return the events one by one."""

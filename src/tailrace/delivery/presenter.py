@@ -46,6 +46,11 @@ class Presenter:
         self._kept: OrderedDict[_Key, Encoded | None] = OrderedDict()
         self._bytes = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory is held by what is kept."""
+        return self._bytes
+
     def encoded(self, batch: FeedBatch, view: View) -> Encoded:
         """Return the events of a batch's chunk that pass its filter, all of them, as `view` wants them.
 

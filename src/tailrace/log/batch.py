@@ -3,7 +3,7 @@
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain
 from typing import Any
@@ -16,7 +16,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "pieces", "with_hlc"]
+__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "owned", "pieces", "with_hlc"]
 
 PIECE_CHANGES_MAX = 4096
 PIECE_BYTES_MAX = 1024 * 1024
@@ -116,23 +116,42 @@ def with_hlc(batch: pa.RecordBatch, append_time_us: int) -> pa.RecordBatch:
     return batch.set_column(place, ENVELOPE.field(place), derived)
 
 
-def gather(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield consecutive batches, each with its size in bytes; small neighbours are joined, which copies them."""
+def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a copy of a batch, which holds nothing else. A slice holds all of what it was cut from."""
+    return pa.concat_batches([batch])
+
+
+def gather(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of a block in batches that are worth sharing, each of which holds its own memory alone.
+
+    Given are the batches of its frames with their sizes, all of which show parts of the block's bytes. Small neighbours
+    are joined, large ones cut. Only a batch that is the whole block is yielded as it is.
+    """
     run: list[pa.RecordBatch] = []
     changes = size_bytes = 0
     for batch, batch_bytes in batches:
-        if run and (changes >= _JOINED_CHANGES_MIN or size_bytes >= _JOINED_BYTES_MIN):
-            yield _join(run), size_bytes
+        if batch.num_rows >= _JOINED_CHANGES_MIN or batch_bytes >= _JOINED_BYTES_MIN:
+            if run:
+                yield pa.concat_batches(run)
+            parts = pieces(batch, batch_bytes)
+            yield from parts if len(parts) == len(batches) == 1 else map(owned, parts)
             run, changes, size_bytes = [], 0, 0
+            continue
         run.append(batch)
         changes += batch.num_rows
         size_bytes += batch_bytes
+        if changes >= _JOINED_CHANGES_MIN or size_bytes >= _JOINED_BYTES_MIN:
+            yield pa.concat_batches(run)
+            run, changes, size_bytes = [], 0, 0
     if run:
-        yield _join(run), size_bytes
+        yield pa.concat_batches(run)
 
 
 def pieces(batch: pa.RecordBatch, size_bytes: int) -> list[pa.RecordBatch]:
-    """Return the batch in pieces that are worth sharing: bounded in changes and, if changes are alike, in bytes."""
+    """Return the batch in pieces that are worth sharing: bounded in changes and, if changes are alike, in bytes.
+
+    Where there are several, they are slices: whoever keeps one of them should make it `owned`.
+    """
     rows = batch.num_rows
     if rows <= PIECE_CHANGES_MAX and size_bytes <= 2 * PIECE_BYTES_MAX:
         return [batch]
@@ -144,10 +163,6 @@ def last_position(batch: pa.RecordBatch) -> Position | None:
     """Return the position of the last commit in a batch of whole commits."""
     position: str | None = batch.column("position")[batch.num_rows - 1].as_py()
     return None if position is None else Position(position)
-
-
-def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:

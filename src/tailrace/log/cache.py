@@ -11,7 +11,7 @@ __all__ = ["BlockCache"]
 
 
 class BlockCache:
-    """The blocks used last, found by any offset in them, bounded in bytes.
+    """The blocks used last, found by any offset in them, bounded in the memory that they hold.
 
     The block put last always stays, however large: a huge frame is read once and not once per piece.
     """
@@ -24,7 +24,7 @@ class BlockCache:
 
     @property
     def size_bytes(self) -> int:
-        """Return how much memory the changes take, without memos."""
+        """Return how much memory the blocks hold, without memos."""
         return self._bytes
 
     def find(self, offset: Offset) -> Chunk | None:
@@ -47,9 +47,10 @@ class BlockCache:
         chunks, _ = self._blocks[self._firsts[place]]
         return chunks if offset <= chunks[-1].last else None
 
-    def put(self, chunks: Sequence[Chunk], size_bytes: int) -> None:
+    def put(self, chunks: Sequence[Chunk]) -> None:
         """Keep the chunks of a block, in place of a shorter reading of the same block."""
         first = chunks[0].first
+        size_bytes = sum(chunk.held_bytes for chunk in chunks)
         if first in self._blocks:
             self._bytes -= self._blocks.pop(first)[1]
         else:

@@ -359,15 +359,17 @@ class Log:
     def _end_load(self, wanted: Offset, loading: asyncio.Future[list[Chunk]]) -> None:
         del self._loading[wanted]
         if not loading.cancelled() and loading.exception() is None:  # an error is for those who wait for it
-            chunks = loading.result()
-            self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+            self._cache.put(loading.result())
 
     def _publish(self, stored: Stored) -> None:
         """Show a frame that is on disk to everybody."""
         header = stored.frame.header
-        for batch in pieces(stored.frame.batch, header.payload_bytes):
-            share = header.payload_bytes * batch.num_rows // header.change_count
-            self._ring.add(Chunk(batch, self._schemas.known), share)
+        batch = stored.frame.batch
+        parts = pieces(batch, header.payload_bytes)
+        if len(parts) == 1:
+            self._ring.add(Chunk(batch, self._schemas.known))
+        else:
+            self._ring.add_parts(parts, self._schemas.known)
         self._segments.advance(stored.segment, stored.sparse, stored.end)
         self._head = header.last_offset
         self._last_index = header.last_index

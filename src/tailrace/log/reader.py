@@ -122,7 +122,7 @@ class LogReader:
         if not self._check(wanted):
             return None
         chunks = self._load(wanted)
-        self._cache.put(chunks, sum(chunk.size_bytes for chunk in chunks))
+        self._cache.put(chunks)
         return self._cache.find(wanted)
 
     def _check(self, wanted: Offset) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.log.batch import conform, gather, pieces, with_hlc
+from tailrace.log.batch import conform, gather, with_hlc
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
 from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
@@ -127,12 +127,12 @@ class Segments:
         if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
         chunks = []
-        for batch, size_bytes in gather(decode(data, block.begin, block.segment)):
+        for batch in gather(decode(data, block.begin, block.segment)):
             newest = pc.max(batch.column("schema")).as_py()
             if newest > len(self._schemas):
                 reason = f"it refers to schema {newest}, which the log does not have"
                 raise CorruptSegmentError(name, place=block.begin, reason=reason)
-            chunks += [Chunk(piece, self._schemas) for piece in pieces(batch, size_bytes)]
+            chunks.append(Chunk(batch, self._schemas))
         if chunks[0].first != block.first_offset:
             reason = f"change {block.first_offset} is expected here, not {chunks[0].first}"
             raise CorruptSegmentError(name, place=block.begin, reason=reason)

@@ -31,13 +31,13 @@ from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.predicate.compile import SqlPredicate, compile_where
 from tailrace.subscription.predicate.sql import parse
 
-__all__ = ["HIDDEN", "Restriction", "Restrictions", "check_rows"]
+__all__ = ["HIDDEN", "RestrictedChunks", "Restriction", "Restrictions", "check_rows"]
 
 HIDDEN = 0
 """Op of a change that is not seen."""
 
-_CHUNKS_KEPT = 4
-"""Restricted chunks that wait for another feed."""
+_KEPT_BYTES_MAX = 16 << 20
+"""Memory for restricted chunks that wait for another feed, those of all restrictions of a source together."""
 
 _VERSIONS_KEPT = 256
 """Compiled predicates that a restriction keeps, one for each version of each table."""
@@ -51,18 +51,18 @@ Identity = tuple[str, frozenset[str] | None, tuple[tuple[str, str], ...]]
 class Restriction:
     """What one principal, and whoever has the same rights, may see of one source. Two are equal when they hide alike.
 
-    Keeps the newest results. For tasks of one event loop.
+    `kept` holds the newest results, also those of others. For tasks of one event loop.
     """
 
     __slots__ = ("__weakref__", "_compiled", "_dialect", "_kept", "_predicates", "_tables", "identity")
 
-    def __init__(self, identity: Identity, dialect: str) -> None:
+    def __init__(self, identity: Identity, dialect: str, kept: "RestrictedChunks | None" = None) -> None:
         self.identity = identity
         _, self._tables, predicates = identity
         self._predicates = dict(predicates)
         self._dialect = dialect
         self._compiled: dict[SchemaId, SqlPredicate | None] = {}
-        self._kept: OrderedDict[tuple[Offset, Offset], Chunk] = OrderedDict()
+        self._kept = RestrictedChunks(_KEPT_BYTES_MAX) if kept is None else kept
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Restriction) and self.identity == other.identity
@@ -98,11 +98,10 @@ class Restriction:
         Raises:
             PermissionDeniedError: A predicate does not fit its table, or failed on a row.
         """
-        place = chunk.first, chunk.last
-        kept = self._kept.pop(place, None)
-        self._kept[place] = restricted = kept or self._restrict(chunk)
-        if len(self._kept) > _CHUNKS_KEPT:
-            self._kept.popitem(last=False)
+        restricted = self._kept.find(self.identity, chunk)
+        if restricted is None:
+            restricted = self._restrict(chunk)
+            self._kept.put(self.identity, restricted)
         return restricted
 
     def visible(self, images: Sequence[bytes | None], schema: TableSchema) -> list[bool]:
@@ -152,11 +151,43 @@ class Restriction:
         return None if predicate.pairs else predicate
 
 
+class RestrictedChunks:
+    """Chunks as they are seen under restrictions, the least recently used out first, bounded in bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[tuple[Identity, Offset, Offset], tuple[Chunk, int]] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory the chunks hold."""
+        return self._bytes
+
+    def find(self, identity: Identity, chunk: Chunk) -> Chunk | None:
+        """Return what a restriction leaves of a chunk; None when that is not here."""
+        key = (identity, chunk.first, chunk.last)
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    def put(self, identity: Identity, restricted: Chunk) -> None:
+        """Keep what a restriction leaves of a chunk; it must not be here yet."""
+        held_bytes = restricted.held_bytes
+        self._kept[identity, restricted.first, restricted.last] = restricted, held_bytes
+        self._bytes += held_bytes
+        while self._bytes > self._bytes_max:
+            _, (_, oldest_bytes) = self._kept.popitem(last=False)
+            self._bytes -= oldest_bytes
+
+
 class Restrictions:
     """Gives equal restrictions only once while somebody has them, so that each is compiled and applied once."""
 
     def __init__(self, dialect: str) -> None:
         self._dialect = dialect
+        self._kept = RestrictedChunks(_KEPT_BYTES_MAX)
         self._alive: WeakValueDictionary[Identity, Restriction] = WeakValueDictionary()
 
     def get(self, principal: Principal, source: str) -> Restriction | None:
@@ -171,7 +202,7 @@ class Restrictions:
         identity = (source, tables, predicates)
         restriction = self._alive.get(identity)
         if restriction is None:
-            restriction = self._alive[identity] = Restriction(identity, self._dialect)
+            restriction = self._alive[identity] = Restriction(identity, self._dialect, self._kept)
         return restriction
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from held import held_memory
 from tailrace.delivery.encoded import Encoded
 
 
@@ -97,3 +98,18 @@ def test_feeds_that_cut_at_the_same_places_share_the_bytes():
             # What is kept for others never takes more than the events themselves, nor more pieces than the bound.
             assert sum(map(len, encoded._cuts.values())) <= 10_000
             assert len(encoded._cuts) <= 32
+
+
+def test_what_is_counted_is_what_is_held(make):
+    """A slice holds the array of which it is a part."""
+    encoded = make([b"a" * 100] * 100, range(1, 101), 100)
+    for begin in range(0, 100, 3):
+        encoded.cut(begin, 7, 10_000)
+    assert held_memory(encoded) <= encoded.size_bytes
+
+
+def test_of_a_slice_the_whole_array_is_counted():
+    array = pa.array([b"a" * 100] * 1000, pa.binary())
+    encoded = Encoded.of_array(array.slice(3, 2), [1, 2], 2)
+    assert held_memory(encoded) <= encoded.size_bytes + 4 * 1000
+    assert encoded.size_bytes > 100_000

@@ -1,6 +1,9 @@
 """Facts about encoding once for many."""
 
+import pytest
+
 from feeding import chunk_of, draft_of, schema_of
+from held import held_memory
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
@@ -73,7 +76,7 @@ def test_other_views_and_other_chunks_are_other_bytes():
 
 
 def test_what_was_not_used_longest_goes_first():
-    counting = Counting(bytes_max=45_000)
+    counting = Counting(bytes_max=60_000)
     everything = (Op.INSERT, Op.UPDATE, Op.DELETE)
     counting.events(batch_of(*everything, first=1))
     counting.events(batch_of(*everything, first=1001))
@@ -89,3 +92,19 @@ def test_what_does_not_fit_is_given_all_the_same():
     counting = Counting(bytes_max=10)
     counting.events(batch_of(Op.INSERT, Op.UPDATE, Op.DELETE))
     counting.events(batch_of(Op.INSERT))
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS * 30, ROWS[:1]], ids=["some", "many", "one"])
+def test_what_is_counted_is_what_is_held(rows):
+    """With pieces that were cut for feeds, whose bytes are kept too."""
+    presenter = Counting(bytes_max=300_000).presenter
+    batch = batch_of(Op.INSERT, rows=rows)
+    empty = held_memory(presenter, batch, VIEW)
+    for first in range(1, 60_000, 1000):
+        chunk = chunk_of(SCHEMAS, draft_of(rows), first=first)
+        for filter_ in (batch.filter, batch_of(Op.UPDATE, rows=rows).filter):
+            encoded = presenter.encoded(FeedBatch("app", chunk, filter_, first - 1), VIEW)
+            after = first - 1
+            while after < chunk.last:
+                after = encoded.cut(after, 7, 1 << 20).through
+        assert held_memory(presenter, batch, VIEW) - empty <= presenter.size_bytes <= 300_000

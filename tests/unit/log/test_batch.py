@@ -3,6 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from held import held_memory
+from log_samples import draft
 from tailrace.log.batch import conform, encode_drafts, gather, last_position, measure, pieces
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
@@ -104,7 +106,21 @@ def test_a_large_batch_is_cut_into_pieces_that_join_to_the_same():
 
 def test_small_neighbours_are_joined_and_large_ones_left_alone():
     batch = encode_drafts([with_schema(1)], 1, 1)
-    small = [(batch, 1000)] * 300
-    assert [(joined.num_rows, size) for joined, size in gather(small)] == [(132, 132_000), (132, 132_000), (36, 36_000)]
-    assert [joined is batch for joined, _ in gather([(batch, 500_000)] * 3)] == [True] * 3
+    assert [joined.num_rows for joined in gather([(batch, 1000)] * 300)] == [132, 132, 36]
+    assert [joined.num_rows for joined in gather([(batch, 1000)] * 2 + [(batch, 500_000)] * 3)] == [2, 1, 1, 1]
+    assert next(gather([(batch, 500_000)])) is batch
     assert list(gather([])) == []
+
+
+def test_what_is_gathered_from_a_block_holds_its_own_memory_alone():
+    """A batch that shows a part of a block's bytes holds all of them."""
+    small, large = encode_drafts([with_schema(1)], 1, 1), encode_drafts([draft(1, 10_000, "x" * 200)], 2, 2)
+    frames = [memoryview(batch.serialize()) for batch in (small, large)]
+    block = pa.py_buffer(b"".join(frames))
+    places = [(0, len(frames[0])), (len(frames[0]), len(frames[1]))]
+    shown = [(pa.ipc.read_record_batch(block.slice(*place), ENVELOPE), place[1]) for place in places]
+    gathered = list(gather(shown))
+    assert pa.concat_batches(gathered) == pa.concat_batches([small, large])
+    assert len(gathered) > 2
+    assert all(held_memory(batch) <= 1.1 * batch.nbytes + 4096 for batch in gathered)
+    assert held_memory(shown[0][0]) >= block.size  # what it would hold

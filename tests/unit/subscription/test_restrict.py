@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feeding import chunk_of, schema_of
+from held import held_memory
 from tailrace.model.commit import Draft
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError
 from tailrace.model.op import Op
@@ -15,7 +16,7 @@ from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
 from tailrace.subscription.filter import Filter
-from tailrace.subscription.restrict import HIDDEN, Restrictions, check_rows
+from tailrace.subscription.restrict import HIDDEN, RestrictedChunks, Restriction, Restrictions, check_rows
 
 USERS = schema_of("users")
 OTHERS = schema_of("others")
@@ -282,3 +283,13 @@ def test_tables_of_another_schema_are_named_with_it():
     made = restriction({"app.sales.users": "name = 'mine'"})
     assert made.narrows(TableName("app", "users", "sales"))
     assert not made.narrows(TableName("app", "users"))
+
+
+def test_what_all_restrictions_keep_together_is_bounded_by_what_is_held():
+    kept = RestrictedChunks(200_000)
+    for number in range(20):
+        one = Restriction(("app", None, (("app.users", f"name = 'n{number}'"),)), "sqlite", kept)
+        given = chunk(*[(Op.INSERT, 1, ..., "x" * 100)] * 100)
+        assert one.apply(given) is one.apply(given)
+        assert held_memory(kept) <= kept.size_bytes + held_memory(given.schemas)
+        assert kept.size_bytes <= 200_000

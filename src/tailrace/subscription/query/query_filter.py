@@ -1,5 +1,6 @@
 """Filters of query subscriptions: the changes that can touch a result, less those that the subscriber does not want."""
 
+from array import array
 from functools import partial
 
 from msgspec import Struct, structs
@@ -74,11 +75,11 @@ class QueryFilter(Filter):
             return RowFilter((), ())
 
 
-def _relevant(standing: Standing, chunk: Chunk) -> list[int]:
+def _relevant(standing: Standing, chunk: Chunk) -> "array[int]":
     before = QueryState("", "", Offset(chunk.first - 1), {})
     found = {offset - chunk.first for offset in scan(before, standing.judge, chunk).relevant}
     ops = chunk.batch.column("op").to_pylist()
-    return sorted(found.union(row for row, op in enumerate(ops) if op == Op.SCHEMA))
+    return array("i", sorted(found.union(row for row, op in enumerate(ops) if op == Op.SCHEMA)))
 
 
 def _fitted(options: FilterOptions, schema: TableSchema) -> FilterOptions:

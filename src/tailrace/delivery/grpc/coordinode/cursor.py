@@ -9,7 +9,7 @@ from tailrace.delivery.grpc.coordinode.event import WINDOW_CHANGES, Part, progre
 from tailrace.delivery.grpc.coordinode.operation import Mapper
 from tailrace.delivery.grpc.coordinode.selection import Selection
 from tailrace.delivery.grpc.coordinode.token import Token
-from tailrace.delivery.grpc.coordinode.window import Joined, Placing, Window
+from tailrace.delivery.grpc.coordinode.window import Joined, Placing, Windows
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, CommitsLostError
 from tailrace.model.number import Index, Offset
@@ -69,6 +69,7 @@ class CommitCursor:
         self,
         placing: Placing,
         mapper: Mapper,
+        windows: Windows,
         selection: Selection,
         restriction: Restriction | None,
         following: Index,
@@ -83,6 +84,7 @@ class CommitCursor:
         """The last commit that was sent or told of."""
         self._placing = placing
         self._mapper = mapper
+        self._windows = windows
         self._selection = selection
         self._restriction = restriction
         self._open: _Open | None = None
@@ -119,9 +121,10 @@ class CommitCursor:
 
     def _take(self, chunk: Chunk, begin: int, row: int) -> Reading:
         """Read the window that begins at a row of a chunk, from its own row `row` on."""
-        mapper = self._mapper
-        window = chunk.memo(("coordinode", self.shard.number, begin), lambda whole: Window(whole, begin, mapper))
-        parts, joined = window.parts, window.joined(self._selection, self._placing)
+        window, joined = self._windows.get(
+            chunk, begin, self._mapper, self._selection, self._placing, self._restriction
+        )
+        parts = window.parts
         first = bisect_right(window.rows, row) - 1
         rest: list[tuple[int, bytes]] = []
         if self._open is not None:

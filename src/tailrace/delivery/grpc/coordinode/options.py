@@ -33,6 +33,9 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     write_bytes_max: int = 256 << 10
     """Most bytes in one write to a stream; one event may be larger."""
 
+    encoded_bytes_max: int = 16 << 20
+    """Memory for events that were encoded for one stream and are kept for others."""
+
     progress_s: float = 1.0
     """How long a stream waits at the head before it tells how far it has read, if it left commits out."""
 

@@ -27,7 +27,7 @@ from tailrace.delivery.grpc.coordinode.request import (
 )
 from tailrace.delivery.grpc.coordinode.stream import send_commits
 from tailrace.delivery.grpc.coordinode.token import Token, index_of, token_of
-from tailrace.delivery.grpc.coordinode.window import Placing
+from tailrace.delivery.grpc.coordinode.window import Placing, Windows
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.model.consumer import Consumer
@@ -87,6 +87,7 @@ class _Handlers:
 
     def __init__(self, tools: ChangeStreamTools) -> None:
         self._tools = tools
+        self._windows = Windows(tools.options.encoded_bytes_max)
         self._shared = {
             number: _Shared(
                 Placing(shard, tools.options.event_bytes_max, merged=False),
@@ -210,7 +211,7 @@ class _Handlers:
         selection = selection_of(request.filters, restricted=restriction is not None)
         shared = self._shared[shard.number]
         placing = shared.merged if merged else shared.own
-        return CommitCursor(placing, shared.mapper, selection, restriction, following, after)
+        return CommitCursor(placing, shared.mapper, self._windows, selection, restriction, following, after)
 
     async def _acknowledge(self, call: Call, request: proto.AcknowledgeSubscriptionRequest) -> None:
         check_consumer_id(request.consumer_id)

@@ -1,23 +1,39 @@
 """A window of a chunk as events, encoded once and shared by all streams. Pure."""
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.coordinode.event import Part, Stamp, event_message, parts_of, segment_token
+from tailrace.delivery.grpc.coordinode.event import (
+    WINDOW_CHANGES,
+    Part,
+    Stamp,
+    event_message,
+    parts_of,
+    segment_token,
+)
 from tailrace.delivery.grpc.coordinode.operation import Mapper
 from tailrace.delivery.grpc.coordinode.selection import Selection
 from tailrace.delivery.grpc.coordinode.token import Token, merged_token
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index
 from tailrace.subscription.change_stream.shard import StreamShard
+from tailrace.subscription.restrict import Restriction
 
-__all__ = ["Joined", "Placing", "Window"]
+__all__ = ["Joined", "Placing", "Window", "Windows"]
 
-_SELECTIONS_KEPT = 16
-"""Most selections of one window that are kept for others."""
+_ENTRY_BYTES = 1024
+"""About what an entry takes besides what is kept in it."""
+
+_PART_BYTES = 320
+"""About what a part takes besides its operations."""
+
+_OP_BYTES = 48
+"""About what an operation takes besides its bytes."""
 
 
 class Joined(Struct, frozen=True):
@@ -81,21 +97,71 @@ class Window:
 
     def __init__(self, chunk: Chunk, begin: int, mapper: Mapper) -> None:
         self.parts = parts_of(chunk, begin, mapper)
-        self.rows = list(accumulate((len(part.ops) for part in self.parts), initial=0))
-        self._joined: dict[tuple[Selection, bool], Joined] = {}
+        self.rows = array("q", accumulate((len(part.ops) for part in self.parts), initial=0))
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory this holds."""
+        ops = sum(part.size_bytes + _OP_BYTES * len(part.ops) for part in self.parts)
+        return _PART_BYTES * len(self.parts) + ops
 
     def joined(self, selection: Selection, placing: Placing) -> Joined:
         """Return the events of all commits that end in the window, each as if it began there, too."""
-        key = (selection, placing.merged)
-        if key not in self._joined:
-            if len(self._joined) >= _SELECTIONS_KEPT:
-                self._joined.clear()
-            segments = placing.shard.log.segment_indexes
-            events = [
-                placing.events(part, segments) if part.ends and _wants(selection, part) else b"" for part in self.parts
-            ]
-            self._joined[key] = Joined(b"".join(events), list(accumulate(map(len, events), initial=0)))
-        return self._joined[key]
+        segments = placing.shard.log.segment_indexes
+        events = [
+            placing.events(part, segments) if part.ends and _wants(selection, part) else b"" for part in self.parts
+        ]
+        return Joined(b"".join(events), array("q", accumulate(map(len, events), initial=0)))
+
+
+class Windows:
+    """The windows used last and the events made of them, for all streams of a server, bounded in bytes.
+
+    The log never changes what an offset means, so a window is known by its shard and its first and last offsets.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[Hashable, tuple[Window | Joined, int]] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory is held by what is kept."""
+        return self._bytes
+
+    def get(
+        self, chunk: Chunk, begin: int, mapper: Mapper, selection: Selection, placing: Placing, seen: Restriction | None
+    ) -> tuple[Window, Joined]:
+        """Return the window of a chunk that begins at a row, and the events in it that a selection wants.
+
+        `seen` is what the chunk was restricted to.
+        """
+        first = chunk.first + begin
+        key = (placing.shard.number, first, min(chunk.last, first + WINDOW_CHANGES - 1), seen)
+        window = self._find(key)
+        if not isinstance(window, Window):
+            window = Window(chunk, begin, mapper)
+            self._keep(key, window, window.size_bytes)
+        joined_key = (*key, selection, placing.merged)
+        joined = self._find(joined_key)
+        if not isinstance(joined, Joined):
+            joined = window.joined(selection, placing)
+            self._keep(joined_key, joined, len(joined.data) + 8 * len(joined.ends))
+        return window, joined
+
+    def _find(self, key: Hashable) -> Window | Joined | None:
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    def _keep(self, key: Hashable, made: Window | Joined, size_bytes: int) -> None:
+        self._kept[key] = made, size_bytes + _ENTRY_BYTES
+        self._bytes += size_bytes + _ENTRY_BYTES
+        while self._bytes > self._bytes_max:
+            _, (_, oldest_bytes) = self._kept.popitem(last=False)
+            self._bytes -= oldest_bytes
 
 
 def _wants(selection: Selection, part: Part) -> bool:
