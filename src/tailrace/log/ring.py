@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, takewhile
 
 import pyarrow as pa
 
@@ -70,10 +69,13 @@ class Ring:
 
     def add_parts(self, parts: Sequence[pa.RecordBatch], schemas: Mapping[SchemaId, TableSchema]) -> None:
         """Take the next changes, which are slices of one large batch: those that fit, copied so that it can go."""
-        rows = accumulate(part.num_rows for part in reversed(parts))
-        sizes = accumulate(part.nbytes for part in reversed(parts))
-        fitting = takewhile(lambda one: one[0] <= self._changes_max and one[1] <= self._bytes_max, zip(rows, sizes))
-        count = max(1, sum(1 for _ in fitting))
+        count = changes = size_bytes = 0
+        for part in reversed(parts):
+            changes += part.num_rows
+            size_bytes += part.nbytes
+            if count and (changes > self._changes_max or size_bytes > self._bytes_max):
+                break
+            count += 1
         if count < len(parts):
             self._drop(len(self._chunks))
         for part in parts[-count:]:
