@@ -125,19 +125,6 @@ async def test_what_clients_may_not_run_is_refused_and_leaves_nothing(runner, pa
     assert sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("app.db")) == []
 
 
-async def test_a_trigger_of_the_users_own_cannot_reach_what_capture_keeps(runner):
-    await runner.execute("CREATE TRIGGER t AFTER INSERT ON item BEGIN DELETE FROM _tailrace_change; END", [], LIMITS)
-    with pytest.raises(InvalidRequestError):
-        await runner.execute("INSERT INTO item VALUES(1, 'a', 2)", [], LIMITS)
-
-
-async def test_a_trigger_of_ours_that_is_dropped_is_made_again_at_once(runner, path):
-    trigger = "SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
-    before = await runner.execute(trigger, [], LIMITS)
-    await runner.execute(f'DROP TRIGGER "{before.rows[0][0]}"', [], LIMITS)
-    assert await runner.execute(trigger, [], LIMITS) == before
-
-
 async def test_limits_hold_and_undo_what_was_written(runner):
     many = (
         "INSERT INTO item(id) WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 11) SELECT n FROM c"

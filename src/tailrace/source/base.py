@@ -11,6 +11,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.source.result import ResultRows, RunLimits, Stored
 
 __all__ = [
     "Barrier",
@@ -24,9 +25,6 @@ __all__ = [
     "TablePage",
     "TableSnapshot",
 ]
-
-Stored = None | int | float | str | bytes
-"""A value as a database stores and binds it."""
 
 _T = TypeVar("_T")
 
@@ -85,22 +83,6 @@ class Barrier(Struct, frozen=True):
     position: Position | None
     """Once the log is here, it has everything that was committed; None where it has that already."""
 
-    catalog: str
-
-
-class RunLimits(Struct, frozen=True):
-    """Bounds of one run of a query."""
-
-    rows_max: int
-    bytes_max: int
-    timeout_s: float
-
-
-class ResultRows(Struct, frozen=True):
-    """The result of one run, read in one transaction; `catalog` names the version of the schema that it saw."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Stored, ...]]
     catalog: str
 
 
@@ -184,7 +166,7 @@ class QuerySource(Protocol):
         """Run a query that only reads.
 
         Raises:
-            InvalidRequestError: The database does not take it, or it would do something else than read tables.
+            InvalidRequestError: The database rejected it, or it would do something else than read tables.
             ResultTooLargeError: The result exceeds a limit.
             QueryTimeoutError: It took too long, waiting for its turn included.
             SourceUnavailableError: The database cannot be reached.

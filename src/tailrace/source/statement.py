@@ -3,19 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
-from tailrace.source.base import RunLimits, Stored
+from tailrace.source.result import RunLimits, StatementResult, Stored
 
 __all__ = ["StatementResult", "StatementRunner"]
-
-
-class StatementResult(Struct, frozen=True):
-    """What one statement gave: rows where it gives such, and how many rows it inserted, updated or deleted."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Stored, ...]]
-    changes: int
 
 
 class StatementRunner(Protocol):
@@ -25,7 +15,7 @@ class StatementRunner(Protocol):
         """Run one statement, whole or not at all. On disk when this returns; the log has its changes soon after.
 
         Raises:
-            InvalidRequestError: The database does not take it, it is not one statement, or it is none that clients
+            InvalidRequestError: The database rejected it, it is not one statement, or it is none that clients
                 may run: those that reach beyond the tables of the database, or touch what capture keeps there.
             ResultTooLargeError: The result exceeds a limit.
             QueryTimeoutError: It took too long, waiting for its turn included.

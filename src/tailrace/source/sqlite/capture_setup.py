@@ -4,8 +4,9 @@
 import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 from msgspec import Struct
@@ -45,10 +46,13 @@ __all__ = [
     "remove",
     "remove_from",
     "remove_reader",
+    "run_ddl",
     "set_up",
     "status",
 ]
 
+
+_T = TypeVar("_T")
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -146,8 +150,39 @@ def exec_ddl(path: Path, sql: str, options: SqliteOptions | None = None) -> None
             if read_capture(connection) is None:
                 raise SourceStateError("capture is not set up in this database; run the statement as usual")
             for statement in statements:
-                _run_ddl(connection, statement)
+                try:
+                    run_ddl(connection, lambda: connection.execute(statement))  # noqa: B023 (runs before the next one)
+                except apsw.SQLError as error:
+                    raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
             ensure_capture(connection, None)
+
+
+def run_ddl(connection: apsw.Connection, run: Callable[[], _T]) -> _T:
+    """Return `run()`, which runs one statement; it is repeated without our triggers if they are in its way.
+
+    In the caller's write transaction, in a database with capture. Where the triggers had to go, capture is fitted right
+    before and after the statement, so that what changed is known to be its work alone: which column is gone cannot be
+    seen after several statements.
+
+    Raises:
+        apsw.SQLError: SQLite refuses the statement.
+    """
+    connection.execute("SAVEPOINT ddl")
+    try:
+        return run()
+    except apsw.SQLError as error:
+        if PREFIX not in str(error):
+            raise
+        connection.execute("ROLLBACK TO ddl")
+    capture = ensure_capture(connection, None)
+    versions = load_versions(connection, live=True)
+    catalog = read_catalog(connection)
+    for version in versions:
+        drop_triggers(connection, catalog, version)
+    result = run()
+    held = frozenset(number for number, version in versions.items() if _exists(connection, version.name))
+    reconcile(connection, capture, held=held)
+    return result
 
 
 def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Capture:
@@ -224,34 +259,6 @@ def _ddl_statements(sql: str) -> list[str]:
         if words[0].upper() not in ("CREATE", "ALTER", "DROP"):
             raise InvalidRequestError(f"only CREATE, ALTER and DROP can be run here, not {words[0].upper()}")
     return found
-
-
-def _run_ddl(connection: apsw.Connection, statement: str) -> None:
-    """Run a statement, without our triggers if they are in its way.
-
-    Capture is fitted right before and after a statement that needs them away, so that what changed is known to be its
-    work alone: which column is gone cannot be seen after several statements.
-    """
-    try:
-        connection.execute("SAVEPOINT ddl")
-        connection.execute(statement)
-    except apsw.SQLError as error:
-        connection.execute("ROLLBACK TO ddl")
-        if PREFIX not in str(error):
-            raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
-    else:
-        return
-    capture = ensure_capture(connection, None)
-    versions = load_versions(connection, live=True)
-    catalog = read_catalog(connection)
-    for version in versions:
-        drop_triggers(connection, catalog, version)
-    try:
-        connection.execute(statement)
-    except apsw.SQLError as error:
-        raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
-    held = frozenset(number for number, version in versions.items() if _exists(connection, version.name))
-    reconcile(connection, capture, held=held)
 
 
 def _exists(connection: apsw.Connection, table: str) -> bool:

@@ -1,6 +1,7 @@
 """What a database says about its tables, in our words. `read_catalog` reads, the rest is pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 from msgspec import Struct
@@ -11,7 +12,17 @@ from tailrace.source.sqlite.change_table import PREFIX, quote
 from tailrace.source.sqlite.connection import rows
 from tailrace.source.sqlite.index_text import parse_index
 
-__all__ = ["Catalog", "CatalogColumn", "CatalogTable", "Term", "Trigger", "Unique", "kind_of", "read_catalog"]
+__all__ = [
+    "Catalog",
+    "CatalogColumn",
+    "CatalogTable",
+    "Term",
+    "Trigger",
+    "Unique",
+    "kind_of",
+    "list_tables",
+    "read_catalog",
+]
 
 ROWID_NAMES = ("rowid", "_rowid_", "oid")
 
@@ -123,12 +134,12 @@ def kind_of(declared: str) -> Kind:
 def read_catalog(connection: apsw.Connection) -> Catalog:
     """Return the catalog as of the connection's transaction."""
     schema_version = int(connection.pragma("schema_version"))
-    listed = rows(connection, "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main'")
-    virtual = [name for name, type_, _ in listed if type_ == "virtual"]
+    listed = list_tables(connection)
+    virtual = [name for name, type_, _, _ in listed if type_ == "virtual"]
     texts = dict(rows(connection, "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table'"))
     tables = {
         name: _read_table(connection, name, texts[name], without_rowid=bool(without_rowid))
-        for name, type_, without_rowid in listed
+        for name, type_, without_rowid, _ in listed
         if type_ == "table" and name in texts and not _skipped(name, virtual)
     }
     triggers = rows(
@@ -137,6 +148,20 @@ def read_catalog(connection: apsw.Connection) -> Catalog:
     indexes = rows(connection, "SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'index'")
     keepers = {name: table for name, table in indexes if name.startswith(PREFIX)}
     return Catalog(schema_version, tables, tuple(Trigger(*row) for row in triggers), keepers)
+
+
+def list_tables(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+    """Return name, type, WITHOUT ROWID and STRICT of each table and view of the main schema.
+
+    Views are switched off meanwhile. SQLite would expand each one to count its columns, and its time doubles with each
+    view of a view that joins another one twice: twenty of them would stop capture.
+    """
+    enabled = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, -1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    try:
+        return rows(connection, "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main'")
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, enabled)
 
 
 def _skipped(name: str, virtual: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from tailrace.model.errors import InvalidRequestError, ResultTooLargeError
-from tailrace.source.base import RunLimits, Stored
+from tailrace.source.result import RunLimits, Stored
 
 __all__ = ["describe", "refresh_schema", "run_one"]
 
@@ -80,6 +80,8 @@ def _bounded(cursor: apsw.Cursor, limits: RunLimits) -> list[tuple[Stored, ...]]
 def _checked(sql: str) -> str:
     if _is_silent(sql):
         raise InvalidRequestError("there is no statement")
+    if "\0" in sql:
+        raise InvalidRequestError("a statement cannot contain a NUL character: bind it as a value")
     return sql
 
 

@@ -1,33 +1,26 @@
 """The reading side of an SQLite database: barriers, its catalog, and queries, each in threads of their own."""
 
 import asyncio
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
-from tailrace.model.catalog import Catalog, fold
-from tailrace.model.errors import (
-    InvalidRequestError,
-    QueryTimeoutError,
-    ResultTooLargeError,
-    SourceStateError,
-    SourceUnavailableError,
-)
+from tailrace.model.catalog import Catalog
+from tailrace.model.errors import QueryTimeoutError, SourceStateError, SourceUnavailableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
-from tailrace.source.sqlite.change_table import PREFIX, parse_position
+from tailrace.source.sqlite.change_table import parse_position
+from tailrace.source.sqlite.client_query import open_reading, run_query, snapshot
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
-from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
@@ -46,17 +39,7 @@ _BUSY_TIMEOUT_MS = 2000
 _FIT_PAUSE_S = 0.005
 """How often to look whether capture has followed a schema change."""
 
-_STEPS = 5000
-"""Instructions of SQLite's machine between two looks at the clock."""
-
-_CELL_BYTES_MAX = 16 << 20
-"""Largest text or blob that a query may make."""
-
 _STOPS = "the server stops"
-
-_READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
-_CLOSED = ("sqlite_", "pragma_", PREFIX)
-_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 
 
 class SqliteQuerySource:
@@ -73,7 +56,7 @@ class SqliteQuerySource:
         self._stopping = threading.Event()
         self._barriers = _Lane(path, 1, "sqlite-barrier", self._stopping)
         self._catalogs = _Lane(path, 1, "sqlite-catalog", self._stopping)
-        self._runs = _Lane(path, runs_max, "sqlite-query", self._stopping, _CELL_BYTES_MAX)
+        self._runs = _Lane(path, runs_max, "sqlite-query", self._stopping, open_reading)
         self._turns = asyncio.Semaphore(runs_max)
         self._catalog: tuple[str, SqliteCatalog] | None = None
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
@@ -124,7 +107,7 @@ class SqliteQuerySource:
             raise QueryTimeoutError("too many queries run at one time: try again later") from None
         try:
             return await self._runs.call(
-                lambda connection: _run(connection, sql, arguments, limits, deadline_s, self._stopping)
+                lambda connection: run_query(connection, sql, arguments, limits, deadline_s, self._stopping.is_set)
             )
         finally:
             self._turns.release()
@@ -178,7 +161,7 @@ class SqliteQuerySource:
 
     def _look(self, connection: apsw.Connection) -> Barrier | None:
         """Return the barrier of this moment; None while capture does not fit the schema."""
-        with _snapshot(connection):
+        with snapshot(connection):
             found = look(connection, self._reader)
         return None if found is None else found.barrier
 
@@ -189,18 +172,32 @@ def _let_go(copying: asyncio.Future[SqliteSnapshot]) -> None:
         copying.result().close()
 
 
+def _open(path: Path) -> apsw.Connection:
+    """Return a connection for what the server itself reads."""
+    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    connection.execute("PRAGMA query_only = 1").fetchall()
+    connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+    return connection
+
+
 class _Lane:
     """Threads of one purpose, each with its own connection, which is made when it is first needed.
 
-    With `cell_bytes_max`, no text or blob may be larger. Once `stopping` is set, nothing more is begun.
+    Once `stopping` is set, nothing more is begun.
     """
 
     def __init__(
-        self, path: Path, threads: int, name: str, stopping: threading.Event, cell_bytes_max: int | None = None
+        self,
+        path: Path,
+        threads: int,
+        name: str,
+        stopping: threading.Event,
+        open_: Callable[[Path], apsw.Connection] = _open,
     ) -> None:
+        self._open = open_
         self._path = path
         self._stopping = stopping
-        self._cell_bytes_max = cell_bytes_max
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._own = threading.local()
         self._connections: list[apsw.Connection] = []
@@ -240,74 +237,7 @@ class _Lane:
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
-            connection = apsw.Connection(os.fspath(self._path), flags=apsw.SQLITE_OPEN_READONLY)
-            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-            connection.execute("PRAGMA query_only = 1").fetchall()
-            if self._cell_bytes_max is not None:
-                connection.limit(apsw.SQLITE_LIMIT_LENGTH, self._cell_bytes_max)
-            connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+            connection = self._open(self._path)
             self._own.connection = connection
             self._connections.append(connection)
         return connection
-
-
-@contextlib.contextmanager
-def _snapshot(connection: apsw.Connection) -> Iterator[None]:
-    """Read in one transaction."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _run(
-    connection: apsw.Connection,
-    sql: str,
-    arguments: Sequence[Stored],
-    limits: RunLimits,
-    deadline_s: float,
-    stopping: threading.Event,
-) -> ResultRows:
-    late = False
-
-    def look_at_the_clock() -> bool:
-        nonlocal late
-        late = time.monotonic() > deadline_s
-        return late or stopping.is_set()  # an interrupt that comes between two statements ends nothing
-
-    with _snapshot(connection):
-        refresh_schema(connection)
-        version = str(connection.pragma("schema_version"))
-        connection.set_progress_handler(look_at_the_clock, _STEPS)
-        connection.authorizer = _authorize
-        try:
-            columns, rows = run_one(connection, sql, arguments, limits)
-            return ResultRows(columns, rows, version)
-        except apsw.InterruptError as error:
-            if late:
-                raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
-            raise SourceUnavailableError(_STOPS) from error
-        except (apsw.TooBigError, apsw.NoMemError) as error:
-            raise ResultTooLargeError("a value of the query is too large") from error
-        except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError):
-            raise
-        except UnicodeDecodeError as error:
-            raise InvalidRequestError("a text in the result is not valid text: CAST it AS BLOB") from error
-        except apsw.Error as error:
-            raise InvalidRequestError(f"the database does not take the query: {error}") from error
-        finally:
-            connection.authorizer = None
-            connection.set_progress_handler(None)
-
-
-def _authorize(action: int, first: Any, second: Any, schema: Any, _trigger: Any) -> int:
-    """Let a statement read tables of the main schema, and nothing else."""
-    if action not in _READING:
-        return apsw.SQLITE_DENY
-    if action == apsw.SQLITE_READ and (schema not in (None, "", "main") or fold(first).startswith(_CLOSED)):
-        return apsw.SQLITE_DENY
-    if action == apsw.SQLITE_FUNCTION and second.lower() in _FORBIDDEN_FUNCTIONS:
-        return apsw.SQLITE_DENY
-    return apsw.SQLITE_OK

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tailrace.model.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
 from tailrace.model.errors import InvalidRequestError, SourceUnavailableError
+from tailrace.source.sqlite.catalog import list_tables
 
 __all__ = ["SqliteCatalog"]
 
@@ -46,12 +47,7 @@ class SqliteCatalog:
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
                 "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
             ).fetchall()
-            listed = [
-                _Listed(*row)
-                for row in connection.execute(
-                    "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main'"
-                )
-            ]
+            listed = [_Listed(*row) for row in list_tables(connection)]
             encoding = str(connection.pragma("encoding"))
             objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
             virtual = tuple(f"{fold(table.name)}_" for table in listed if table.kind == "virtual")
@@ -82,7 +78,7 @@ class SqliteCatalog:
         """Return what SQLite says that a statement touches: what it asked leave to read, and the trees it opens.
 
         Raises:
-            InvalidRequestError: SQLite does not take the statement, or it is not one that only reads.
+            InvalidRequestError: SQLite rejected the statement, or it is not one that only reads.
             SourceUnavailableError: The database is locked.
         """
         reads: set[str] = set()
@@ -105,7 +101,7 @@ class SqliteCatalog:
         except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(str(error)) from error
         except apsw.Error as error:
-            raise InvalidRequestError(f"the database does not take the query: {error}") from error
+            raise InvalidRequestError(f"the database rejected the query: {error}") from error
         finally:
             self._connection.authorizer = None
         if any(len(row) != _PROGRAM_WIDTH for row in program):
