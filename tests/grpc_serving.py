@@ -113,7 +113,7 @@ class Bare:
 
     def headers(self, path, stream=1, flags=END_HEADERS, *, headers=None, **changed):
         """Return the frame that begins a call."""
-        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "test"}
+        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
         fields |= {name.replace("__", ":").replace("_", "-"): value for name, value in changed.items()}
         listed = [(name, value) for name, value in fields.items() if value is not None]

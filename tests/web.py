@@ -125,7 +125,7 @@ class Connection:
         return cls(*await asyncio.open_connection(address.host, address.port, limit=limit))
 
     async def request(self, line, *headers):
-        self.writer.write("\r\n".join([line, "Host: test", *headers, "", ""]).encode())
+        self.writer.write("\r\n".join([line, "Host: localhost", *headers, "", ""]).encode())
         await self.writer.drain()
 
     async def head(self):
@@ -168,12 +168,14 @@ class Connection:
 
 
 @asynccontextmanager
-async def web(log=None, service=None, server=None, url="sqlite://", auth=None, clock=None, **options):
+async def web(log=None, service=None, server=None, url="sqlite://", auth=None, clock=None, site=None, **options):
     """Serve a service over a log in memory, to everybody or as `auth` says."""
     metrics, waiting_for, clock = Metrics(), [], clock or SystemClock()
     async with feeding(url, log=log, **(service or {})) as world, access_of(auth or AuthConfig(), clock) as access:
         scopes = Scopes(world.service, access.keeper, access.limits)
-        app = create_app(scopes, lambda: waiting_for, metrics, clock, HttpOptions(**options), gate=access.gate)
+        app = create_app(
+            scopes, lambda: waiting_for, metrics, clock, HttpOptions(**options), gate=access.gate, site=site
+        )
         async with (
             serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, **(server or {})) as address,
             httpx.AsyncClient(base_url=address.url, timeout=DEADLINE_S, verify=False) as client,

@@ -34,6 +34,7 @@ from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.site import Site, is_loopback
 from tailrace.delivery.tls import tls_context
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
@@ -270,7 +271,22 @@ class Application:
         grpc = await self._listen_grpc([kv_service(values), *streams, pulled], scopes, access, metrics, pulls)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))
         pipelines = Pipelines(catalog, scopes, self._clock)
-        app = create_app(scopes, self._waiting_for, metrics, self._clock, http_options, stores, access.gate, pipelines)
+        app = create_app(
+            scopes,
+            self._waiting_for,
+            metrics,
+            self._clock,
+            http_options,
+            stores,
+            access.gate,
+            pipelines,
+            _site(self._config),
+        )
+        if not self._config.auth.enabled and not is_loopback(self._config.host):
+            logger.warning(
+                "listening beyond this machine without authentication: whoever reaches the ports may do everything",
+                extra={"host": self._config.host},
+            )
         server = serve(
             app,
             self._config.host,
@@ -343,7 +359,15 @@ class Application:
         gate = GrpcGate(access) if self._config.auth.enabled else None
         tls = tls_context(self._config.tls, ["h2"])
         services = [sochdb_service(tools), *others]
-        server = GrpcServer(self._config.host, self._config.grpc_port, services, gate, tls, on_stop=pulls.stop)
+        server = GrpcServer(
+            self._config.host,
+            self._config.grpc_port,
+            services,
+            gate,
+            tls,
+            site=_site(self._config),
+            on_stop=pulls.stop,
+        )
         self._stack.push_async_callback(server.stop)
         return await server.start()
 
@@ -402,6 +426,11 @@ def query_options(config: Config) -> QueryOptions:
         delta_rows_max=config.query.delta_rows_max,
         capture_enabled=config.capture.enabled,
     )
+
+
+def _site(config: Config) -> Site:
+    """Return which names and pages a server serves."""
+    return Site(config.allowed_hosts, config.allowed_origins, listening=config.host, guarded=config.auth.enabled)
 
 
 def _limit(value: _T | None) -> _T:

@@ -16,6 +16,7 @@ from tailrace.access.options import AuthConfig
 from tailrace.config_file import problem_of, read_file
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
+from tailrace.delivery.site import check_site
 from tailrace.delivery.tls import TlsConfig
 from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.edge import EdgeTable
@@ -39,6 +40,7 @@ __all__ = [
     "data_directory",
     "load_config",
     "parse_source",
+    "split_list",
 ]
 
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -115,6 +117,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     http_port: int = 8080
     grpc_port: int = 50051
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     metadata_url: str = ""
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     capture: CaptureConfig = CaptureConfig()
@@ -158,6 +162,8 @@ SETTINGS = (
     Setting("host", "Address to listen on."),
     Setting("http_port", "Port of the HTTP interface; 0 takes a free one."),
     Setting("grpc_port", "Port of the gRPC interface; 0 takes a free one."),
+    Setting("allowed_hosts", "Names that callers may call the server by, separated by commas; '*' for any."),
+    Setting("allowed_origins", "Origins of web pages that may call, separated by commas; '*' for any."),
     Setting("metadata_url", "Metadata database; by default an SQLite file in the data directory."),
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
     Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
@@ -255,13 +261,18 @@ def parse_source(text: str) -> tuple[str, SourceConfig]:
     return head, SourceConfig(tail)
 
 
+def split_list(text: str) -> list[str]:
+    """Return the items of a list that is written with commas."""
+    return [item for item in (part.strip() for part in text.split(",")) if item]
+
+
 def _from_text(path: str, text: str) -> Any:
     """Return what an environment variable's text means for a setting."""
     match path:
         case "sources":
             return {name: {"url": source.url} for name, source in map(parse_source, text.split())}
-        case "auth.tokens":
-            return [token for token in (part.strip() for part in text.split(",")) if token]
+        case "auth.tokens" | "allowed_hosts" | "allowed_origins":
+            return split_list(text)
         case _:
             return text
 
@@ -297,6 +308,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"logging.level: {config.logging.level!r} is not debug, info, warning or error")
     if config.logging.format not in {"text", "json", "auto"}:
         raise ConfigError(f"logging.format: {config.logging.format!r} is not text, json or auto")
+    check_site(config.allowed_hosts, config.allowed_origins)
     _check_auth(config.auth)
     if bool(config.tls.cert) != bool(config.tls.key) or (config.tls.client_ca and not config.tls.cert):
         raise ConfigError("tls.cert and tls.key: set both; tls.client_ca needs them")

@@ -61,6 +61,12 @@ class Metrics:
             ["source"],
             registry=self.registry,
         )
+        self.site_refusals = Counter(
+            "tailrace_site_refusals_total",
+            "Requests that called the server by a foreign name, or came from a foreign web page.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.feeds_open = Gauge("tailrace_feeds_open", "Feeds being served now.", ["wire"], registry=self.registry)
         self.encoded_changes = Counter(
             "tailrace_encoded_changes_total", "Changes encoded into events.", registry=self.registry

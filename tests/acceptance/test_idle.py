@@ -141,7 +141,7 @@ class Stream(asyncio.Protocol):
             self.waiter.set_result(None)
 
     async def begin(self, sub_id):
-        self.transport.write(b"GET /api/v1/cdc/sse/%s HTTP/1.1\r\nHost: test\r\n\r\n" % sub_id.encode())
+        self.transport.write(b"GET /api/v1/cdc/sse/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % sub_id.encode())
         await self.until(b"\r\n\r\n")
         assert b" 200 OK\r\n" in self.got
         return self
@@ -171,10 +171,8 @@ class Caller:
 
     async def call(self, method, params):
         body = json.dumps({"skeinql": "1.0", "id": 1, "method": method, "params": params}).encode()
-        head = (
-            b"POST /api/v1/rpc HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        )
-        self.writer.write(head % len(body) + body)
+        head = b"POST /api/v1/rpc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self.writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         answer = json.loads(await self.reader.readexactly(length))

@@ -74,7 +74,7 @@ async def test_stopping_does_not_wait_for_a_client_that_does_not_read():
         await world.subscribe()
         await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 200_000)])
         lazy = socket.create_connection((world.address.host, world.address.port))
-        lazy.sendall(f"GET /api/v1/cdc/sse/{SUB} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        lazy.sendall(f"GET /api/v1/cdc/sse/{SUB} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: delivered(world) > 0, "the stream serves")
         begun = time.monotonic()
     assert time.monotonic() - begun < DEADLINE_S
@@ -94,7 +94,7 @@ async def flood(writer, line):
 async def test_a_head_that_does_not_end_is_refused(line):
     async with serving() as address:
         _, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-First: ")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-First: ")
         with pytest.raises(ConnectionError):
             await flood(writer, line)
         writer.close()

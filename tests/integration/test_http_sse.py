@@ -296,7 +296,7 @@ async def test_a_client_that_does_not_read_holds_back_itself_alone():
         await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 200_000)])
         with socket.create_connection((world.address.host, world.address.port)) as lazy:
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            lazy.sendall(f"GET /api/v1/cdc/sse/{SUB} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            lazy.sendall(f"GET /api/v1/cdc/sse/{SUB} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             async with world.stream(SUB) as stream:
                 assert (await stream.ids(200_000))[-1] == 200_000
             delivered = world.metrics.registry.get_sample_value("tailrace_delivered_changes_total", {"wire": "sse"})

@@ -414,7 +414,7 @@ def served(world):
 async def test_an_upgrade_that_cannot_be_read_is_refused(head):
     async with web() as world:
         with Raw(world.address) as raw:
-            request = f"{head}\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+            request = f"{head}\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
             await raw.send(request.encode("latin-1"))
             answer = await raw.until_closed()
             assert answer.startswith(b"HTTP/1.1 4"), answer
@@ -430,7 +430,7 @@ class Raw:
         self.buffer = b""
         if path is not None:
             key = base64.b64encode(os.urandom(16)).decode()
-            lines = [f"GET {path} HTTP/1.1", "Host: x", "Upgrade: websocket", "Connection: Upgrade"]
+            lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade"]
             lines += [f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", ""]
             self.socket.sendall("\r\n".join(lines).encode())
         self.socket.setblocking(False)

@@ -53,6 +53,8 @@ def test_every_setting_can_be_set_by_its_variable():
     values = {f"query.{name}": str(value) for name, value in queries.items()} | {
         "sources": "a=sqlite:///a.db sqlite:///b.db",
         "http_port": "1",
+        "allowed_hosts": "a.example, *.b.example",
+        "allowed_origins": "https://a.example,https://b.example:8443",
         "grpc_port": "2",
         "capture.enabled": "false",
         "log.ring_changes": "64k",
@@ -89,6 +91,8 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.auth.tokens == ("x", "y")
     assert (config.auth.jwks_file, config.auth.requests_per_s, config.auth.burst) == ("text", 7.5, 8)
     assert (config.tls.cert, config.tls.key, config.tls.client_ca) == ("text", "text", "text")
+    assert config.allowed_hosts == ("a.example", "*.b.example")
+    assert config.allowed_origins == ("https://a.example", "https://b.example:8443")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
     assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
@@ -132,6 +136,8 @@ WRONG = [
     ("[retention]\nsize = 1", "size"),
     ("http_port = 'x'", "http_port"),
     ("http_port = 70000", "http_port"),
+    ("allowed_hosts = ['http://a.example']", "allowed_hosts"),
+    ("allowed_origins = ['a.example']", "allowed_origins"),
     ("[log]\nring_changes = 'none'", "log.ring_changes"),
     ("[log]\nring_changes = 'many'", "log.ring_changes"),
     ("[capture]\nenabled = 'maybe'", "capture.enabled"),
@@ -203,7 +209,7 @@ def test_principals_are_tables_of_the_file(file):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("http_prt = 1", "unknown key 'http_prt'; known are auth, capture, "),
+        ("http_prt = 1", "unknown key 'http_prt'; known are .*auth, capture, "),
         ("[log]\nring = 1", "unknown key 'log.ring'; known are ring_changes"),
         ("[auth]\nprincipal = 1", "unknown key 'auth.principal'; known are .*principals"),
         ("[sources.shop]\nurl = 'sqlite:///a.db'\nuri = 1", r"unknown key 'sources\[...\].uri'$"),

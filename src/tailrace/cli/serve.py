@@ -15,7 +15,7 @@ from msgspec import json as msgspec_json
 from tailrace import __version__
 from tailrace.app import Addresses, Application
 from tailrace.cli.process import prepare_process
-from tailrace.config import SETTINGS, Config, load_config, parse_source
+from tailrace.config import SETTINGS, Config, load_config, parse_source, split_list
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import TailraceError
 
@@ -49,6 +49,8 @@ def _limit_flags(command: _F) -> _F:
 @click.option("--host", help="Address to listen on.")
 @click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")
 @click.option("--grpc-port", "--port", type=int, help="gRPC port; 0 takes a free one.")
+@click.option("--allowed-hosts", metavar="NAMES", help="Names that callers may call the server by; '*' for any.")
+@click.option("--allowed-origins", metavar="ORIGINS", help="Origins of web pages that may call; '*' for any.")
 @click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
 @click.option("--capture/--no-capture", "capture_enabled", default=None, help="Capture changes, or do not.")
 @click.option("--log-ring-changes", metavar="N", help="Keep the newest N changes in memory.")
@@ -79,6 +81,9 @@ def _by_path(sources: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the flags by their setting's path."""
     nested = {setting.path.replace(".", "_"): setting.path for setting in SETTINGS} | {"auth": "auth.enabled"}
     by_path = {nested.get(name, name): value for name, value in flags.items()}
+    for path in ("allowed_hosts", "allowed_origins"):
+        if by_path[path] is not None:
+            by_path[path] = split_list(by_path[path])
     if sources:
         by_path["sources"] = {name: {"url": source.url} for name, source in map(parse_source, sources)}
     return by_path

@@ -20,7 +20,9 @@ TailraceError
 │   ├── UnauthenticatedError      nobody knows who calls: send valid credentials
 │   ├── PermissionDeniedError     the caller is known and may not do this: ask for the right
 │   ├── RateLimitError            too many calls at once: try again after a moment
-│   └── QuotaError                the caller has as many of these as it may have: close some
+│   ├── QuotaError                the caller has as many of these as it may have: close some
+│   ├── HostRefusedError          the server was called by a name that is not its own: configure allowed_hosts
+│   └── OriginRefusedError        a web page of another site calls: configure allowed_origins
 ├── PredicateError                a predicate failed on a change: its subscription ends, no other
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── CommitsLostError              commits of a change stream were removed by retention: take a new snapshot
@@ -63,6 +65,7 @@ __all__ = [
     "CorruptSegmentError",
     "DataDirectoryInUseError",
     "FormatVersionError",
+    "HostRefusedError",
     "InvalidPredicateError",
     "InvalidRequestError",
     "InvalidValueError",
@@ -74,6 +77,7 @@ __all__ = [
     "LogWriteError",
     "MetadataError",
     "NotFoundError",
+    "OriginRefusedError",
     "PermissionDeniedError",
     "PipelineExistsError",
     "PredicateError",
@@ -96,6 +100,9 @@ __all__ = [
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
+
+_NAME_SHOWN_MAX = 100
+"""Most characters of a name that came from outside which a message shows."""
 
 
 class TailraceError(Exception):
@@ -231,6 +238,26 @@ class RateLimitError(AccessError):
 
 class QuotaError(AccessError):
     """The caller has as many of something as it may have at one time. Close some, or ask for more."""
+
+
+class HostRefusedError(AccessError):
+    """The server was called by a name that it does not answer to. Add the name to `allowed_hosts`, or use another."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"host {host[:_NAME_SHOWN_MAX]!r} is not served: call the server by its address or a loopback name, "
+            "or add the name to its setting allowed_hosts (--allowed-hosts)"
+        )
+
+
+class OriginRefusedError(AccessError):
+    """A web page of another site calls. Add its origin to `allowed_origins` where it may."""
+
+    def __init__(self, origin: str | None) -> None:
+        page = "this page" if origin is None else f"pages of origin {origin[:_NAME_SHOWN_MAX]!r}"
+        super().__init__(
+            f"{page} may not call this server: add the origin to its setting allowed_origins (--allowed-origins)"
+        )
 
 
 class PredicateError(TailraceError):

@@ -9,6 +9,7 @@ from typing import Protocol
 from tailrace.delivery.grpc.call import Code, Metadata, Method, Service, StatusError
 from tailrace.delivery.grpc.http2.stream import Stream
 from tailrace.delivery.grpc.status import status_of
+from tailrace.delivery.site import Site
 from tailrace.model.errors import TailraceError
 from tailrace.model.principal import Principal
 
@@ -36,13 +37,17 @@ _INTERNAL = "internal error: see the log of the server"
 
 
 class Dispatcher:
-    """Finds the method of a call and runs its handler. Without a gate, everybody may call everything."""
+    """Finds the method of a call and runs its handler. Without a gate, everybody may call everything.
 
-    def __init__(self, services: Iterable[Service], gate: Gate | None) -> None:
+    No browser can speak gRPC today: it cannot send `te: trailers`. The `site` keeps that from being the only guard.
+    """
+
+    def __init__(self, services: Iterable[Service], gate: Gate | None, site: Site | None = None) -> None:
         self._methods = {
             f"/{service.name}/{name}": method for service in services for name, method in service.methods.items()
         }
         self._gate = gate
+        self._site = site
 
     def find(self, path: str) -> Method | None:
         """Return the method at a path."""
@@ -75,6 +80,9 @@ class Dispatcher:
             stream.finish(Code.INTERNAL, _INTERNAL)
 
     async def _admit(self, stream: Stream, method: Method) -> None:
+        if self._site is not None:
+            self._site.check_host(stream.authority, stream.local)
+            self._site.check_origin(stream.header("origin"), stream.authority)
         if self._gate is None or method.open_to_all:
             return
         stream.principal = await self._gate(stream.path, stream.metadata)

@@ -15,6 +15,7 @@ from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.stream import Stream
 from tailrace.delivery.grpc.reflection import reflection_services
+from tailrace.delivery.site import Site
 from tailrace.model.errors import ListenError
 
 __all__ = ["GrpcServer"]
@@ -28,8 +29,8 @@ _STOPPING = StatusError(Code.UNAVAILABLE, "the server is stopping")
 class GrpcServer:
     """A gRPC server on one address: some services, and those that tell of health and of what is served.
 
-    `start` it once, `stop` it once. `tls` must offer the protocol `h2`. When the server stops, `on_stop` is called
-    first; it should make streams end.
+    `start` it once, `stop` it once. `tls` must offer the protocol `h2`. With a `site`, only its names and pages are
+    served. When the server stops, `on_stop` is called first; it should make streams end.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class GrpcServer:
         gate: Gate | None = None,
         tls: ssl.SSLContext | None = None,
         *,
+        site: Site | None = None,
         on_stop: Callable[[], None] | None = None,
         options: TransportOptions | None = None,
     ) -> None:
@@ -49,7 +51,7 @@ class GrpcServer:
         self._port = port
         self.health = Health(service.name for service in services)
         carried = [*services, self.health.service]
-        self._dispatcher = Dispatcher([*carried, *reflection_services(carried)], gate)
+        self._dispatcher = Dispatcher([*carried, *reflection_services(carried)], gate, site)
         self._tls = tls
         self._on_stop = on_stop
         self._listener: asyncio.Server | None = None

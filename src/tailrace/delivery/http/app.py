@@ -27,11 +27,13 @@ from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.pipelines import look_at, pipeline_routes
 from tailrace.delivery.http.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.delivery.http.rpc import RpcEndpoint
+from tailrace.delivery.http.site import SiteGate
 from tailrace.delivery.http.sse import SseEndpoint, SseManyEndpoint
 from tailrace.delivery.http.stream import StreamTools
 from tailrace.delivery.http.ws import WsEndpoint
 from tailrace.delivery.http.ws_many import WsManyEndpoint
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.site import Site
 from tailrace.metrics import Metrics
 from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
@@ -51,13 +53,14 @@ def create_app(
     stores: GatewayStores | None = None,
     gate: Gate = OpenGate(),  # noqa: B008 - it holds nothing
     pipelines: Pipelines | None = None,
+    site: Site | None = None,
 ) -> ASGIApp:
     """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams.
 
-    `stores` are for the gateway of seed A, which is not there without them. `gate` says who calls. `pipelines` are told
-    of, where they are given.
+    `stores` are for the WebSocket gateway, which is not there without them. `gate` says who calls. `pipelines` are
+    shown where they are given. `site` says which names and pages are served.
     """
-    service = scopes.service
+    service, site = scopes.service, site or Site(guarded=not isinstance(gate, OpenGate))
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
     methods = Methods(scopes.of(ANONYMOUS), presenter, metrics, clock, options)
     tools = StreamTools(scopes, presenter, metrics, options)
@@ -85,12 +88,14 @@ def create_app(
     app = Starlette(
         routes=[*routes, Route(OPENAPI_PATH, document.answer, methods=["GET"]), *gateway],
         middleware=[
+            Middleware(SiteGate, site=site, metrics=metrics),
             Middleware(
                 CORSMiddleware,
-                allow_origins=["*"],
+                allow_origins=sorted(site.origins),
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
                 expose_headers=["ETag"],
+                allow_private_network=True,  # those who may call at all, may from a page of the internet too
             ),
             Middleware(HttpGate, gate=gate),
         ],

@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._wire: Wire
         self._peer = ""
+        self._local: str | None = None
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog = b""
@@ -107,6 +108,8 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = transport = cast("asyncio.Transport", transport)
         self._peer = _shown(transport.get_extra_info("peername"))
+        own = transport.get_extra_info("sockname")
+        self._local = own[0] if isinstance(own, tuple) else None
         transport.set_write_buffer_limits(high=self._options.write_bytes)
         self._wire = Wire(transport, self._options, self._meter.sent)
         if not self._host.joined(self):
@@ -229,6 +232,7 @@ class Connection(asyncio.Protocol):
             self._refuse(event, [*BEGIN, *status_headers(error.code, error.message, error.trailing)])
         else:
             stream = Stream(self._wire, stream_id, request, self._peer, self._held, self._options, self._forget)
+            stream.local = self._local
             self._streams[stream_id] = stream
             stream.task = task = self._loop.create_task(self._host.handle(stream, method))
             self._tasks.add(task)

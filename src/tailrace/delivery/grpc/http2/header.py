@@ -52,6 +52,7 @@ class Request(Struct, frozen=True):
     """What the headers of a call say."""
 
     path: str
+    authority: str | None
     metadata: Metadata
     timeout_s: float | None
     encoding: str
@@ -81,7 +82,14 @@ def read_request(headers: Iterable[Header]) -> Request:
     encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
     if encoding not in ENCODINGS:
         raise StatusError(Code.UNIMPLEMENTED, f"grpc-encoding is not one of {', '.join(ENCODINGS)}")
-    return Request(fields[b":path"].decode("latin-1"), metadata, _read_timeout_s(fields), encoding)
+    authority = fields.get(b":authority", fields.get(b"host"))
+    return Request(
+        fields[b":path"].decode("latin-1"),
+        None if authority is None else authority.decode("latin-1"),
+        metadata,
+        _read_timeout_s(fields),
+        encoding,
+    )
 
 
 def metadata_headers(metadata: Metadata) -> list[Header]:

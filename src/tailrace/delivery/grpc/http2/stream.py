@@ -41,6 +41,10 @@ class Stream:
     ) -> None:
         self.path = request.path
         self.metadata: Metadata = request.metadata
+        self.authority = request.authority
+        self.local: str | None = None
+        """The address that its connection came to."""
+
         self.peer = peer
         self.principal: Principal = ANONYMOUS
         self.stream_id = stream_id
