@@ -286,6 +286,7 @@ class Log:
 
         Raises:
             CorruptSegmentError: A segment in which the horizon belongs is damaged.
+            OSError: The disk refused; what was to be removed is removed the next time.
         """
         async with self._retain_lock:
             self._retain_soon.clear()
@@ -294,9 +295,9 @@ class Log:
             firsts = [segment.first_offset for segment in self._segments.entries]
             count = removable(firsts, self._horizon, self._head)
             removed = self._segments.entries[:count]
+            await asyncio.to_thread(self._writer.move_horizon, self._horizon, durable=bool(count))
             if count:
                 self._segments.drop(count)
-            await asyncio.to_thread(self._writer.move_horizon, self._horizon)
             for segment in removed:
                 await asyncio.to_thread(self._files.remove, segment.name)
                 await asyncio.to_thread(self._files.remove, index_name(segment.first_index))

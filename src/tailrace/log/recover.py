@@ -49,6 +49,12 @@ def recover(files: Files) -> Found:
         if name.endswith(".tmp"):
             files.remove(name)
     found = examine(files)
+    state = read_state(files)
+    if state and found.segments and found.segments[0].previous_index:
+        gone = found.segments[0].first_offset - 1
+        if gone >= state.horizon:  # retention writes down the horizon before it removes files
+            extra = {"segment": segment_name(found.segments[0].previous_index), "changes": f"{state.horizon} to {gone}"}
+            logger.warning("segments are missing before the oldest; their changes are gone", extra=extra)
     if found.segments:
         name = found.segments[-1].name
         with closing(files.open(name, write=True)) as file:

@@ -14,8 +14,8 @@ from tailrace.log.files import Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, find_frame, walk
 from tailrace.log.recover import read_state
 from tailrace.log.schemas import Schemas
-from tailrace.log.segment import Segment
-from tailrace.log.segments import list_segments
+from tailrace.log.segment import Segment, read_segment_header, segment_index, segment_name
+from tailrace.log.state import State
 from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
 from tailrace.model.op import Op
@@ -50,8 +50,9 @@ class Verified(Struct, frozen=True, kw_only=True):
 def verify(files: Files) -> Verified:
     """Walk all frames of a log and return what was found.
 
-    Checks checksums, that offsets and indexes are dense over all segments, that commits are whole and carry their
-    position, and that schemas are known. Blocking. May run beside the writer: then it looks at what is synced.
+    Checks checksums, that no segment is missing from the horizon to the newest, that offsets and indexes are dense over
+    all segments, that commits are whole and carry their position, and that schemas are known. Blocking. May run beside
+    the writer: then it looks at what is synced.
     """
     return _Check(files).run()
 
@@ -67,18 +68,20 @@ class _Check:
 
     def run(self) -> Verified:
         state = read_state(self._files)
+        self._list(state.active_index if state else None)
+        self._check_ends(state)
         try:
-            self._segments = list_segments(self._files, state.active_index if state else None)
             schemas = Schemas(self._files)
             schemas.load()
             self._schema_count = len(schemas.known)
         except LogError as error:
-            self._problems.append(
-                Problem(getattr(error, "segment", ""), getattr(error, "place", 0), getattr(error, "reason", str(error)))
-            )
+            self._note(error)
         for segment in self._segments:
             end = state.synced_bytes if state and state.active_index == segment.first_index else None
-            self._segment(segment, end, newest=segment is self._segments[-1])
+            try:
+                self._segment(segment, end, newest=segment is self._segments[-1])
+            except FileNotFoundError:
+                self._gone(segment)
         return Verified(
             problems=tuple(self._problems),
             segments=len(self._segments),
@@ -90,11 +93,59 @@ class _Check:
             torn_bytes=self._torn,
         )
 
+    def _list(self, through: Index | None) -> None:
+        """Find the segments, and whether one is missing between two others. Damaged ones are noted and left out."""
+        skipped = False
+        for name in self._files.names():
+            index = segment_index(name)
+            if index is None or (through is not None and index > through):
+                continue
+            try:
+                with closing(self._files.open(name)) as file:
+                    segment = read_segment_header(file, name)
+            except FileNotFoundError:  # retention has just removed it, and those before it
+                self._segments.clear()
+                continue
+            except LogError as error:
+                self._note(error)
+                skipped = True
+                continue
+            if self._segments and segment.previous_index != self._segments[-1].first_index and not skipped:
+                self._problems.append(Problem(segment_name(segment.previous_index), 0, "the file is missing"))
+            self._segments.append(segment)
+            skipped = False
+
+    def _check_ends(self, state: State | None) -> None:
+        """Note segments that are missing before the oldest or behind the newest, which the chain cannot tell."""
+        if state is None:
+            return
+        # Retention writes down the horizon before it removes files, so what is below it now explains what was listed.
+        horizon = (read_state(self._files) or state).horizon
+        noted = {problem.segment for problem in self._problems}
+        active = segment_name(state.active_index)
+        oldest, newest = (self._segments[0], self._segments[-1]) if self._segments else (None, None)
+        if oldest is not None and oldest.previous_index and oldest.first_offset > horizon:
+            before = segment_name(oldest.previous_index)
+            if before not in noted:
+                reason = f"the file is missing: changes {horizon} to {oldest.first_offset - 1} are gone"
+                self._problems.append(Problem(before, 0, reason))
+        if state.active_index > (newest.first_index if newest else 0) and active not in noted:
+            self._problems.append(Problem(active, 0, "the file is missing"))
+
+    def _gone(self, segment: Segment) -> None:
+        """Note a segment that was listed and cannot be opened, unless retention has removed it."""
+        number = self._segments.index(segment)
+        following = self._segments[number + 1].first_offset if number + 1 < len(self._segments) else None
+        state = read_state(self._files)
+        if state is None or following is None or following > state.horizon:
+            self._problem(segment, 0, "the file is missing")
+        self._next = None
+
     def _segment(self, segment: Segment, end: int | None, *, newest: bool) -> None:
         with closing(self._files.open(segment.name)) as file:
             data = file.read_at(0, file.size() if end is None else end)
         first = (segment.first_offset, segment.first_index)
-        if self._next is not None and self._next != first:
+        if self._next is not None and self._next != first and not self._is_behind_a_gap(segment):
             self._problem(segment, segment.header_bytes, "it does not begin where the segment before it ends")
         self._next = first
         good = segment.header_bytes
@@ -128,6 +179,16 @@ class _Check:
             yield "the frame is no Arrow record batch"
             return
         yield from _check_batch(batch, header, self._schema_count)
+
+    def _is_behind_a_gap(self, segment: Segment) -> bool:
+        """Tell whether the segment before this one is missing or damaged, which was noted already."""
+        number = self._segments.index(segment)
+        return number > 0 and segment.previous_index != self._segments[number - 1].first_index
+
+    def _note(self, error: LogError) -> None:
+        self._problems.append(
+            Problem(getattr(error, "segment", ""), getattr(error, "place", 0), getattr(error, "reason", str(error)))
+        )
 
     def _problem(self, segment: Segment, place: int, reason: str) -> None:
         self._problems.append(Problem(segment.name, place, reason))

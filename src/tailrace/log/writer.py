@@ -128,10 +128,19 @@ class Writer:
             self._write_state(state)
         return Stored(frame, self._segment, self._sparse, self._end, state.horizon)
 
-    def move_horizon(self, horizon: Offset) -> None:
-        """Move the horizon, never back, and write it down."""
+    def move_horizon(self, horizon: Offset, *, durable: bool = False) -> None:
+        """Move the horizon, never back, and write it down.
+
+        `durable` before files below it are removed: a file that is missing above the horizon was lost.
+
+        Raises:
+            OSError: It was to be durable, and the disk refused.
+        """
         with self._state_lock:
             self._write_state(replace(self._state, horizon=max(self._state.horizon, horizon)))
+            if durable:
+                self._state_file.write_at(0, [pack_state(self._state)])
+                self._state_file.sync()
 
     def close(self) -> None:
         """Give unused space back and close the files. What was stored is on disk already.
