@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from tailrace.access.access import Access, open_access
 from tailrace.access.key_value import KeyValues
@@ -29,7 +30,7 @@ from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
-from tailrace.delivery.http.app import create_app
+from tailrace.delivery.http.app import create_app, create_gateway_app
 from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
@@ -105,10 +106,13 @@ class Addresses(Struct, frozen=True):
     grpc: str
     data_dir: str
     sources: dict[str, str]
+    gateway: str | None = None
+    """Where the WebSocket gateway is, if it has a port of its own."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the addresses for a line of JSON."""
-        return {"data_dir": self.data_dir, "http": self.http, "grpc": self.grpc, "sources": self.sources}
+        gateway = {"gateway": self.gateway} if self.gateway else {}
+        return {"data_dir": self.data_dir, "http": self.http, "grpc": self.grpc, **gateway, "sources": self.sources}
 
 
 class Shard:
@@ -149,6 +153,7 @@ class Application:
         self._values: dict[str, KeyValueStore | None] = {}
         self._runners: dict[str, StatementRunner] = {}
         self._kept_ranges = KeptRanges()
+        self._gateway: str | None = None
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -216,6 +221,7 @@ class Application:
             grpc=grpc,
             data_dir=str(directory.path),
             sources={name: without_password(source.url) for name, source in sources.items()},
+            gateway=self._gateway,
         )
 
     async def _open_shard(self, source: Source, directory: Path, floor: Offset | None) -> Shard:
@@ -271,37 +277,47 @@ class Application:
         grpc = await self._listen_grpc([kv_service(values), *streams, pulled], scopes, access, metrics, pulls)
         stores = GatewayStores(values, Statements(self._query_sources, self._runners))
         pipelines = Pipelines(catalog, scopes, self._clock)
+        site = _site(self._config)
+        gateway_port = self._config.gateway.port
+        shared = gateway_port is None or 0 < gateway_port == self._config.http_port
         app = create_app(
             scopes,
             self._waiting_for,
             metrics,
             self._clock,
             http_options,
-            stores,
+            stores if shared else None,
             access.gate,
             pipelines,
-            _site(self._config),
+            site,
         )
         if not self._config.auth.enabled and not is_loopback(self._config.host):
             logger.warning(
                 "listening beyond this machine without authentication: whoever reaches the ports may do everything",
                 extra={"host": self._config.host},
             )
-        server = serve(
-            app,
-            self._config.host,
-            self._config.http_port,
-            on_stop=service.stop,
-            stop_timeout_s=http_options.stop_timeout_s,
-            tls=tls_context(self._config.tls, ["http/1.1"]),
-        )
-        url = (await self._stack.enter_async_context(server)).url
+        if gateway_port and not shared:
+            gateway = create_gateway_app(scopes, metrics, self._clock, http_options, stores, access.gate, site)
+            self._gateway = (await self._serve_http(gateway, gateway_port, service)).replace("http", "ws", 1)
+        url = await self._serve_http(app, self._config.http_port, service)
         relays = Relays(
             service, store.url, self._config.sinks, Secrets(self._config.secrets_file), self._clock, metrics
         )
         self._stack.push_async_callback(relays.stop)
         relays.start()
         return url, grpc
+
+    async def _serve_http(self, app: ASGIApp, port: int, service: SubscriptionService) -> str:
+        """Serve an application from now on until the whole ends; return its URL."""
+        server = serve(
+            app,
+            self._config.host,
+            port,
+            on_stop=service.stop,
+            stop_timeout_s=HttpOptions().stop_timeout_s,
+            tls=tls_context(self._config.tls, ["http/1.1"]),
+        )
+        return (await self._stack.enter_async_context(server)).url
 
     def _open_access(self, store: MetaStore) -> Access:
         """Open what tells who calls, and have it end what is open on credentials that are no longer good."""

@@ -98,8 +98,12 @@ class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The WebSocket gateway. With `sql_write` its SQL may write to configured sources, not only to the embedded one."""
+    """The WebSocket gateway, on the HTTP port or on a port of its own; port 0 switches it off.
 
+    With `sql_write` its SQL may write to configured sources, not only to the embedded one.
+    """
+
+    port: int | None = None
     sql_write: bool = False
 
 
@@ -154,7 +158,7 @@ class Setting(Struct, frozen=True):
         return _VARIABLES.get(self.path, _PREFIX + self.path.replace(".", "_").upper())
 
 
-_FLAGS = {"sources": "--source", "auth.enabled": "--auth", "capture.enabled": "--capture"}
+_FLAGS = {"sources": "--source", "auth.enabled": "--auth", "capture.enabled": "--capture", "gateway.port": "--ws-port"}
 _VARIABLES = {"sources": "TAILRACE_SOURCE", "auth.enabled": "TAILRACE_AUTH"}
 
 SETTINGS = (
@@ -210,6 +214,7 @@ SETTINGS = (
     Setting("jimdb.silence", "How long the log is kept for a puller that is not heard, e.g. 7d, or 'none'."),
     Setting("jimdb.registrations_max", "Pullers that may be registered at one time, each with a range."),
     Setting("jimdb.server_url", "Where workers of subscribed pipelines find the server; its own address by default."),
+    Setting("gateway.port", "Port of the WebSocket gateway, by default the HTTP port; 0 switches the gateway off."),
     Setting("gateway.sql_write", "Let SQL over the WebSocket gateway write to configured sources."),
     Setting("secrets_file", "File with what ${NAME} in the URLs of sinks stands for, beside the environment."),
     Setting("logging.level", "debug, info, warning or error."),
@@ -294,7 +299,11 @@ def _check(config: Config) -> None:
             raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
     _check_change_stream(config.coordinode)
     check_jimdb(config.jimdb)
-    for path, port in (("http_port", config.http_port), ("grpc_port", config.grpc_port)):
+    for path, port in (
+        ("http_port", config.http_port),
+        ("grpc_port", config.grpc_port),
+        ("gateway.port", config.gateway.port or 0),
+    ):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
     if config.retention.events is not None:

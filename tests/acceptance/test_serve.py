@@ -6,7 +6,10 @@ import time
 
 import grpc
 import httpx
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
+from databases import free_port
 from serving import DEADLINE_S, run, wait_until
 
 SERVING = b"\x08\x01"
@@ -37,6 +40,30 @@ def test_without_a_source_it_serves_an_embedded_database(serve, tmp_path):
     assert server.call("cdc.poll", ended)["backpressure"]["state"] == "throttle", "three quarters of 4096 changes"
     database.close()
     assert server.stop() == 0
+
+
+def test_the_gateway_has_a_port_of_its_own_or_none(serve, tmp_path):
+    def answers(url):
+        try:
+            with connect(url, open_timeout=DEADLINE_S) as socket:
+                socket.send('{"id":"1","type":"ping"}')
+                return json.loads(socket.recv(DEADLINE_S))["type"]
+        except InvalidStatus as refusal:
+            return refusal.response.status_code
+
+    port = free_port()
+    server = serve("--ws-port", port)
+    assert server.addresses["gateway"] == f"ws://127.0.0.1:{port}"
+    assert answers(f"ws://127.0.0.1:{port}/api/v1/anything") == "pong"
+    assert httpx.get(f"http://127.0.0.1:{port}/api/v1/openapi.json").status_code == 426
+    assert answers(server.url.replace("http", "ws", 1) + "/") == 403
+    assert server.stop() == 0
+    server = serve("--ws-port", 0)
+    assert "gateway" not in server.addresses
+    assert answers(server.url.replace("http", "ws", 1) + "/") == 403
+    assert server.stop() == 0
+    server = serve()
+    assert answers(server.url.replace("http", "ws", 1) + "/") == "pong"
 
 
 def test_changes_made_while_it_was_down_are_delivered_after_the_restart(serve, tmp_path):

@@ -60,6 +60,7 @@ def _limit_flags(command: _F) -> _F:
 @_limit_flags
 @click.option("--auth/--no-auth", default=None, help="Ask callers for credentials; see `tailrace token`.")
 @_access_flags
+@click.option("--ws-port", "gateway_port", type=int, help="Own port of the WebSocket gateway; 0 switches it off.")
 @click.option("--gateway-sql-write/--no-gateway-sql-write", default=None, help="Let SQL write to configured sources.")
 @click.option("--secrets-file", metavar="FILE", help="File with what ${NAME} in the URLs of sinks stands for.")
 @click.option("--logging-level", help="debug, info, warning or error.")
@@ -120,3 +121,5 @@ def _announce(addresses: Addresses, *, as_json: bool) -> None:
     click.echo(f"  data    {addresses.data_dir}")
     click.echo(f"  HTTP    {addresses.http}")
     click.echo(f"  gRPC    {addresses.grpc}")
+    if addresses.gateway:
+        click.echo(f"  WS      {addresses.gateway}")

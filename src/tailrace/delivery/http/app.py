@@ -1,6 +1,7 @@
 """The HTTP application: routes, and what every request passes through."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 
@@ -41,7 +42,7 @@ from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.stats import StatsView
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "create_gateway_app"]
 
 
 def create_app(
@@ -85,8 +86,31 @@ def create_app(
     ]
     gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]
     document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])
+    return _guarded([*routes, Route(OPENAPI_PATH, document.answer, methods=["GET"]), *gateway], site, metrics, gate)
+
+
+def create_gateway_app(
+    scopes: Scopes,
+    metrics: Metrics,
+    clock: Clock,
+    options: HttpOptions,
+    stores: GatewayStores,
+    gate: Gate,
+    site: Site,
+) -> ASGIApp:
+    """Return the application of a port that has the WebSocket gateway alone, at any path."""
+    tools = StreamTools(scopes, Presenter(options.encoded_bytes_max, metrics.encoded_changes), metrics, options)
+    routes: list[Route | WebSocketRoute] = [
+        WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock, alone=True)),
+        Route("/{path:path}", _want_upgrade, methods=["GET"]),
+    ]
+    return _guarded(routes, site, metrics, gate)
+
+
+def _guarded(routes: Sequence[Route | WebSocketRoute], site: Site, metrics: Metrics, gate: Gate) -> ASGIApp:
+    """Return the application of some routes, behind what every request passes through."""
     app = Starlette(
-        routes=[*routes, Route(OPENAPI_PATH, document.answer, methods=["GET"]), *gateway],
+        routes=routes,
         middleware=[
             Middleware(SiteGate, site=site, metrics=metrics),
             Middleware(

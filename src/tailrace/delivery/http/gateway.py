@@ -71,17 +71,18 @@ class GatewayStores(Struct, frozen=True):
 
 
 class GatewayEndpoint:
-    """Serves connections, each until its client leaves or the server stops."""
+    """Serves connections, each until its client leaves or the server stops. Where it is `alone`, at any path."""
 
-    def __init__(self, tools: StreamTools, stores: GatewayStores, clock: Clock) -> None:
+    def __init__(self, tools: StreamTools, stores: GatewayStores, clock: Clock, *, alone: bool = False) -> None:
         self.tools = tools
         self.stores = stores
         self.clock = clock
+        self._alone = alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         await receive()
-        if scope["path"].startswith(_OTHERS):
+        if not self._alone and scope["path"].startswith(_OTHERS):
             await refusal_of(NotFoundError("not found"))(scope, receive, send)
             return
         try:
