@@ -35,6 +35,7 @@ from tailrace.source.sqlite.registry import (
     note,
     read_capture,
     read_readers,
+    upgrade_readers,
     window,
 )
 
@@ -204,7 +205,7 @@ def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Captur
         raise SourceStateError(
             f"capture was set up in format {capture.format}, this version speaks {FORMAT}; remove it, set it up again"
         )
-    elif capture.schema_version != int(connection.pragma("schema_version")):
+    elif upgrade_readers(connection) or capture.schema_version != int(connection.pragma("schema_version")):
         reconcile(connection, capture)
     if reader is not None:
         add_reader(connection, reader)

@@ -5,7 +5,7 @@
         h    8 * table version + code (`Code`)
         c0.. cells; untyped columns keep the storage class of every value
     _tailrace_table     the versions of captured tables that `h` refers to
-    _tailrace_reader    who reads, and how far each has confirmed
+    _tailrace_reader    who reads, how far each has confirmed, and the mark of the history up to there (`history`)
     _tailrace_capture   one row: the identity of this capture and the schema version it was last fitted to
 
 A row of more than `CELLS_MAX` cells is written as several rows: the first one with its code, the others with `MORE`.
@@ -32,6 +32,7 @@ __all__ = [
     "FORMAT",
     "MIGRATION",
     "MIGRATION_END",
+    "NEW_LOG",
     "PREFIX",
     "READER",
     "TABLE",
@@ -43,6 +44,8 @@ __all__ = [
     "header",
     "in_migration",
     "insert_statements",
+    "mark_of",
+    "marked",
     "parse_position",
     "quote",
 ]
@@ -64,8 +67,14 @@ CODE_BITS = 3
 MIGRATION = "migration"
 MIGRATION_END = "migration end"
 
+NEW_LOG = "begin a new log with 'tailrace log reset', see docs/how-to/restore.md"
+"""What to do when a log and a database do not belong together any more."""
+
 _IN_MIGRATION = "m"
-"""End of a position in the middle of a bulk load: what follows is part of it, too."""
+"""Follows the number of a position in the middle of a bulk load: what follows is part of it, too."""
+
+_MARK = "."
+"""Comes before the mark of a position."""
 
 
 class Border(NamedTuple):
@@ -109,7 +118,8 @@ def create_statements(width: int) -> list[str]:
     return [
         f"CREATE TABLE {CHANGE}(id INTEGER PRIMARY KEY, h{cells})",
         f"CREATE TABLE {TABLE}(v INTEGER PRIMARY KEY, name TEXT, live INTEGER, user_triggers INTEGER, body TEXT)",
-        f"CREATE TABLE {READER}(name TEXT PRIMARY KEY, confirmed INTEGER, pid INTEGER, started TEXT, seen REAL)",
+        f"CREATE TABLE {READER}(name TEXT PRIMARY KEY, confirmed INTEGER, pid INTEGER, started TEXT, seen REAL, "
+        "mark TEXT)",
         f"CREATE TABLE {CAPTURE}(capture TEXT, format INTEGER, width INTEGER, schema_version INTEGER, owner TEXT)",
     ]
 
@@ -136,7 +146,17 @@ def format_position(capture: str, number: int, *, migration: bool = False) -> Po
 
 def in_migration(position: Position) -> bool:
     """Tell whether a position is in the middle of a bulk load."""
-    return position.endswith(_IN_MIGRATION)
+    return position.partition(_MARK)[0].endswith(_IN_MIGRATION)
+
+
+def marked(position: Position, mark: str) -> Position:
+    """Return a position with the mark of the history up to it."""
+    return Position(f"{position}{_MARK}{mark}")
+
+
+def mark_of(position: Position) -> str | None:
+    """Return the mark of a position; None for one that an earlier version wrote."""
+    return position.partition(_MARK)[2] or None
 
 
 def parse_position(position: Position, capture: str) -> int:
@@ -145,10 +165,10 @@ def parse_position(position: Position, capture: str) -> int:
     Raises:
         SourceStateError: It is not a position of this capture.
     """
-    name, _, number = position.removesuffix(_IN_MIGRATION).rpartition("-")
+    name, _, number = position.partition(_MARK)[0].removesuffix(_IN_MIGRATION).rpartition("-")
     if name != capture or not number.isdecimal():
         raise SourceStateError(
             f"the log ends at {position!r}, which is not a position of capture {capture!r} in this database: "
-            "capture was removed and set up again, or this is another database; begin a new log"
+            f"capture was removed and set up again, or this is another database; {NEW_LOG}"
         )
     return int(number)

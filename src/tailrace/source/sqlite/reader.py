@@ -1,5 +1,4 @@
 """Reads the change table: what is new, where transactions end, and the rows. Blocking; used by one thread at a time."""
-# ruff: noqa: S608 (the statements are put together from our own constants)
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,19 @@ from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
 from tailrace.source.sqlite.border import BorderFinder
 from tailrace.source.sqlite.capture_setup import ensure_capture
-from tailrace.source.sqlite.change_table import CHANGE, READER, Border, cell_names, parse_position
+from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, Border, cell_names, mark_of, parse_position
 from tailrace.source.sqlite.connection import connect, rows, translated, writing
+from tailrace.source.sqlite.history import History, fresh_mark
 from tailrace.source.sqlite.options import Reader, SqliteOptions
-from tailrace.source.sqlite.registry import Capture, load_versions, read_capture, user_trigger_versions, window
+from tailrace.source.sqlite.registry import (
+    Capture,
+    load_versions,
+    mark_reader,
+    read_capture,
+    read_entry,
+    user_trigger_versions,
+    window,
+)
 from tailrace.source.sqlite.table_version import TableVersion
 
 __all__ = ["ChangeReader"]
@@ -37,11 +45,19 @@ class ChangeReader:
         self._connection: apsw.Connection | None = None
         self._finder = BorderFinder(self._path)
         self._data_version = -1
-        self._schema_version = -1
+        self.schema_version = -1
+        """The number of the schema that capture was last fitted to."""
+
         self._path_time_s = 0.0
         self._written_us = 0
         self._backlog = 0
+        self._recognised = -1
         self.capture: Capture | None = None
+        self.history: History | None = None
+        """What was read so far, from `start` on; who calls `read` extends it."""
+
+        self.marks: frozenset[str | None] = frozenset()
+        """The marks with which the reader may be entered in the database now."""
         self.fits = 0
         """Grows each time capture was fitted to the schema."""
 
@@ -67,12 +83,13 @@ class ChangeReader:
             self._connection = None
         self._finder.close()
         self._data_version = -1
+        self.history = None
 
     def start(self, after: Position | None) -> int:
-        """Return the number of the row after which to read.
+        """Return the number of the row after which to read; `history` begins there.
 
         Raises:
-            SourceStateError: The position is lost; the message tells why.
+            SourceStateError: The position is lost, or is one of another history; the message tells why.
         """
         connection = self._open()
         assert self.capture is not None
@@ -81,27 +98,20 @@ class ChangeReader:
             connection.execute("BEGIN")
             try:
                 self._check(connection)
-                first, last = window(connection)
-                found = rows(connection, f"SELECT confirmed FROM {READER} WHERE name = ?", (self._reader.name,))
+                confirmed, mark = read_entry(connection, self._reader.name) or (window(connection)[1], None)
+                number = confirmed if after is None else self._resume(connection, after)
+                known = None if after is None else mark_of(after)
+                if known is not None:
+                    self._compare(connection, confirmed, mark, History(number, known))
             finally:
                 connection.execute("COMMIT")
-            confirmed = int(found[0][0]) if found else last
-            if after is None:
-                return confirmed
-            number = parse_position(after, self.capture.capture)
-            if number < first - 1:
-                raise SourceStateError(
-                    f"the changes after {after!r} are no longer in the database, the oldest is {first}: they were "
-                    "removed while this log was not entered as a reader; begin a new log"
-                )
-            if number > last:
-                raise SourceStateError(
-                    f"the log ends at {after!r}, the database at {last}: it was restored from an older copy; "
-                    "begin a new log"
-                )
-            if number < confirmed:
+            if mark is None or number < confirmed:
+                # Nothing has a mark after an upgrade: all begins with this one, which is on disk before it is used.
+                confirmed, mark = min(number, confirmed), known or fresh_mark()
                 with writing(connection):
-                    connection.execute(f"UPDATE {READER} SET confirmed = ? WHERE name = ?", (number, self._reader.name))
+                    mark_reader(connection, self._reader.name, confirmed, mark)
+            self.history = History(number, known) if known else self._walk(History(confirmed, mark), number)
+            self.marks = frozenset({mark})
             return number
 
     def look(self) -> list[Border] | None:
@@ -153,24 +163,80 @@ class ChangeReader:
     def _fit(self) -> None:
         connection = self._open()
         with writing(connection):
+            if self.history is not None and int(connection.pragma("schema_version")) != self._recognised:
+                return  # it changed again: look first what it is now
             self.capture = ensure_capture(connection, self._reader)
-        self._schema_version = self.capture.schema_version
+        self.schema_version = self.capture.schema_version
         self.fits += 1
+
+    def _resume(self, connection: apsw.Connection, after: Position) -> int:
+        """Return the row that a position stands for, if all that follow it are there."""
+        assert self.capture is not None
+        first, last = window(connection)
+        number = parse_position(after, self.capture.capture)
+        if number < first - 1:
+            raise SourceStateError(
+                f"the changes after {after!r} are no longer in the database, the oldest is {first}: they were "
+                f"removed while this log was not entered as a reader; {NEW_LOG}"
+            )
+        if number > last:
+            raise SourceStateError(
+                f"the log ends at {after!r}, the database at {last}: it was restored from an older copy; {NEW_LOG}"
+            )
+        return number
+
+    def _compare(self, connection: apsw.Connection, confirmed: int, mark: str | None, known: History) -> None:
+        """Refuse to go on when the database has another history than the one that the log knows."""
+        if mark is not None:
+            lower, upper = History(confirmed, mark), known
+            if lower.number > upper.number:  # the log is an older copy, too
+                lower, upper = History(known.number, known.mark), lower
+            reached = self._walk(lower, upper.number)
+            if (reached.number, reached.mark) == (upper.number, upper.mark):
+                return
+        raise SourceStateError(
+            f"the changes up to {known.number} in the database are not those that the log has: it was restored from "
+            f"an older copy and written since, or capture forgot this log; {NEW_LOG}"
+        )
+
+    def _walk(self, history: History, through: int) -> History:
+        """Continue a history over the rows of the database through a number."""
+        while history.number < through:
+            found = self.read(history.number, through, self._options.read_changes_max)
+            if not found or found[0][0] != history.number + 1:
+                break
+            history.extend(found)
+        return history
+
+    def _recognise(self, connection: apsw.Connection) -> None:
+        """Refuse to go on when the database that we read was exchanged for another state of it."""
+        self._check(connection)
+        if self.history is not None:
+            confirmed, mark = read_entry(connection, self._reader.name) or (0, None)
+            self._compare(connection, confirmed, mark, self.history)
 
     def _check(self, connection: apsw.Connection) -> None:
         """Refuse to go on when capture is not the one that was opened."""
         capture = read_capture(connection)
         if capture is None or self.capture is None or capture.capture != self.capture.capture:
-            raise SourceStateError("capture was removed from the database; begin a new log")
+            raise SourceStateError(f"capture was removed from the database; {NEW_LOG}")
 
     def _newest(self, connection: apsw.Connection) -> int | None:
-        """Return the newest row; None when capture does not fit the schema, which then must be mended first."""
+        """Return the newest row; None when capture does not fit the schema, which then must be mended first.
+
+        A restore through SQLite's backup (`.restore`) always changes the number of the schema.
+        """
         connection.execute("BEGIN")
         try:
-            if int(connection.pragma("schema_version")) != self._schema_version:
-                self._check(connection)
+            version = int(connection.pragma("schema_version"))
+            if version != self.schema_version:
+                self._recognise(connection)
+                self._recognised = version
                 return None
             first, last = window(connection)
+            entry = read_entry(connection, self._reader.name)
+            if self.history is not None and (last < self.history.number or (entry and entry[1] not in self.marks)):
+                self._recognise(connection)
             begin_s = self._clock.monotonic_s()
             if self._finder.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
                 self._finder.begin(_rightmost_path(connection), last)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, TABLE, Code, header
 from tailrace.source.sqlite.connection import rows
+from tailrace.source.sqlite.history import fresh_mark
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.table_version import TableVersion, decode_version, encode_version
 
@@ -19,13 +20,16 @@ __all__ = [
     "is_alive",
     "leave_reader",
     "load_versions",
+    "mark_reader",
     "next_numbers",
     "note",
     "read_capture",
+    "read_entry",
     "read_outline",
     "read_readers",
     "save_outline",
     "save_version",
+    "upgrade_readers",
     "user_trigger_versions",
     "window",
 ]
@@ -154,12 +158,37 @@ def add_reader(connection: apsw.Connection, reader: Reader) -> None:
     started = _started(pid)
     process = (pid, started) if reader.ephemeral else (None, f"{pid} {started or ''}")
     connection.execute(
-        f"INSERT INTO {READER}(name, confirmed, pid, started, seen) "
-        f"VALUES(?, (SELECT max(id) FROM {CHANGE}), ?, ?, julianday('now')) "
+        f"INSERT INTO {READER}(name, confirmed, pid, started, seen, mark) "
+        f"VALUES(?, (SELECT max(id) FROM {CHANGE}), ?, ?, julianday('now'), ?) "
         "ON CONFLICT(name) DO UPDATE SET started = excluded.started, seen = excluded.seen "
         "WHERE started IS NOT excluded.started",
-        (reader.name, *process),
+        (reader.name, *process, fresh_mark()),
     )
+
+
+def upgrade_readers(connection: apsw.Connection) -> bool:
+    """Add what earlier versions did not keep about readers; return whether anything was missing."""
+    if any(name == "mark" for _, name, *_ in rows(connection, f"PRAGMA table_info({READER})")):
+        return False
+    connection.execute(f"ALTER TABLE {READER} ADD COLUMN mark TEXT")
+    return True
+
+
+def read_entry(connection: apsw.Connection, name: str) -> tuple[int, str | None] | None:
+    """Return through which row a reader has confirmed, and the mark of the history up to there; None for no reader.
+
+    The mark is None when an earlier version entered the reader.
+    """
+    found = rows(connection, f"SELECT * FROM {READER} WHERE name = ?", (name,))
+    if not found:
+        return None
+    _, confirmed, _, _, _, *mark = found[0]  # a copy from before the upgrade has no mark
+    return int(confirmed), mark[0] if mark else None
+
+
+def mark_reader(connection: apsw.Connection, name: str, confirmed: int, mark: str) -> None:
+    """Set through which row a reader has confirmed, and the mark of the history up to there."""
+    connection.execute(f"UPDATE {READER} SET confirmed = ?, mark = ? WHERE name = ?", (confirmed, mark, name))
 
 
 def leave_reader(connection: apsw.Connection, name: str) -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tailrace.clock import Clock
 from tailrace.model.commit import Draft
@@ -13,7 +14,14 @@ from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
 from tailrace.source.sqlite.announce import Announcer
-from tailrace.source.sqlite.change_table import Border, in_migration, parse_position
+from tailrace.source.sqlite.change_table import (
+    NEW_LOG,
+    Border,
+    in_migration,
+    mark_of,
+    marked,
+    parse_position,
+)
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
@@ -139,6 +147,7 @@ class _Session:
         capture = self._reader.capture
         assert capture is not None
         self._newest = self._after
+        self._trimmer.marks = self._reader.marks
         self._fits = 0
         self._borders.clear()
         self._decoder = Decoder(
@@ -165,7 +174,9 @@ class _Session:
         """Pass on what the log has."""
         capture = self._reader.capture
         assert capture is not None
-        self._trimmer.confirmed(parse_position(position, capture.capture))
+        mark = mark_of(position)
+        assert mark is not None  # the last draft of each group has one
+        self._trimmer.confirmed(parse_position(position, capture.capture), mark)
 
     def tables(self) -> list[TableSchema]:
         """Return the schemas of the live tables."""
@@ -206,7 +217,9 @@ class _Session:
 
     def _look(self) -> bool:
         self._looked_s = self._clock.monotonic_s()
+        self._reader.marks = self._trimmer.marks
         seen = self._reader.look()
+        self._trimmer.fitted = self._reader.schema_version
         if seen is None:
             return False
         if self._reader.fits != self._fits:
@@ -222,7 +235,7 @@ class _Session:
         while self._after < through and changes < self._options.group_changes_max and not self._stopping:
             rows = self._reader.read(self._after, through, self._limit)
             if not rows or rows[0][0] != self._after + 1:
-                raise SourceStateError("changes that were not confirmed are gone from the database; begin a new log")
+                raise SourceStateError(f"changes that were not confirmed are gone from the database; {NEW_LOG}")
             if self._decoder.unknown(rows):
                 self._learn()
                 if self._decoder.unknown(rows):
@@ -233,6 +246,7 @@ class _Session:
                 borders.append(self._borders.popleft())
             before = self._decoder.bytes_total
             complete = self._decoder.feed(rows, [*borders, self._borders[0]])
+            self._mark(rows, complete)
             if self._borders[0].number == last:
                 self._borders.popleft()
             changes += sum(map(len, complete))
@@ -244,6 +258,22 @@ class _Session:
             self._reader.follow()  # the write-ahead log does not wait
         self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
         return drafts
+
+    def _mark(self, rows: Sequence[Sequence[Any]], complete: list[Draft]) -> None:
+        """Extend the history by rows that were read, and mark the last commit that they complete.
+
+        The commits of a group are in the log all or none: marks of the others would never be looked at.
+        """
+        capture, history = self._reader.capture, self._reader.history
+        assert capture is not None
+        assert history is not None
+        if not complete:
+            history.extend(rows)
+            return
+        count = parse_position(complete[-1].position, capture.capture) - history.number
+        history.extend(rows[:count])
+        complete[-1].position = marked(complete[-1].position, history.mark)
+        history.extend(rows[count:])
 
     def _learn(self) -> None:
         """Announce new table versions through the event loop, and pass them to the decoder."""

@@ -8,6 +8,7 @@ database only for this purpose; where a source resumes is decided by its log.
 import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -18,7 +19,7 @@ from tailrace.source.sqlite.capture_setup import remove_from
 from tailrace.source.sqlite.change_table import CHANGE, READER
 from tailrace.source.sqlite.connection import connect, translated, writing
 from tailrace.source.sqlite.options import Reader, SqliteOptions
-from tailrace.source.sqlite.registry import leave_reader, read_capture, read_readers, window
+from tailrace.source.sqlite.registry import leave_reader, mark_reader, read_capture, read_entry, read_readers, window
 
 __all__ = ["Trimmer"]
 
@@ -39,18 +40,25 @@ class Trimmer:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-trim")
         self._stop = threading.Event()
         self._running: Future[None] | None = None
-        self._confirmed = 0
+        self._confirmed: tuple[int, str] = (0, "")
         self._trimmed = 0
+        self.marks: frozenset[str | None] = frozenset()
+        """The marks with which the reader may be entered now: the last one, and the one that is being written."""
+
+        self.fitted = -1
+        """The number of the schema that the reading side has looked at last; in any other, nothing is removed."""
+
         self._time_s = clock.monotonic_s()
 
-    def confirmed(self, number: int) -> None:
-        """Take notice that the log has everything through a row."""
-        self._confirmed = max(self._confirmed, number)
+    def confirmed(self, number: int, mark: str) -> None:
+        """Take notice that the log has everything through a row; `mark` is that of the history up to it."""
+        if number > self._confirmed[0]:
+            self._confirmed = (number, mark)
         self.due()
 
     def due(self) -> None:
         """Begin to remove changes when there are enough of them, or they have waited long enough."""
-        waiting = self._confirmed - self._trimmed
+        waiting = self._confirmed[0] - self._trimmed
         late = self._clock.monotonic_s() - self._time_s >= self._options.trim_interval_s
         idle = self._running is None or self._running.done()
         if waiting > 0 and idle and (late or waiting >= self._options.trim_backlog):
@@ -67,29 +75,39 @@ class Trimmer:
         target = self._confirmed
         try:
             connection = connect(self._path, busy_timeout_ms=self._options.trim_busy_timeout_ms)
-            with translated(self._path):
+            with translated(self._path), closing(connection):
                 _relax(connection)
                 while not self._slice(connection, target):
                     self._stop.wait(_PAUSE_S)
-            connection.close()
-            self._trimmed = target
+            self._trimmed = target[0]
         except SourceUnavailableError:
-            logger.info("trimming put off, the database is busy", extra={"through": target})
+            logger.info("trimming put off, the database is busy", extra={"through": target[0]})
+        except _UnfamiliarError:
+            logger.info("trimming put off, the schema has changed", extra={"through": target[0]})
 
-    def _slice(self, connection: apsw.Connection, target: int) -> bool:
-        """Remove some changes in one transaction; return whether no more can be removed now."""
+    def _slice(self, connection: apsw.Connection, target: tuple[int, str]) -> bool:
+        """Remove some changes in one transaction; return whether no more can be removed now.
+
+        Raises:
+            _UnfamiliarError: The database may have been restored from a copy since the reading side has looked at it.
+                A mark of the log must not get into another history, where it would hide the difference.
+        """
+        number, mark = target
         with writing(connection):
             if read_capture(connection) is None:
                 return True
-            connection.execute(
-                f"UPDATE {READER} SET confirmed = max(confirmed, ?), seen = julianday('now') WHERE name = ?",
-                (target, self._reader.name),
-            )
+            entry = read_entry(connection, self._reader.name)
+            if int(connection.pragma("schema_version")) != self.fitted or (entry and entry[1] not in self.marks):
+                raise _UnfamiliarError
+            if entry is not None and number > entry[0]:
+                self.marks = frozenset({entry[1], mark})
+                mark_reader(connection, self._reader.name, number, mark)
+            connection.execute(f"UPDATE {READER} SET seen = julianday('now') WHERE name = ?", (self._reader.name,))
             for row in read_readers(connection):
                 if not row.alive:
                     connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
             first, last = window(connection)
-            floor = min((row.confirmed for row in read_readers(connection)), default=target)
+            floor = min((row.confirmed for row in read_readers(connection)), default=number)
             goal = min(floor, last - 1)
             through = min(goal, first + self._options.trim_changes_max - 1)
             connection.execute(f"DELETE FROM {CHANGE} WHERE id <= ?", (through,))
@@ -98,11 +116,11 @@ class Trimmer:
     def _finish(self) -> None:
         try:
             connection = connect(self._path, busy_timeout_ms=self._options.busy_timeout_ms)
-            with translated(self._path):
-                if self._reader.ephemeral or self._confirmed > self._trimmed:
-                    self._slice(connection, self._confirmed)
+            with translated(self._path), closing(connection):
+                if self._reader.ephemeral or self._confirmed[0] > self._trimmed:
+                    with suppress(_UnfamiliarError):  # the changes stay for the next start, which compares them
+                        self._slice(connection, self._confirmed)
                 self._leave(connection)
-            connection.close()
         except SourceUnavailableError:
             logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
         except SourceStateError as error:  # the file is gone, say: whoever reads it has told
@@ -120,6 +138,10 @@ class Trimmer:
             connection.execute(f"DELETE FROM {READER} WHERE name = ?", (self._reader.name,))
             if capture.owner == self._reader.name and not read_readers(connection):
                 remove_from(connection)
+
+
+class _UnfamiliarError(Exception):
+    """The database is not in the state in which the reading side has seen it."""
 
 
 def _relax(connection: apsw.Connection) -> None:
