@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from tailrace.capture import CaptureState, Pump
@@ -23,10 +23,13 @@ LINES = View(Wire.LINES, Format.PLAIN_JSON, Include(before=True, after=True))
 _WAIT_S = 1.0
 
 
-async def follow(url: str, directory: Path, tables: Sequence[str]) -> AsyncGenerator[bytes, None]:
+async def follow(
+    url: str, directory: Path, tables: Sequence[str], on_ready: Callable[[], None] = lambda: None
+) -> AsyncGenerator[bytes, None]:
     """Yield the changes of a database from now on, one line each; `tables` empty means all.
 
-    The log is kept in `directory`. Capture is set up for as long as the generator runs.
+    The log is kept in `directory`. Capture is set up for as long as the generator runs. `on_ready` is called when
+    every change that is committed later is captured.
 
     Raises:
         ConfigError: The URL is not that of a source.
@@ -38,6 +41,7 @@ async def follow(url: str, directory: Path, tables: Sequence[str]) -> AsyncGener
     pump = Pump(source, log, CaptureState())
     try:
         await source.open(log)
+        on_ready()
         capture = asyncio.create_task(pump.run())
         try:
             after = log.head

@@ -120,7 +120,7 @@ def test_a_server_does_not_start_with_a_sink_of_a_source_that_is_not_there(tmp_p
     config.write_text('[sinks.out]\nurl = "redis://127.0.0.1:1/0"\nsource = "nope"\n')
     done = run("serve", config, "--data-dir", tmp_path / "data", "--http-port", 0, "--grpc-port", 0)
     assert done.returncode == 2
-    assert "sink out: there is no source 'nope'; there is default" in done.stderr
+    assert "sink out: source 'nope' not found; there is default" in done.stderr
 
 
 @contextlib.contextmanager

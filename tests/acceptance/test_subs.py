@@ -202,3 +202,28 @@ def test_a_query_is_prepared_run_and_watched(needs, server, tailrace, database, 
         watch.kill()
         watch.wait()
         watch.stdout.close()
+
+
+def test_the_only_source_needs_no_name_and_an_unknown_one_is_named(server, tailrace):
+    (made,) = tailrace("subs", "create", "t", as_json=True)
+    entry = next(one for one in server.call("cdc.list", {})["subscriptions"] if one["sub_id"] == made["sub_id"])
+    assert (entry["db"], entry["options"]["include"]) == ("app", {"before": True, "after": True})
+    for option in ("--source", "--db"):
+        wrong = run("subs", "create", "t", option, "nowhere", "--server", server.url)
+        assert (wrong.returncode, "source 'nowhere' not found; there is app" in wrong.stderr) == (1, True)
+    assert "--db" not in run("subs", "create", "--help").stdout
+
+
+def test_a_query_is_found_by_its_name(server, tailrace, database):
+    database.execute("INSERT INTO t VALUES (1, 'Ada')")
+    query_id = tailrace("query", "prepare", "SELECT count(*) AS n FROM t WHERE id = 1", "--name", "ones").strip()
+    assert "1 row\n" in tailrace("query", "run", "ones")
+    assert query_id in tailrace("query", "ls")
+    (made,) = tailrace("subs", "create", "--query", "ones", as_json=True)
+    entry = next(one for one in server.call("cdc.list", {})["subscriptions"] if one["sub_id"] == made["sub_id"])
+    assert entry["query_id"] == query_id
+    tailrace("query", "prepare", "SELECT id FROM t WHERE id = 2", "--name", "ones")
+    several = run("query", "run", "ones", "--server", server.url)
+    assert (several.returncode, "2 queries are named 'ones'" in several.stderr) == (2, True)
+    unknown = run("query", "run", "twos", "--server", server.url)
+    assert (unknown.returncode, "'twos'" in unknown.stderr) == (1, True)

@@ -112,7 +112,7 @@ def test_on_a_terminal_it_is_pretty(database, tmp_path):
 def test_it_follows_a_server(serve, database, tmp_path):
     server = serve("--source", f"app=sqlite:///{tmp_path}/app.db")
     server.subscribe("t", db="app")
-    tail = start_tail("--server", server.url, "--source", "app", "--table", "t", "--table", "other", "--limit", 2)
+    tail = start_tail("--server", server.url, "--table", "t", "--table", "other", "--limit", 2)
     try:
         wait_until(lambda: 'tailrace_feeds_open{wire="sse"} 2' in metrics(server), "two streams")
         database.execute("INSERT INTO t VALUES (1, 'Ada')")
@@ -139,3 +139,18 @@ def test_mistakes_are_told():
     missing = run("tail", "sqlite:////no/such/dir/app.db")
     assert missing.returncode == 1
     assert "/no/such/dir/app.db" in missing.stderr
+
+
+def test_it_says_on_standard_error_when_changes_are_captured(database, tmp_path):
+    command = [sys.executable, "-m", "tailrace", "tail", f"sqlite:///{tmp_path}/app.db", "--limit", "1"]
+    tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert tail.stderr.readline().startswith(b"tailrace: ready; changes of sqlite:///")
+        database.execute("INSERT INTO t VALUES (1, 'Ada')")
+        assert json.loads(tail.stdout.readline())["pk"] == [1]
+        assert tail.wait(DEADLINE_S) == 0
+    finally:
+        tail.kill()
+        tail.wait()
+        tail.stdout.close()
+        tail.stderr.close()

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,8 +283,8 @@ async def test_a_place_behind_the_horizon_requires_a_new_snapshot():
 REFUSED = [
     ("unknown method", "cdc.nothing", {}, "not_supported", "cdc.nothing"),
     ("unknown table", "cdc.subscribe_table", {"db": "app", "table": "x"}, "not_found", "x"),
-    ("unknown db", "cdc.subscribe_table", {"db": "y", "table": "users"}, "not_found", "y"),
-    ("missing db", "cdc.subscribe_table", {"table": "users"}, "invalid_request", "db"),
+    ("unknown db", "cdc.subscribe_table", {"db": "y", "table": "users"}, "not_found", "'y' not found; there is app"),
+    ("missing table", "cdc.subscribe_table", {"db": "app"}, "invalid_request", "table"),
     ("ill-typed table", "cdc.subscribe_table", {"db": "app", "table": 5}, "invalid_request", "table"),
     ("unsupported op", SUBSCRIBE, {**USERS, "ops": ["merge"]}, "invalid_request", "merge"),
     ("empty op", SUBSCRIBE, {**USERS, "ops": [" "]}, "invalid_request", "ops"),
@@ -319,6 +320,14 @@ async def test_a_wrong_call_gets_its_code_and_the_name_of_the_fault():
             found, message = await world.refusal(method, **params)
             assert (case, found) == (case, code)
             assert named in message, case
+
+
+@pytest.mark.parametrize("db", [{}, {"db": "default"}, {"db": ""}, {"db": "app"}])
+async def test_one_source_is_the_default_whatever_its_name(db):
+    async with web() as world:
+        await world.call("cdc.subscribe_table", table="users", **db)
+        (listed,) = (await world.call("cdc.list"))["subscriptions"]
+        assert listed["db"] == "app"
 
 
 async def test_the_error_tells_the_numbers_of_a_place_beyond_the_head():

@@ -10,7 +10,17 @@ from msgspec import Struct
 
 from tailrace.client import Client
 
-__all__ = ["Access", "access_options", "member_lines", "parse_start", "parse_value", "server_option", "table_lines"]
+__all__ = [
+    "Access",
+    "access_options",
+    "counted",
+    "member_lines",
+    "parse_start",
+    "parse_value",
+    "server_option",
+    "source_option",
+    "table_lines",
+]
 
 server_option = click.option(
     "--server",
@@ -21,6 +31,20 @@ server_option = click.option(
     help="The server, or set TAILRACE_SERVER.",
 )
 """The option that names the server."""
+
+
+class _SourceOption(click.Option):
+    """`--source`; `--db`, which it was called before, is taken but not shown."""
+
+    def add_to_parser(self, parser: Any, context: click.Context) -> None:
+        super().add_to_parser(parser, context)
+        parser.add_option(obj=self, opts=["--db"], dest=self.name, action="store", nargs=1)
+
+
+source_option = click.option(
+    "--source", cls=_SourceOption, help="The source's name; may be left out where there is one."
+)
+"""The option that names a source of the server."""
 
 _CELL_WIDTH_MAX = 60
 """Longest cell of a table; what is longer is cut."""
@@ -80,6 +104,11 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[s
     cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: `1 row`, `2 rows`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def member_lines(members: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """`tailrace query`: prepare queries on a running server, run them, and watch their results change."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -7,47 +8,59 @@ from typing import Any
 
 import click
 
-from tailrace.cli.access import Access, access_options, parse_value, table_lines
+from tailrace.cli.access import Access, access_options, counted, parse_value, source_option, table_lines
 from tailrace.cli.until_stopped import until_stopped
-from tailrace.client import BlockingEvent, Client, QueryResult
+from tailrace.client import BlockingEvent, Client, NotFound, QueryResult
 
-__all__ = ["query"]
+__all__ = ["query", "query_id_of"]
 
+_ID = re.compile(r"q_[a-z2-7]{16,}")
 _QUERY = click.argument("query")
 _ARGS = click.argument("args", nargs=-1)
-_DB = click.option("--db", help="The source's name; may be left out where there is one.")
 
 
 @click.group()
 def query() -> None:
     """Prepare queries, run them, and watch their results change.
 
-    QUERY is the id of a prepared query, or SQL. An argument is JSON where it can be read so, and text otherwise.
+    QUERY is the id or the name of a prepared query, or SQL. An argument is JSON where it can be read so, and text
+    otherwise.
     """
 
 
 @query.command()
 @click.argument("sql")
 @click.option("--name", help="A name to find it again.")
-@_DB
+@source_option
 @access_options
-def prepare(sql: str, name: str | None, db: str | None, access: Access) -> None:
+def prepare(sql: str, name: str | None, source: str | None, access: Access) -> None:
     """Prepare a query and print its id; - reads the SQL from standard input."""
     with access.client() as client:
-        prepared = client.prepare(sys.stdin.read() if sql == "-" else sql, name=name, db=db)
+        prepared = client.prepare(sys.stdin.read() if sql == "-" else sql, name=name, db=source)
     access.show(prepared, lambda: [prepared.query_id])
+
+
+@query.command("ls")
+@access_options
+def list_all(access: Access) -> None:
+    """List the prepared queries."""
+    with access.client() as client:
+        listed = client.call("query.list")["queries"]
+    columns = ("query_id", "name", "db", "canonical")
+    lines = [tuple(one[column] or None for column in columns) for one in listed]
+    access.show(listed, lambda: table_lines(("query_id", "name", "source", "sql"), lines))
 
 
 @query.command()
 @_QUERY
 @_ARGS
 @click.option("--etag", help="Print the result only if it is not the one of this ETag.")
-@_DB
+@source_option
 @access_options
-def run(query: str, args: Sequence[str], etag: str | None, db: str | None, access: Access) -> None:
+def run(query: str, args: Sequence[str], etag: str | None, source: str | None, access: Access) -> None:
     """Run a query and print its result."""
     with access.client() as client:
-        result = client.execute(_query_id(client, query, db), _values(args), if_none_match=etag)
+        result = client.execute(query_id_of(client, query, source), _values(args), if_none_match=etag)
     access.show(result, lambda: _result_lines(result))
 
 
@@ -56,12 +69,14 @@ def run(query: str, args: Sequence[str], etag: str | None, db: str | None, acces
 @_ARGS
 @click.option("--run", "and_run", is_flag=True, help="Run the query at the start and after each change.")
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
-@_DB
+@source_option
 @access_options
-def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None, db: str | None) -> None:
+def watch(
+    query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None, source: str | None
+) -> None:
     """Print a line each time that the result of a query may have changed, until told to stop."""
     with until_stopped(), access.client() as client:
-        query_id, values = _query_id(client, query, db), _values(args)
+        query_id, values = query_id_of(client, query, source), _values(args)
         subscription = client.subscribe_query(query_id, values, format="plain_json", include=())
         try:
             if and_run:
@@ -76,9 +91,25 @@ def watch(query: str, args: Sequence[str], access: Access, *, and_run: bool, lim
             subscription.close()
 
 
-def _query_id(client: Client, text: str, db: str | None) -> str:
-    """Return the id of a query; SQL, which has a space somewhere, is prepared first."""
-    return client.prepare(text, db=db).query_id if any(map(str.isspace, text)) else text
+def query_id_of(client: Client, text: str, source: str | None) -> str:
+    """Return the id of the query that a text means: its id, its name, or its SQL, which is prepared first.
+
+    Raises:
+        UsageError: Several queries have that name.
+        NotFound: No query has that name.
+    """
+    if _ID.fullmatch(text):
+        return text
+    listed = client.call("query.list")["queries"]
+    found = [one["query_id"] for one in listed if one["name"] == text and source in (None, one["db"])]
+    match found:
+        case [query_id]:
+            return str(query_id)
+        case []:
+            if any(map(str.isspace, text)):
+                return client.prepare(text, db=source).query_id
+            raise NotFound("not_found", f"no query has the id or the name {text[:64]!r}; `query ls` lists them")
+    raise click.UsageError(f"{len(found)} queries are named {text!r}: take an id, {', '.join(found)}")
 
 
 def _values(args: Sequence[str]) -> list[Any]:
@@ -109,6 +140,6 @@ def _data_lines(data: Any) -> list[str]:
         case {"columns": list(columns), "rows": list(rows)}:
             names = [column if isinstance(column, str) else str(column.get("name")) for column in columns]
             cells = [[row[name] for name in names] if isinstance(row, dict) else row for row in rows]
-            return [*table_lines(names, cells), f"{len(rows)} rows"]
+            return [*table_lines(names, cells), counted(len(rows), "row")]
         case _:
             return table_lines(("data",), [(data,)])

@@ -9,7 +9,17 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.access import Access, access_options, member_lines, parse_start, parse_value, table_lines
+from tailrace.cli.access import (
+    Access,
+    access_options,
+    counted,
+    member_lines,
+    parse_start,
+    parse_value,
+    source_option,
+    table_lines,
+)
+from tailrace.cli.query import query_id_of
 from tailrace.client import Backpressure, NotFound, SubscribeOptions, SubscriptionInfo
 
 __all__ = ["subs"]
@@ -47,11 +57,16 @@ def show(sub_id: str, access: Access) -> None:
 
 @subs.command()
 @click.argument("table", required=False)
-@click.option("--db", default="default", show_default=True, help="The source's name.")
-@click.option("--query", "query_id", help="Subscribe to this prepared query instead of a table.")
+@source_option
+@click.option("--query", help="Subscribe to this prepared query, by id or name, instead of a table.")
 @click.option("--arg", "args", multiple=True, metavar="VALUE", help="With --query: an argument; may be repeated.")
 @click.option("--op", "ops", multiple=True, help="Only insert, update or delete; may be repeated.")
-@click.option("--include", multiple=True, type=click.Choice(["before", "after"]), help="Row images; may be repeated.")
+@click.option(
+    "--include",
+    multiple=True,
+    type=click.Choice(["before", "after", "none"]),
+    help="Row images; may be repeated. Both by default.",
+)
 @click.option("--pk", multiple=True, metavar="VALUE", help="Only this key; repeat for each column of the key.")
 @click.option("--pk-from", multiple=True, metavar="VALUE", help="Only keys from this one on.")
 @click.option("--pk-to", multiple=True, metavar="VALUE", help="Only keys up to this one.")
@@ -63,20 +78,24 @@ def show(sub_id: str, access: Access) -> None:
 @click.option("--snapshot", is_flag=True, help="Deliver the rows that are there first.")
 @click.option("--auto-ack", is_flag=True, help="Acknowledge what was sent.")
 @access_options
-def create(access: Access, table: str | None, query_id: str | None, db: str, args: Sequence[str], **given: Any) -> None:
+def create(
+    access: Access, table: str | None, query: str | None, source: str | None, args: Sequence[str], **given: Any
+) -> None:
     """Make a durable subscription to TABLE, or to a prepared query.
 
     A VALUE is JSON where it can be read so (5, "5", true, a typed literal), and text otherwise.
     """
-    if (table is None) == (query_id is None):
+    if (table is None) == (query is None):
         raise click.UsageError("name a TABLE or --query, one of the two")
     options = _options(given)
     with access.client() as client:
-        if query_id is not None:
-            made = client.subscribe_query(query_id, [parse_value(text) for text in args], **options)
+        if query is not None:
+            made = client.subscribe_query(
+                query_id_of(client, query, source), [parse_value(text) for text in args], **options
+            )
         else:
             assert table is not None
-            made = client.subscribe_table(db, table, **options)
+            made = client.subscribe_table(source, table, **options)
     access.show({"sub_id": made.sub_id, "offset": made.offset, "sse_url": made.sse_url}, lambda: [made.sub_id])
 
 
@@ -97,7 +116,7 @@ def resume(sub_id: str, access: Access) -> None:
     """Go on with the delivery of changes."""
     with access.client() as client:
         state = client.resume(sub_id)
-    access.show(state, lambda: [f"{sub_id} goes on behind {state.acked_offset}, {_pressure(state.backpressure)}"])
+    access.show(state, lambda: [f"{sub_id} continues after {state.acked_offset}, {_pressure(state.backpressure)}"])
 
 
 @subs.command()
@@ -157,12 +176,14 @@ def import_all(file: Path, access: Access) -> None:
         raise click.BadParameter(f"{file} is not an export of subscriptions: {error}") from error
     with access.client() as client:
         result = client.call("cdc.import", document)
-    access.show(result, lambda: [f"{result.get('imported', 0)} subscriptions imported"])
+    access.show(result, lambda: [f"{counted(result.get('imported', 0), 'subscription')} imported"])
 
 
 def _options(given: dict[str, Any]) -> SubscribeOptions:
     """Return the options of a subscription from those of the command line."""
-    options = SubscribeOptions(include=given["include"], format=given["format_"])
+    options = SubscribeOptions(format=given["format_"])
+    if given["include"]:
+        options["include"] = [image for image in given["include"] if image != "none"]
     if given["ops"]:
         options["ops"] = given["ops"]
     if given["columns"]:

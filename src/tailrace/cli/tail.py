@@ -5,6 +5,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from tailrace.cli.show import show_event
 from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
+from tailrace.sources import without_password
 
 __all__ = ["tail"]
 
@@ -24,7 +26,7 @@ _EVENTS_WAITING_MAX = 256
 @click.command()
 @click.argument("url", required=False)
 @click.option("--server", metavar="HTTP_URL", help="Follow a running server instead of a database.")
-@click.option("--source", default="default", show_default=True, help="With --server: the source's name.")
+@click.option("--source", help="With --server: the source's name; may be left out where there is one.")
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
 @click.option("--token", envvar="TAILRACE_TOKEN", help="With --server: the token, or set TAILRACE_TOKEN.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as when the output is not a terminal.")
@@ -32,7 +34,7 @@ _EVENTS_WAITING_MAX = 256
 def tail(
     url: str | None,
     server: str | None,
-    source: str,
+    source: str | None,
     tables: tuple[str, ...],
     token: str | None,
     *,
@@ -67,20 +69,31 @@ def _printer(*, as_json: bool) -> Callable[[bytes], None]:
     return print_json if as_json else print_pretty
 
 
+def _ready(url: str) -> None:
+    """Say on standard error that changes from now on are shown: until the first one there is nothing else to see."""
+    click.echo(f"tailrace: ready; changes of {without_password(url)} follow", err=True)
+
+
 async def _tail_database(url: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="tailrace-tail-") as directory:
-        async with contextlib.aclosing(follow(url, Path(directory), tables)) as events:
+        async with contextlib.aclosing(follow(url, Path(directory), tables, partial(_ready, url))) as events:
             await _show(events, show, limit)
 
 
 async def _tail_server(
-    url: str, token: str | None, source: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None
+    url: str,
+    token: str | None,
+    source: str | None,
+    tables: tuple[str, ...],
+    show: Callable[[bytes], None],
+    limit: int | None,
 ) -> None:
     async with AsyncClient(url, token) as client, contextlib.AsyncExitStack() as stack:
         queue: asyncio.Queue[bytes | ClientError] = asyncio.Queue(_EVENTS_WAITING_MAX)
         for table in tables:
             subscription = await client.subscribe(source, table, format="plain_json")
             stack.push_async_callback(_end, asyncio.create_task(_pass_on(subscription, queue)))
+        _ready(url)
         await _show(_taken(queue), show, limit)
 
 

@@ -57,12 +57,19 @@ class AsyncClient(Calls):
         finally:
             await self._transport.aclose()
 
-    async def subscribe(self, db: str, table: str, **options: Unpack[SubscribeOptions]) -> AsyncSubscription:
-        """Subscribe to a table for as long as the handle or the client lives; see `SubscribeOptions`."""
+    async def subscribe(
+        self, db: str | None = None, table: str | None = None, **options: Unpack[SubscribeOptions]
+    ) -> AsyncSubscription:
+        """Subscribe to a table for as long as the handle or the client lives; see `SubscribeOptions`.
+
+        A server with one source needs no `db`: a single name is the table's, `subscribe("users")`.
+        """
         made = await self.create_for_table(db, table, options)
         return self._handle(made, format_of(options), temporary=True)
 
-    async def subscribe_table(self, db: str, table: str, **options: Unpack[SubscribeOptions]) -> AsyncSubscription:
+    async def subscribe_table(
+        self, db: str | None = None, table: str | None = None, **options: Unpack[SubscribeOptions]
+    ) -> AsyncSubscription:
         """Make a durable subscription to a table: it stays until it is closed. Keep its `sub_id`."""
         made = await self.create_for_table(db, table, options)
         return self._handle(made, format_of(options), temporary=False)

@@ -82,11 +82,15 @@ class Client:
         """Ask what the server can do."""
         return self._thread.run(self._client.capabilities())
 
-    def subscribe(self, db: str, table: str, **options: Unpack[SubscribeOptions]) -> "Subscription":
+    def subscribe(
+        self, db: str | None = None, table: str | None = None, **options: Unpack[SubscribeOptions]
+    ) -> "Subscription":
         """Subscribe to a table for as long as the handle or the client lives."""
         return self._handle(self._thread.run(self._client.subscribe(db, table, **options)))
 
-    def subscribe_table(self, db: str, table: str, **options: Unpack[SubscribeOptions]) -> "Subscription":
+    def subscribe_table(
+        self, db: str | None = None, table: str | None = None, **options: Unpack[SubscribeOptions]
+    ) -> "Subscription":
         """Make a durable subscription to a table."""
         return self._handle(self._thread.run(self._client.subscribe_table(db, table, **options)))
 

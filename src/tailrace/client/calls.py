@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct
 
 from tailrace.client.event import Backpressure, decode_event
-from tailrace.client.request import SubscribeOptions, literals, start_param, subscribe_params
+from tailrace.client.request import SubscribeOptions, literals, start_param, subscribe_params, table_params
 from tailrace.client.result import (
     Acknowledged,
     Capabilities,
@@ -54,9 +54,9 @@ class Calls:
         """Ask what the server can do."""
         return await self._transport.call("system.capabilities", {}, Capabilities)
 
-    async def create_for_table(self, db: str, table: str, options: SubscribeOptions) -> Subscribed:
-        """Make a subscription for a table."""
-        params = subscribe_params({"db": db, "table": table}, options)
+    async def create_for_table(self, db: str | None, table: str | None, options: SubscribeOptions) -> Subscribed:
+        """Make a subscription for a table; a single name is the table's."""
+        params = subscribe_params(table_params(db, table), options)
         return await self._transport.call("cdc.subscribe_table", params, Subscribed)
 
     async def create_for_query(self, query_id: str, args: Sequence[Any], options: SubscribeOptions) -> Subscribed:

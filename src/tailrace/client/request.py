@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 from tailrace.model.subscription import Format
 from tailrace.model.value import to_literal
 
-__all__ = ["SubscribeOptions", "format_of", "literals", "start_param", "subscribe_params"]
+__all__ = ["SubscribeOptions", "format_of", "literals", "start_param", "subscribe_params", "table_params"]
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -51,6 +51,19 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 _AS_THEY_ARE = ("where", "cel", "snapshot", "auto_ack", "deliver")
+
+
+def table_params(db: str | None, table: str | None) -> dict[str, str]:
+    """Return the params that name a table. A single name is the table's: then the server's only source is meant.
+
+    Raises:
+        TypeError: There is no name at all.
+    """
+    if table is None:
+        if db is None:
+            raise TypeError("name the table: subscribe('users') or subscribe('app', 'users')")
+        return {"table": db}
+    return {"table": table} if db is None else {"db": db, "table": table}
 
 
 def subscribe_params(target: Mapping[str, Any], options: SubscribeOptions) -> dict[str, Any]:

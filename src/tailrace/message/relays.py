@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Mapping
 
+from msgspec import structs
+
+from tailrace.access.namespace import source_of
 from tailrace.clock import Clock
 from tailrace.message.feed_reader import FeedReader
 from tailrace.message.outbox import Outbox
@@ -15,7 +18,7 @@ from tailrace.message.targets import target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import ConfigError, TailraceError
+from tailrace.model.errors import ConfigError, TailraceError, UnknownSourceError
 from tailrace.sink_url import Secrets, parse, revealed
 from tailrace.subscription.service import SubscriptionService
 
@@ -67,9 +70,7 @@ class Relays:
         self._stores = [letters, store]
         for name, config in self._sinks.items():
             with sink_named(name):
-                if config.source not in self._service.logs:
-                    there = ", ".join(sorted(self._service.logs))
-                    raise ConfigError(f"there is no source {config.source[:64]!r}; there is {there}")
+                config = self._resolved(config)  # noqa: PLW2901
                 target = target_of(revealed(parse(config.url), self._secrets.values()), name)
                 outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
             store.meet(name, source=config.source, url=config.shown_url)
@@ -90,6 +91,13 @@ class Relays:
             await asyncio.to_thread(thread.join, max(0.0, deadline_s - time.monotonic()))
         for store in self._stores:
             store.close()
+
+    def _resolved(self, config: SinkConfig) -> SinkConfig:
+        """Return a sink with the source that it is for."""
+        try:
+            return structs.replace(config, source=source_of(config.source, self._service.logs, "source"))
+        except UnknownSourceError as error:
+            raise ConfigError(str(error)) from error
 
     def _run(self, name: str, relay: Relay) -> None:
         try:

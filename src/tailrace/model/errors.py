@@ -49,6 +49,8 @@ TailraceError
     └── SinkRefusedError          the sink will not take this: do what the message says
 """
 
+from collections.abc import Collection
+
 from tailrace.model.excerpt import excerpt
 
 __all__ = [
@@ -163,11 +165,14 @@ class NotFoundError(TailraceError):
 
 
 class UnknownSourceError(NotFoundError):
-    """There is no source of that name. Name one that the server has; seed A calls it a namespace."""
+    """There is no source of that name. Name one that the server has; the SochDB interface calls it a namespace.
 
-    def __init__(self, name: str, word: str = "source") -> None:
+    `known` are the sources that the caller may see.
+    """
+
+    def __init__(self, name: str, word: str = "source", known: Collection[str] = ()) -> None:
         shown = f"{word} {name[:64]!r} not found" if name else f"there are several sources: name one as {word}"
-        super().__init__(shown)
+        super().__init__(f"{shown}; there is {', '.join(sorted(known))}" if known else shown)
         self.name = name
 
 

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from tailrace.access.keeper import End, Keeper
 from tailrace.access.limit import RateLimits
-from tailrace.access.namespace import source_for
+from tailrace.access.namespace import source_by_db, source_for
 from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.principal import ANONYMOUS, Capability, Principal
@@ -97,8 +97,12 @@ class Scoped:
         return {source: log for source, log in logs.items() if self.principal.reaches(source)}
 
     def source(self, namespace: str) -> str:
-        """Return the source that a namespace of seed A names; see `source_for`."""
+        """Return the source that a namespace of the SochDB interface names; see `source_for`."""
         return source_for(self.principal, namespace, self._service.logs)
+
+    def database(self, db: str | None) -> str:
+        """Return the source that `db` of the SkeinDB interface names; see `source_by_db`."""
+        return source_by_db(self.principal, db, self._service.logs)
 
     def shard(self, source: str) -> int:
         """Return the number of the shard that holds the log of a source."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tailrace.access.namespace import source_by_db
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, TailraceError, UnknownQueryError
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.query import PreparedQuery
@@ -126,10 +127,4 @@ class ScopedQueries:
 
     def _source(self, name: str | None) -> str:
         """Return the source that is meant: the one named, or the only one that it reaches."""
-        if name is None:
-            reached = sorted(filter(self._principal.reaches, self._queries.sources))
-            if len(reached) != 1:
-                raise InvalidRequestError(f"say which database: `db` is one of {', '.join(reached)}")
-            return reached[0]
-        self._principal.require_namespace(name)
-        return name
+        return source_by_db(self._principal, name, self._queries.sources)

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+from tailrace.access.namespace import source_of
 from tailrace.clock import Clock
 from tailrace.meta.shared_catalog import SharedCatalog
-from tailrace.model.errors import AccessError, BehindHorizonError, UnknownPipelineError
+from tailrace.model.errors import AccessError, BehindHorizonError, UnknownPipelineError, UnknownSourceError
 from tailrace.model.number import Offset
 from tailrace.model.pipeline import Pipeline, RangeProgress
 from tailrace.model.pipeline_status import PipelineStatus, offset_of, status_of
@@ -45,10 +46,11 @@ class Pipelines:
         progress = await asyncio.to_thread(catalog.progress_of_all)
         letters = await asyncio.to_thread(catalog.letters_of_all)
         logs = self._scopes.service.logs
-        ours = {one.definition.name: one for one in found if one.definition.source in logs}
+        ours = [(one, source) for one in found if (source := self._source(one.definition.source)) is not None]
         return [
-            await self._status(one, progress.get(name, []), logs[one.definition.source], letters.get(name, 0))
-            for name, one in ours.items()
+            await self._status(one, progress.get(name, []), logs[source], letters.get(name, 0))
+            for one, source in ours
+            for name in [one.definition.name]
         ]
 
     async def seen(self, principal: Principal) -> Sequence[PipelineStatus]:
@@ -92,9 +94,16 @@ class Pipelines:
         committed_us: int = chunk.batch.column("commit_time_us")[min(place, len(chunk) - 1)].as_py()
         return max(0.0, (self._clock.now_us() - committed_us) / _US_PER_S)
 
+    def _source(self, name: str) -> str | None:
+        """Return the source that a pipeline names; None where the server does not have it."""
+        try:
+            return source_of(name, self._scopes.service.logs)
+        except UnknownSourceError:
+            return None
+
     def _sees(self, principal: Principal, one: PipelineStatus) -> bool:
         try:
-            bulk_sight(self._scopes, principal, one.source).require(one.tables)
+            bulk_sight(self._scopes, principal, self._source(one.source) or one.source).require(one.tables)
         except AccessError:
             return False
         return True

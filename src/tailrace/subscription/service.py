@@ -111,7 +111,8 @@ class SubscriptionService:
         """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
 
         Raises:
-            UnknownTableError: No such source or table.
+            UnknownSourceError: No such source.
+            UnknownTableError: It has no such table.
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()

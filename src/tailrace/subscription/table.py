@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.model.errors import UnknownTableError
+from tailrace.model.errors import UnknownSourceError, UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.log_view import LogView
 
@@ -13,14 +13,16 @@ def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSche
     """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
 
     Raises:
-        UnknownTableError: No such source or table.
+        UnknownSourceError: No such source.
+        UnknownTableError: It has no such table.
     """
     log = logs.get(source)
-    if log is not None:
-        for name in readings(source, wire):
-            latest = log.latest_schema(name)
-            if latest is not None:
-                return latest[1]
+    if log is None:
+        raise UnknownSourceError(source)
+    for name in readings(source, wire):
+        latest = log.latest_schema(name)
+        if latest is not None:
+            return latest[1]
     raise UnknownTableError(source, wire)
 
 

@@ -1,10 +1,10 @@
-"""Namespaces of seed A name sources."""
+"""Facts about which source a request is for."""
 
 import pytest
 
-from tailrace.access.namespace import source_for, source_of
-from tailrace.model.errors import PermissionDeniedError, UnknownSourceError
-from tailrace.model.principal import Principal
+from tailrace.access.namespace import source_by_db, source_for, source_of
+from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, UnknownSourceError
+from tailrace.model.principal import ANONYMOUS, Principal
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,19 @@ def test_a_principal_learns_nothing_of_namespaces_that_are_not_its_own() -> None
     assert source_for(principal, "", {"shop", "other"}) == "shop"
     with pytest.raises(PermissionDeniedError, match="'default'"):
         source_for(principal, "", {"shop", "default"})
+
+
+def test_an_error_names_the_sources_that_the_caller_may_see_and_no_others() -> None:
+    with pytest.raises(UnknownSourceError, match=r"source 'x' not found; there is archive, shop$"):
+        source_by_db(ANONYMOUS, "x", {"shop", "archive"})
+    principal = Principal("p", namespaces=frozenset({"shop", "gone"}))
+    with pytest.raises(UnknownSourceError, match=r"there is shop$"):
+        source_by_db(principal, "gone", {"shop", "hidden"})
+
+
+def test_a_db_may_be_left_out_where_one_source_is_reached_or_is_the_default() -> None:
+    assert source_by_db(ANONYMOUS, None, {"shop"}) == "shop"
+    assert source_by_db(ANONYMOUS, None, {"shop", "default"}) == "default"
+    assert source_by_db(Principal("p", namespaces=frozenset({"shop"})), None, {"shop", "hidden"}) == "shop"
+    with pytest.raises(InvalidRequestError, match="`db` is one of archive, shop"):
+        source_by_db(ANONYMOUS, None, {"shop", "archive"})

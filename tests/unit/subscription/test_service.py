@@ -9,6 +9,7 @@ from tailrace.model.errors import (
     BeyondHeadError,
     InvalidRequestError,
     LogClosedError,
+    UnknownSourceError,
     UnknownSubscriptionError,
     UnknownTableError,
 )
@@ -35,11 +36,17 @@ async def test_a_table_is_found_by_each_name_that_the_wires_may_give_it():
         assert world.service.table("app", "users").table == TableName("app", "users")
 
 
-@pytest.mark.parametrize(("source", "table"), [("app", "nobody"), ("nowhere", "users"), ("app", "")])
+@pytest.mark.parametrize(("source", "table"), [("app", "nobody"), ("app", "")])
 async def test_an_unknown_table_is_refused(source, table):
     async with feeding() as world:
         with pytest.raises(UnknownTableError):
             world.service.table(source, table)
+
+
+async def test_an_unknown_source_is_not_called_an_unknown_table():
+    async with feeding() as world:
+        with pytest.raises(UnknownSourceError, match="'nowhere'"):
+            world.service.table("nowhere", "users")
 
 
 async def test_tables_of_one_source_only():

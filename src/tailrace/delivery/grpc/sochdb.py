@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
+from tailrace.delivery.grpc.call import Call, Method, Service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
@@ -98,7 +98,7 @@ class _Handlers:
         """Stream the changes of one key from now on."""
         request = decoded(proto.WatchKeyRequest, message)
         service = self._scopes.of(call.principal)
-        target, wanted = watched_of(_source(service, request.namespace), request.table, request.key)
+        target, wanted = watched_of(service.source(request.namespace), request.table, request.key)
         with service.feed_of_source(target, wanted) as feed:
             call.begin()
             await send(self._tools, call, feed, Sending(Wire.SOCHDB_KEY, self._tools.options.stream_changes_max))
@@ -151,7 +151,7 @@ class _Handlers:
         delivery = delivery_of(call)
         with asked_for(request.start_sequence):
             subscription = await service.subscribe_source(
-                target_of(_source(service, request.namespace), request.tables),
+                target_of(service.source(request.namespace), request.tables),
                 filter_options=filter_of(request.operations, request.where_predicate),
                 include=_BOTH,
                 format_=Format.OBJECTS_JSON,
@@ -192,7 +192,7 @@ class _Handlers:
 def _named(service: Scoped, name: str, request: proto.SubscribeRequest) -> Subscription:
     """Return the subscription that metadata name, if the request wants no other."""
     subscription = _find(service, name)
-    if request.namespace and _source(service, request.namespace) != subscription.source:
+    if request.namespace and service.source(request.namespace) != subscription.source:
         raise UnknownSubscriptionError(name[:64])
     check_resumed(request, subscription)
     return subscription
@@ -203,11 +203,3 @@ def _find(service: Scoped, name: str) -> Subscription:
     if number is None:
         raise UnknownSubscriptionError(name[:64])
     return service.subscription(number)
-
-
-def _source(service: Scoped, namespace: str) -> str:
-    """Return the source that a namespace names; an unknown one is told with those that there are."""
-    try:
-        return service.source(namespace)
-    except UnknownSourceError as error:
-        raise StatusError(Code.NOT_FOUND, f"{error}; there is {', '.join(sorted(service.logs))}") from error

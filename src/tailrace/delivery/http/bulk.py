@@ -256,7 +256,8 @@ def sight_of(scopes: Scopes, request: Request) -> BulkSight:
         UnknownSourceError: There is no such source.
         PermissionDeniedError: The caller sees nothing of it.
     """
-    return bulk_sight(scopes, principal_of(request.scope), request.path_params["source"])
+    principal = principal_of(request.scope)
+    return bulk_sight(scopes, principal, scopes.of(principal).database(request.path_params["source"]))
 
 
 def _chosen(log: LogView, wanted: frozenset[SchemaId] | None) -> dict[SchemaId, TableSchema]:

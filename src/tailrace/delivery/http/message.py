@@ -81,8 +81,8 @@ class SubscribeParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class SubscribeTableParams(SubscribeParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Params of `cdc.subscribe_table`."""
 
-    db: str
     table: str
+    db: str | None = None
     shard: int | None = None
     snapshot: bool = False
 

@@ -111,9 +111,10 @@ class Methods:
         return CapabilitiesResult(methods=list(self.table), formats=[*map(str, Format)], ops=list(OPS))
 
     async def _subscribe_table(self, params: SubscribeTableParams) -> SubscribeResult:
-        schema = self._service.table(params.db, params.table)
-        if params.shard is not None and params.shard != self._service.shard(params.db):
-            raise InvalidRequestError(f"`shard`: {params.db} is in shard {self._service.shard(params.db)}")
+        source = self._service.database(params.db)
+        schema = self._service.table(source, params.table)
+        if params.shard is not None and params.shard != self._service.shard(source):
+            raise InvalidRequestError(f"`shard`: {source} is in shard {self._service.shard(source)}")
         subscription = await self._service.subscribe_tables(
             TableTarget((schema.table,)),
             filter_options=filter_options_of(params),

@@ -104,11 +104,14 @@ async def _target(member: dict[str, Any], service: Scoped, queries: _Queries) ->
     kind = member.get("kind")
     match member:
         case {"Table": {"db": str(db), "table": str(name)}}:
-            return db, TableTarget((service.table(db, name).table,))
+            source = service.database(db)
+            return source, TableTarget((service.table(source, name).table,))
         case {"db": str(db), "table": str(name)} if kind == "table":
-            return db, TableTarget((service.table(db, name).table,))
+            source = service.database(db)
+            return source, TableTarget((service.table(source, name).table,))
         case {"Source": {"db": str(db), "tables": list(names)}} if all(isinstance(name, str) for name in names):
-            return db, SourceTarget(db, tuple(names))
+            source = service.database(db)
+            return source, SourceTarget(source, tuple(names))
         case {"Query": dict(query)}:
             return await _query_target(query, queries)
         case {"query_id": str()} if kind == "query":

@@ -21,7 +21,7 @@ from tailrace.model.errors import (
     SourceUnavailableError,
     TailraceError,
     UnknownQueryError,
-    UnknownTableError,
+    UnknownSourceError,
 )
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
@@ -142,7 +142,7 @@ class QueryService:
 
         Raises:
             InvalidRequestError: It cannot be read, or the database does not take it.
-            UnknownTableError: There is no such source.
+            UnknownSourceError: There is no such source.
             SourceUnavailableError: The database cannot be reached.
         """
         prepared = await self.draft(query, name=name, source=source, admit=admit)
@@ -357,7 +357,7 @@ class QueryService:
                 raise InvalidRequestError(f"say which database: `db` is one of {', '.join(sorted(self._shards))}")
             return next(iter(self._shards))
         if name not in self._shards:
-            raise UnknownTableError(name, "*")
+            raise UnknownSourceError(name)
         return name
 
     def _versions(self, source: str, standing: Standing) -> Sequence[tuple[str, Offset]]:
