@@ -9,7 +9,8 @@ from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
 from tailrace.model.errors import PredicateError, TailraceError
 from tailrace.model.number import Offset
-from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.feed_batch import FeedBatch
 
 __all__ = ["CollectLimits", "collect"]
 

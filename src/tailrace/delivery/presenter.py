@@ -11,7 +11,7 @@ from tailrace.delivery.gateway_event import encode_gateway_events
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.number import Offset
-from tailrace.subscription.feed import FeedBatch
+from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
 from tailrace.subscription.query.query_filter import QueryFilter
 

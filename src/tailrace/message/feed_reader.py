@@ -24,7 +24,8 @@ from tailrace.model.subscription import (
 )
 from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 from tailrace.model.table import TableSchema
-from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.open_feeds import OpenFeed
 from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.source_filter import SourceFilter

@@ -2,14 +2,12 @@
 
 import asyncio
 
-from msgspec import Struct, structs
-
-from tailrace.model.chunk import Chunk
-from tailrace.model.errors import BehindHorizonError, LogClosedError, PredicateError, TailraceError
+from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Subscription, TableTarget
-from tailrace.subscription.filter import Filter, Rows
+from tailrace.subscription.feed_batch import FeedBatch
+from tailrace.subscription.filter import Filter
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
@@ -18,47 +16,6 @@ from tailrace.subscription.watch import Watch
 from tailrace.subscription.window import window_of
 
 __all__ = ["Feed", "FeedBatch"]
-
-
-class FeedBatch(Struct, frozen=True):
-    """The next changes to look at: those of `chunk` after the offset `after`. Some, all or none pass the filter.
-
-    Where the reader may not see all, the chunk holds what it may, and the filter says so by being another.
-    """
-
-    source: str
-    chunk: Chunk
-    filter: Filter
-    after: Offset
-
-    def rows(self) -> Rows:
-        """Return the rows that pass, of the *whole* chunk: the same for every feed with this filter."""
-        return self.filter.select(self.chunk)
-
-    def before_failure(self) -> "FeedBatch":
-        """Return the changes before the first on which the filter fails, of those after `after`.
-
-        For a batch whose `rows` fails. What failed at or before `after` is over: somebody went on behind it.
-
-        Raises:
-            PredicateError: It fails on the very next change.
-        """
-        begin = self.after + 1 - self.chunk.first
-        passing, failing = 0, len(self.chunk) - begin + 1  # so many changes pass, so many do not
-        failure: PredicateError | None = None
-        while passing + 1 < failing:
-            middle = (passing + failing) // 2
-            try:
-                self.filter.select(self._part(begin, middle))
-                passing = middle
-            except PredicateError as error:
-                failing, failure = middle, error
-        if passing == 0 and failure is not None:
-            raise failure
-        return structs.replace(self, chunk=self._part(begin, passing))
-
-    def _part(self, begin: int, count: int) -> Chunk:
-        return Chunk(self.chunk.batch.slice(begin, count), self.chunk.schemas)
 
 
 class Feed:
@@ -118,6 +75,7 @@ class Feed:
             LogClosedError: The log was closed, or the service stops.
             PermissionDeniedError: What the reader may see of a table cannot be told.
             UnauthenticatedError: The reader's credentials are no longer good.
+            PredicateError: A slow filter failed on the next change.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -190,7 +148,8 @@ class Feed:
         window = window_of(chunk, self.after)
         if self._restriction is not None:
             window = self._restriction.apply(window)
-        return FeedBatch(self.subscription.source, window, self._filter, self.after)
+        batch = FeedBatch(self.subscription.source, window, self._filter, self.after)
+        return await self._wake.evaluator.evaluate(batch) if self._filter.costly else batch
 
 
 def _watched(wanted: Filter, restriction: Restriction | None) -> Filter:

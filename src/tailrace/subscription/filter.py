@@ -76,6 +76,11 @@ class Filter:
         return bool(self._conditions)
 
     @property
+    def costly(self) -> bool:
+        """Tell whether it is slow enough to be evaluated outside the event loop."""
+        return self.options.cel is not None
+
+    @property
     def is_restricted(self) -> bool:
         """Tell whether the chunks that it is for hold only what somebody may see."""
         return self.restriction is not None

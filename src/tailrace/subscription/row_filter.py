@@ -58,6 +58,25 @@ class RowFilter:
         self.predicates = tuple(predicates)
 
     @property
+    def costly(self) -> bool:
+        """Tell whether it is slow enough to be evaluated outside the event loop."""
+        return any(predicate.costly for predicate in self.predicates)
+
+    @property
+    def cheap(self) -> "RowFilter":
+        """Return the filter without what is slow: all that pass this one pass that, and perhaps others."""
+        if not self.costly:
+            return self
+        return RowFilter(
+            self.tables,
+            self.ops,
+            key=self.key,
+            bounds=self.bounds,
+            columns=self.columns,
+            predicates=[predicate for predicate in self.predicates if not predicate.costly],
+        )
+
+    @property
     def canonical(self) -> tuple[Any, ...]:
         """Return what equal filters have in common."""
         parts: Sequence[Any] = (self.key, self.bounds, self.columns, *self.predicates)

@@ -111,7 +111,10 @@ class Snapshot:
             return None
         if self._restriction is not None:
             rows = _seen(rows, self._restriction.visible(rows.images, self._rows.schema))
-        passing = _passing(rows, self._filter)
+        if self._filter.costly:
+            passing = await asyncio.to_thread(_passing, rows, self._filter)
+        else:
+            passing = _passing(rows, self._filter)
         self.count += len(passing)
         keys, images = [rows.keys[row] for row in passing], [rows.images[row] for row in passing]
         return ReadRows(self._offset, self._time_us, self._rows.schema, keys, images)

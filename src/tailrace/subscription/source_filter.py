@@ -59,6 +59,7 @@ class _Nothing:
 
     canonical = "nothing"
     columns: frozenset[str] = frozenset()
+    costly = False
     equalities: tuple[Equality, ...] = ()
 
     def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:

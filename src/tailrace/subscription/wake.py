@@ -16,6 +16,7 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, LogError, PredicateError
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.subscription.evaluate import Evaluator
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.index import FilterIndex
 from tailrace.subscription.lag import Lags
@@ -47,6 +48,7 @@ class Wake:
 
         self.closed = False
         self.lags = Lags(clock)
+        self.evaluator = Evaluator()
         self._clock = clock
         self._measure_due_s = 0.0
         self._log = log
@@ -161,11 +163,11 @@ class Wake:
                 await asyncio.sleep(0)
 
     def _row_filter(self, filter_: Filter, table: TableName | None) -> RowFilter:
-        """Return what finds the matches of a filter in the index, and perhaps others."""
+        """Return what finds the matches of a filter in the index, and perhaps others: feeds evaluate what is slow."""
         version = None if table is None else self._version(table)
         if version is not None:
             try:
-                return filter_.for_schema(*version)
+                return filter_.for_schema(*version).cheap
             except PredicateError:
                 logger.info("filter no longer fits its table")
         return RowFilter(filter_.tables, filter_.ops)

@@ -10,7 +10,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
 from tailrace.model.table import TableName
-from tailrace.subscription.feed import FeedBatch
+from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter
 
 SCHEMAS = [schema_of("users"), schema_of("orders")]

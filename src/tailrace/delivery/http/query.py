@@ -31,7 +31,8 @@ from tailrace.model.start import After
 from tailrace.model.subscription import Format, QueryTarget
 from tailrace.model.value import Json
 from tailrace.subscription.access import Scopes
-from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.feed_batch import FeedBatch
 
 __all__ = ["QueryEndpoint", "QueryEventsEndpoint"]
 

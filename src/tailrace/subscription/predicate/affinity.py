@@ -64,12 +64,12 @@ _KINDS = {
 }
 """Affinity of a column whose declared type is not known; kinds that are not here are text."""
 
-_SMALL = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A"), ord("Z") + 1)})
-
 
 def small_letters(text: str) -> str:
     """Return a text with the letters of ASCII made small, others as they are."""
-    return text.lower() if text.isascii() else text.translate(_SMALL)
+    if text.isascii():
+        return text.lower()
+    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")  # of bytes, ASCII alone
 
 
 def _nocase(text: str) -> str:

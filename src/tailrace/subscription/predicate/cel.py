@@ -1,6 +1,7 @@
 """CEL predicates and values, by the library `common-expression-language`. Pure.
 
 Variables: `before` and `after` (maps from column to value, or null), `row` (the newer of them), `op` and `table`.
+Nothing is evaluated that could take longer than `cel_cost` allows: a running evaluation cannot be stopped.
 """
 
 import re
@@ -14,6 +15,8 @@ from tailrace.model.errors import InvalidPredicateError, InvalidValueError, Pred
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Text, Value, from_natural, to_plain
+from tailrace.subscription.predicate.cel_cost import ROW_NS_MAX, CelCost, cel_cost
+from tailrace.subscription.predicate.cel_library import compile_program
 from tailrace.subscription.predicate.cel_text import IMAGES, read_cel
 from tailrace.subscription.predicate.predicate import Equality
 
@@ -52,23 +55,19 @@ def compile_cel(text: str, schema: TableSchema) -> "CelPredicate":
     Raises:
         InvalidPredicateError: It cannot be read, names what is not there, or its types cannot fit.
     """
-    import cel
-
     used = read_cel(text, schema)
-    try:
-        program = cel.compile(text)
-    except ValueError as error:
-        raise _syntax_error(str(error), text) from error
+    execute = _compiled(text)
+    cost = cel_cost(used.tree, text)
     names = [column.name for column in schema.columns] if used.whole else sorted(used.columns)
     columns = [column for column in schema.columns if column.name in names]
-    _refuse_types(program.execute, used.variables, columns, schema, text)
-    return CelPredicate(program.execute, used.variables, columns, schema, used.canonical)
+    _refuse_types(execute, used.variables, columns, schema, text)
+    return CelPredicate(execute, used.variables, columns, schema, used.canonical, cost)
 
 
 class CelPredicate:
     """A compiled CEL expression; see `tailrace.subscription.predicate.predicate.Predicate`."""
 
-    __slots__ = ("_decode", "_execute", "_table", "_variables", "canonical", "columns", "equalities")
+    __slots__ = ("_cost", "_decode", "_execute", "_table", "_variables", "canonical", "columns", "costly", "equalities")
 
     def __init__(
         self,
@@ -77,10 +76,13 @@ class CelPredicate:
         columns: Sequence[Column],
         schema: TableSchema,
         canonical: str,
+        cost: CelCost,
     ) -> None:
         self.canonical = f"cel:{schema.version}:{canonical}"
         self.columns = frozenset(column.name for column in columns)
         self.equalities: tuple[Equality, ...] = ()
+        self.costly = True
+        self._cost = cost
         self._execute = execute
         self._variables = variables
         self._decode = _image_reader(columns)
@@ -99,6 +101,7 @@ class CelPredicate:
 
     def _passes(self, op: int, before: bytes | None, after: bytes | None) -> bool:
         used = self._variables
+        _refuse_large(self._cost, *(image for image in (before, after) if image is not None))
         variables: dict[str, Any] = {}
         if "op" in used:
             variables["op"] = _WORDS[op]
@@ -119,25 +122,21 @@ def compile_cel_value(text: str, schema: TableSchema) -> "CelValue":
     Raises:
         InvalidPredicateError: It cannot be read, names what is not there or both images, or its types cannot fit.
     """
-    import cel
-
     used = read_cel(text, schema)
     if used.variables & {"before", "after"}:
         reason = "a value is computed of each image by itself: write row, not before or after"
         raise InvalidPredicateError(reason, text=text, place=0)
-    try:
-        program = cel.compile(text)
-    except ValueError as error:
-        raise _syntax_error(str(error), text) from error
+    execute = _compiled(text)
+    cost = cel_cost(used.tree, text)
     columns = [column for column in schema.columns if used.whole or column.name in used.columns]
-    sample = _sampled(program.execute, used.variables, columns, schema, text)
-    return CelValue(program.execute, used.variables, columns, schema, _KINDS.get(type(sample), Kind.ANY))
+    sample = _sampled(execute, used.variables, columns, schema, text)
+    return CelValue(execute, used.variables, columns, schema, _KINDS.get(type(sample), Kind.ANY), cost)
 
 
 class CelValue:
     """A compiled CEL expression over one row. `kind` is what its values are, as far as that is known beforehand."""
 
-    __slots__ = ("_decode", "_execute", "_table", "_variables", "kind")
+    __slots__ = ("_cost", "_decode", "_execute", "_table", "_variables", "kind")
 
     def __init__(
         self,
@@ -146,8 +145,10 @@ class CelValue:
         columns: Sequence[Column],
         schema: TableSchema,
         kind: Kind,
+        cost: CelCost,
     ) -> None:
         self.kind = kind
+        self._cost = cost
         self._execute = execute
         self._variables = variables
         self._decode = _image_reader(columns)
@@ -160,6 +161,7 @@ class CelValue:
             PredicateError: It failed.
         """
         variables: dict[str, Any] = {}
+        _refuse_large(self._cost, image)
         if "row" in self._variables:
             variables["row"] = self._decode(image)
         if "op" in self._variables:
@@ -193,6 +195,27 @@ def _plain_value(result: Any) -> Value:
                 raise PredicateError("the result cannot be written as JSON") from error
         case _:
             return str(result)
+
+
+def _refuse_large(cost: CelCost, *images: bytes) -> None:
+    """Refuse a row for which the expression could take too long.
+
+    Raises:
+        PredicateError: It could.
+    """
+    elements = sum(image.count(sign) for image in images for sign in (b",", b"[", b"{"))
+    if not cost.fits(sum(map(len, images)), elements):
+        raise PredicateError(
+            f"a row is so large that the expression could take more than {ROW_NS_MAX // 1_000_000} ms: "
+            "look at fewer or smaller columns, without map() and filter(), or say it in a `where`"
+        )
+
+
+def _compiled(text: str) -> Callable[[dict[str, Any]], Any]:
+    try:
+        return compile_program(text)
+    except ValueError as error:
+        raise _syntax_error(str(error), text) from error
 
 
 def _evaluate(execute: Callable[[dict[str, Any]], Any], variables: dict[str, Any]) -> Any:

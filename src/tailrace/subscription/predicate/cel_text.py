@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.model.table import TableSchema
+from tailrace.subscription.predicate.cel_syntax import MACROS, CelToken, Node, parse_cel
 
 __all__ = ["FUNCTIONS", "IMAGES", "TEXT_CHARACTERS_MAX", "VARIABLES", "CelText", "read_cel"]
 
@@ -19,8 +20,6 @@ TEXT_CHARACTERS_MAX = 16_384
 
 IMAGES = frozenset({"before", "after", "row"})
 VARIABLES = IMAGES | {"op", "table"}
-
-_MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
 
 _PARTS = (
     "FullYear",
@@ -46,54 +45,53 @@ _TYPES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", 
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
-    |(?P<text>[rRbB]{0,2}(?:'''.*?'''|\"{3}.*?\"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+    |(?P<raw>[bB]?[rR](?:'''.*?'''|\"{3}.*?\"{3}|'[^'\n\r]*'|"[^"\n\r]*"))
+    |(?P<text>[bB]?(?:'''(?:[^\\]|\\.)*?'''|\"{3}(?:[^\\]|\\.)*?\"{3}|'(?:[^'\\\n\r]|\\.)*'|"(?:[^"\\\n\r]|\\.)*"))
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<number>[0-9][0-9A-Za-z_.]*)
+    |(?P<number>(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[0-9A-Za-z_]*)
     |(?P<sign>==|!=|<=|>=|&&|\|\||.)""",
     re.DOTALL | re.VERBOSE,
 )
 
+_KINDS = {"raw": "text"}
+
 
 class CelText(Struct, frozen=True):
-    """What an expression uses. `whole` tells that it uses an image as a whole, so that all columns are needed."""
+    """What an expression uses, and its tree. `whole` tells that it uses an image as a whole, so all columns."""
 
     variables: frozenset[str]
     columns: frozenset[str]
     whole: bool
     canonical: str
-
-
-class _Token(Struct, frozen=True):
-    kind: str
-    text: str
-    place: int
+    tree: Node
 
 
 def read_cel(text: str, schema: TableSchema) -> CelText:
     """Return what an expression uses.
 
     Raises:
-        InvalidPredicateError: It is too long, nests comprehensions, or has a name that means nothing.
+        InvalidPredicateError: It cannot be read, is too large, nests comprehensions, or has a name that means nothing.
     """
     if len(text) > TEXT_CHARACTERS_MAX:
         reason = f"a CEL expression has at most {TEXT_CHARACTERS_MAX} characters; this has {len(text)}"
         raise InvalidPredicateError(reason, text="", place=0)
     tokens = [
-        _Token(found.lastgroup or "", found[0], found.start())
+        CelToken(_KINDS.get(found.lastgroup or "", found.lastgroup or ""), found[0], found.start())
         for found in _TOKEN.finditer(text)
         if found.lastgroup != "space"
     ]
+    tree = parse_cel(text, tokens)
     reader = _Reader(text, tokens, schema)
     reader.run()
     used = frozenset(reader.variables)
     canonical = " ".join(token.text for token in tokens)
-    return CelText(used, frozenset(reader.columns), reader.whole, canonical)
+    return CelText(used, frozenset(reader.columns), reader.whole, canonical, tree)
 
 
 class _Reader:
     """One walk over the tokens."""
 
-    def __init__(self, text: str, tokens: Sequence[_Token], schema: TableSchema) -> None:
+    def __init__(self, text: str, tokens: Sequence[CelToken], schema: TableSchema) -> None:
         self._text = text
         self._tokens = tokens
         self._schema = schema
@@ -114,27 +112,14 @@ class _Reader:
                 self._variable(place)
 
     def _bind(self) -> None:
-        """Find the variables of comprehensions; none may be within another, so that work stays in bounds."""
-        depth, within = 0, 0
+        """Find the variables of comprehensions."""
         for place, token in enumerate(self._tokens):
-            sign = token.text if token.kind == "sign" else ""
-            depth += (sign in {"(", "[", "{"}) - (sign in {")", "]", "}"})
-            within = 0 if depth < within else within
-            if (
-                token.kind == "name"
-                and token.text in _MACROS
-                and self._sign(place - 1) == "."
-                and self._sign(place + 1) == "("
-            ):
-                if within:
-                    raise self._error(f"{token.text}() within another comprehension is not allowed", token)
-                within = depth + 1
-                if place + 2 < len(self._tokens):
-                    self._bound.add(self._tokens[place + 2].text)
+            if token.text in MACROS and self._sign(place - 1) == "." and self._sign(place + 1) == "(":
+                self._bound.add(self._tokens[place + 2].text)
 
-    def _function(self, token: _Token) -> None:
-        if token.text not in FUNCTIONS and token.text not in _MACROS:
-            known = ", ".join(sorted(FUNCTIONS | _MACROS))
+    def _function(self, token: CelToken) -> None:
+        if token.text not in FUNCTIONS and token.text not in MACROS:
+            known = ", ".join(sorted(FUNCTIONS | MACROS))
             raise self._error(f"unknown function {token.text}(); there are {known}", token)
 
     def _variable(self, place: int) -> None:
@@ -160,7 +145,7 @@ class _Reader:
         elif following not in {"==", "!="} or column is None or column.text != "null":
             self.whole = True
 
-    def _column(self, name: str, token: _Token) -> None:
+    def _column(self, name: str, token: CelToken) -> None:
         if self._schema.column(name) is None:
             known = ", ".join(column.name for column in self._schema.columns[:20])
             raise self._error(f"no column {name} in table {self._schema.table.wire}; it has {known}", token)
@@ -172,5 +157,5 @@ class _Reader:
             return ""
         return self._tokens[place].text
 
-    def _error(self, reason: str, token: _Token) -> InvalidPredicateError:
+    def _error(self, reason: str, token: CelToken) -> InvalidPredicateError:
         return InvalidPredicateError(reason, text=self._text, place=token.place)

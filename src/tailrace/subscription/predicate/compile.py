@@ -32,6 +32,7 @@ from tailrace.subscription.predicate.library import with_affinity
 from tailrace.subscription.predicate.predicate import Equality
 from tailrace.subscription.predicate.sql import parse
 from tailrace.subscription.predicate.value import SqlValue
+from tailrace.subscription.predicate.work import Weights, weigh
 
 __all__ = ["SqlPredicate", "compile_where"]
 
@@ -63,7 +64,7 @@ class SqlPredicate:
     `pairs` tells that it is about the change, by `before`, `after` or `op`, and not about one row.
     """
 
-    __slots__ = ("_select", "canonical", "columns", "equalities", "pairs")
+    __slots__ = ("_bytes_max", "_select", "canonical", "columns", "costly", "equalities", "pairs")
 
     def __init__(self, expression: Expression, schema: TableSchema) -> None:
         parts = list(_walk(expression))
@@ -73,17 +74,22 @@ class SqlPredicate:
         )
         self.canonical = f"sql:{schema.version}:{canonical_text(expression)}"
         self.columns = frozenset(cell.column for cell in cells)
+        self.costly = False
         self.equalities = tuple(_equalities(expression))
         needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
-        plan = _Plan(expression, schema, needed, paired=self.pairs or not cells)
+        weights = weigh(expression)
+        self._bytes_max = weights.typed_bytes_max
+        plan = _Plan(expression, schema, needed, weights, paired=self.pairs or not cells)
         self._select = plan.build(typed=True)
 
     def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
         """Tell for each change whether it passes.
 
         Raises:
-            PredicateError: It failed on one of them.
+            PredicateError: It failed on one of them, or one of them is too large.
         """
+        for images in (befores, afters):
+            _refuse_large(max(map(len, filter(None, images)), default=0), self._bytes_max)
         try:
             return self._select(ops, befores, afters)
         except msgspec.DecodeError as error:
@@ -92,15 +98,33 @@ class SqlPredicate:
             raise PredicateError(f"it raised {type(error).__name__}") from error
 
 
+def _refuse_large(size_bytes: int, bytes_max: int) -> None:
+    """Refuse a row on which the predicate would take too long.
+
+    Raises:
+        PredicateError: It would.
+    """
+    if size_bytes > bytes_max:
+        reason = f"a row of {size_bytes} bytes is too large for it: the largest is {bytes_max}, more for fewer parts"
+        raise PredicateError(reason)
+
+
 class _Plan:
     """What both functions of a predicate are made of."""
 
     def __init__(
-        self, expression: Expression, schema: TableSchema, needed: Mapping[Image, Sequence[str]], *, paired: bool
+        self,
+        expression: Expression,
+        schema: TableSchema,
+        needed: Mapping[Image, Sequence[str]],
+        weights: Weights,
+        *,
+        paired: bool,
     ) -> None:
         self._expression = expression
         self._schema = schema
         self._needed = needed
+        self._bytes_max = weights.general_bytes_max
         self._paired = paired
         self._general: _Select | None = None
 
@@ -129,6 +153,8 @@ class _Plan:
 
     def _one(self, op: int, before: bytes | None, after: bytes | None) -> bool:
         """Evaluate the predicate on one change whose cells are not of their declared types."""
+        for image in (before, after):
+            _refuse_large(len(image or b""), self._bytes_max)
         if self._general is None:
             self._general = self.build(typed=False)
         return self._general((op,), (before,), (after,))[0]

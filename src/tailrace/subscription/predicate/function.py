@@ -24,6 +24,8 @@ __all__ = ["FUNCTIONS", "ScalarFunction", "extreme", "null_if"]
 
 _TRUNCATION_MAX = 2.0**52
 _LENGTH_MAX = 2**63 - 1
+_TRIM_STEPS_MAX = 1 << 26
+"""Most comparisons of one trim: characters of the text times characters to remove."""
 
 
 class ScalarFunction(Struct, frozen=True):
@@ -92,11 +94,10 @@ def _lower(value: SqlValue) -> SqlValue:
     return None if value is None else small_letters(to_text(value))
 
 
-_CAPITALS = str.maketrans({chr(letter): chr(letter - 32) for letter in range(ord("a"), ord("z") + 1)})
-
-
 def _upper(value: SqlValue) -> SqlValue:
-    return None if value is None else to_text(value).translate(_CAPITALS)
+    if value is None:
+        return None
+    return to_text(value).encode(errors="surrogatepass").upper().decode(errors="surrogatepass")  # of bytes, ASCII alone
 
 
 def _length(value: SqlValue) -> SqlValue:
@@ -113,8 +114,10 @@ def _trimmer(strip: Callable[..., str]) -> Callable[..., SqlValue]:
     def trim(value: SqlValue, letters: SqlValue = " ") -> SqlValue:
         if value is None or letters is None:
             return None
-        marks = to_text(letters).partition("\0")[0]
-        return strip(to_text(value), marks) if marks else to_text(value)
+        text, marks = to_text(value), "".join(set(to_text(letters).partition("\0")[0]))
+        if len(text) * len(marks) > _TRIM_STEPS_MAX:
+            raise PredicateError("a text is too long to be trimmed of so many different characters")
+        return strip(text, marks) if marks else text
 
     return trim
 

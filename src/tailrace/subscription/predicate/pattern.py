@@ -2,7 +2,7 @@
 
 A pattern is cut at its wildcards for any run of characters into pieces of fixed width. The first piece must stand at
 the beginning, the last at the end, the others are looked for from left to right, each as early as it can be found: so
-a match takes time in proportion to the text, whatever the pattern.
+a match takes time in proportion to the text, times the width of a piece that has wildcards for one character.
 """
 
 import re
@@ -24,6 +24,10 @@ _PATTERN_BYTES_MAX = 50_000
 """SQLite refuses longer patterns."""
 
 _PATTERNS_KEPT = 256
+
+_DYNAMIC_BYTES_MAX = 4096
+_DYNAMIC_STEPS_MAX = 1 << 22
+"""Bounds of a pattern that comes out of the row: its own length, and that times the length of the text."""
 
 
 class _Wildcard(Struct, frozen=True):
@@ -92,7 +96,7 @@ def like(value: SqlValue, pattern: SqlValue, escape: str = "") -> bool | None:
         return False
     if value is None or pattern is None:
         return None
-    return like_matcher(to_text(pattern), escape)(to_text(value))
+    return like_matcher(_dynamic(pattern, value), escape)(to_text(value))
 
 
 def glob(value: SqlValue, pattern: SqlValue) -> bool | None:
@@ -101,7 +105,23 @@ def glob(value: SqlValue, pattern: SqlValue) -> bool | None:
         return False
     if value is None or pattern is None:
         return None
-    return glob_matcher(to_text(pattern))(to_text(value))
+    return glob_matcher(_dynamic(pattern, value))(to_text(value))
+
+
+def _dynamic(pattern: SqlValue, value: SqlValue) -> str:
+    """Return a pattern that is known only now, if matching it is not too much work.
+
+    Raises:
+        PredicateError: It is.
+    """
+    assert pattern is not None
+    assert value is not None
+    text = to_text(pattern)
+    if len(text.encode(errors="surrogatepass")) > _DYNAMIC_BYTES_MAX:
+        raise PredicateError(f"a pattern out of a row is longer than {_DYNAMIC_BYTES_MAX} bytes")
+    if len(text) * len(to_text(value)) > _DYNAMIC_STEPS_MAX:
+        raise PredicateError("a text is too long for a pattern out of a row: write the pattern as a literal")
+    return text
 
 
 def _bounded(pattern: str) -> str:

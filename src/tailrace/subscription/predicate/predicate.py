@@ -31,6 +31,9 @@ class Predicate(Protocol):
     columns: frozenset[str]
     """The columns that it reads."""
 
+    costly: bool
+    """Whether it is slow enough to be evaluated outside the event loop."""
+
     equalities: tuple[Equality, ...]
     """Conditions by which an index may find it: a change that does not meet all of them does not pass."""
 

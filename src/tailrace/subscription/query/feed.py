@@ -15,7 +15,8 @@ from tailrace.model.subscription import (
     SubscriptionId,
 )
 from tailrace.model.value import from_literal
-from tailrace.subscription.feed import Feed, FeedBatch
+from tailrace.subscription.feed import Feed
+from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.query_filter import Mark, QueryFilter
 from tailrace.subscription.query.service import QueryService
@@ -152,6 +153,8 @@ class QueryFeed(Feed):
             self._restriction.require_whole(chosen.tables)
             window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
         batch = FeedBatch(self._source, window, chosen, self.after)
+        if chosen.costly:
+            batch = await self._wake.evaluator.evaluate(batch)
         if target.deliver is Deliver.RESULT:
             batch = _before_failure(batch)
             if any(batch.chunk.first + row > self.after for row in batch.rows()):

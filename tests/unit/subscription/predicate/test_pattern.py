@@ -58,6 +58,15 @@ def test_a_pattern_of_many_wildcards_takes_time_in_proportion_to_the_text(make):
 
 
 def test_a_pattern_has_sqlites_bound():
-    assert like("x", "%" * 50_000) is True
+    assert like_matcher("%" * 50_000)("x") is True
     with pytest.raises(PredicateError, match="longer than 50000 bytes"):
-        like("x", "%" * 50_001)
+        like_matcher("%" * 50_001)
+
+
+@pytest.mark.parametrize("match", [like, glob])
+def test_a_pattern_out_of_a_row_is_bounded_with_the_text(match):
+    assert match("a" * 1000, "a" * 1000) is True
+    with pytest.raises(PredicateError, match="longer than 4096 bytes"):
+        match("x", "a" * 4097)
+    with pytest.raises(PredicateError, match="write the pattern as a literal"):
+        match("a" * 5000, "a" * 4000)
