@@ -1,6 +1,7 @@
 """`tailrace log`: look into the log of a data directory, also while a server writes it."""
 
 import asyncio
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -8,11 +9,15 @@ from pathlib import Path
 import click
 from msgspec import json as msgspec_json
 
+from tailrace.clock import SystemClock
 from tailrace.datadir import DataDirectory
 from tailrace.direct import lines
 from tailrace.log.files import DiskFiles
 from tailrace.log.reader import LogReader
+from tailrace.log.reset import Begun, reset
+from tailrace.log.schemas import SCHEMAS_NAME
 from tailrace.log.verify import verify as verify_log
+from tailrace.log.writer import disk_error
 from tailrace.model.errors import ConfigError
 from tailrace.model.number import Offset
 
@@ -25,7 +30,7 @@ _directory = click.argument("data_dir", type=click.Path(path_type=Path))
 
 @click.group()
 def log() -> None:
-    """List, print and verify the log of a data directory."""
+    """List, print and verify the log of a data directory, or begin a new one."""
 
 
 @log.command("ls")
@@ -85,6 +90,49 @@ def verify(data_dir: Path, shard: int, *, as_json: bool) -> None:
         state = "is sound" if not report.problems else f"has {len(report.problems)} problems"
         click.echo(f"{report.changes} changes in {report.commits} commits, {report.segments} segments: the log {state}")
     sys.exit(1 if report.problems else 0)
+
+
+@log.command("reset")
+@_directory
+@_shard
+@click.option("--remove", is_flag=True, help="Remove the old log instead of putting it aside.")
+@_json
+def begin_anew(data_dir: Path, shard: int, *, remove: bool, as_json: bool) -> None:
+    """Begin a new log, after a database was restored from an older copy, say. Stop the server first.
+
+    The old log is put into DATA_DIR/replaced. The new one continues its numbers: every subscriber, puller and pipeline
+    is asked to take a new snapshot.
+    """
+    files = _files(data_dir, shard)
+    clock = SystemClock()
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.now_us() / 1_000_000))
+    with DataDirectory(data_dir):
+        aside = None if remove else data_dir / "replaced" / stamp
+        if aside is not None:
+            aside.parent.mkdir(mode=0o700, exist_ok=True)  # it holds rows
+        begun = _reset(files, clock, None if aside is None else DataDirectory(aside).shard(shard))
+    if as_json:
+        click.echo(msgspec_json.encode({"first_offset": begun.first_offset, "replaced": aside and str(aside)}))
+        return
+    click.echo(f"a new log begins with offset {begun.first_offset}; all subscribers will be asked for new snapshots")
+    if aside is not None:
+        click.echo(f"the old log is in {aside}: remove it when nobody needs it, look into it with `tailrace log`")
+
+
+def _reset(files: DiskFiles, clock: SystemClock, aside: Path | None) -> Begun:
+    try:
+        if aside is None:
+            return reset(files, clock, files.remove)
+        aside.mkdir(parents=True, exist_ok=True)
+        if SCHEMAS_NAME in files.names():
+            shutil.copy2(files.directory / SCHEMAS_NAME, aside / SCHEMAS_NAME)
+
+        def put_away(name: str) -> None:
+            (files.directory / name).rename(aside / name)
+
+        return reset(files, clock, put_away)
+    except OSError as error:
+        raise disk_error(error) from error
 
 
 def _files(data_dir: Path, shard: int) -> DiskFiles:
