@@ -298,8 +298,10 @@ class Application:
             )
         if gateway_port and not shared:
             gateway = create_gateway_app(scopes, metrics, self._clock, http_options, stores, access.gate, site)
-            self._gateway = (await self._serve_http(gateway, gateway_port, service)).replace("http", "ws", 1)
-        url = await self._serve_http(app, self._config.http_port, service)
+            self._gateway = (await self._serve_http(gateway, gateway_port, service, metrics, "gateway")).replace(
+                "http", "ws", 1
+            )
+        url = await self._serve_http(app, self._config.http_port, service, metrics, "http")
         relays = Relays(
             service, store.url, self._config.sinks, Secrets(self._config.secrets_file), self._clock, metrics
         )
@@ -307,8 +309,10 @@ class Application:
         relays.start()
         return url, grpc
 
-    async def _serve_http(self, app: ASGIApp, port: int, service: SubscriptionService) -> str:
-        """Serve an application from now on until the whole ends; return its URL."""
+    async def _serve_http(
+        self, app: ASGIApp, port: int, service: SubscriptionService, metrics: Metrics, name: str
+    ) -> str:
+        """Serve an application from now on until the whole ends; return its URL. Metrics know its port by the name."""
         server = serve(
             app,
             self._config.host,
@@ -316,6 +320,8 @@ class Application:
             on_stop=service.stop,
             stop_timeout_s=HttpOptions().stop_timeout_s,
             tls=tls_context(self._config.tls, ["http/1.1"]),
+            metrics=metrics,
+            name=name,
         )
         return (await self._stack.enter_async_context(server)).url
 
@@ -383,6 +389,7 @@ class Application:
             tls,
             site=_site(self._config),
             on_stop=pulls.stop,
+            metrics=metrics,
         )
         self._stack.push_async_callback(server.stop)
         return await server.start()

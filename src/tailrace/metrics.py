@@ -61,6 +61,15 @@ class Metrics:
             ["source"],
             registry=self.registry,
         )
+        self.connections_open = Gauge(
+            "tailrace_connections_open", "Connections of clients that are open.", ["port"], registry=self.registry
+        )
+        self.connections_refused = Counter(
+            "tailrace_connections_refused_total",
+            "Connections that were refused because as many were open as may be.",
+            ["port"],
+            registry=self.registry,
+        )
         self.site_refusals = Counter(
             "tailrace_site_refusals_total",
             "Requests that called the server by a foreign name, or came from a foreign web page.",

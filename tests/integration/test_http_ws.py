@@ -198,13 +198,15 @@ async def test_a_message_that_is_too_large_closes_the_connection():
         await until(lambda: feeds_open(world) == 0, "the feeds are gone")
 
 
-async def test_text_that_is_no_utf8_closes_the_connection():
+@pytest.mark.parametrize("text", [[b"\xff\xfe"], [b"\xe2\x82", b"("]], ids=["one frame", "two frames"])
+async def test_text_that_is_no_utf8_closes_the_connection_and_is_not_logged(text, caplog):
     async with web() as world:
         await world.subscribe()
         async with world.socket(f"/{SUB}") as stream:
-            await stream.connection.send(b"\xff\xfe", text=True)
+            await stream.connection.send(text if len(text) > 1 else text[0], text=True)
             assert await stream.record() is None
-            assert stream.closed[0] == 1007
+            assert stream.closed == (1007, "text must be UTF-8")
+    assert [record for record in caplog.records if record.name.startswith("tailrace")] == []
 
 
 async def test_pings_are_answered_and_sent():

@@ -31,6 +31,7 @@ __all__ = ["Frame", "Stored", "Writer", "disk_error", "encode_frame"]
 logger = logging.getLogger(__name__)
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Frame(Struct, frozen=True):
@@ -281,6 +282,11 @@ def disk_error(error: OSError) -> LogFullError | LogWriteError:
     translated: LogFullError | LogWriteError
     if error.errno in _FULL:
         translated = LogFullError("the disk of the log is full; free some space, then it goes on by itself")
+    elif error.errno in _TOO_MANY:
+        translated = LogWriteError(
+            "the log cannot open a file: as many files and connections are open as the system allows; "
+            "raise the limit of open files (ulimit -n)"
+        )
     else:
         translated = LogWriteError(f"the disk of the log refused: {error.strerror or error}")
     translated.__cause__ = error

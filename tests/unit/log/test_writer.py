@@ -1,5 +1,6 @@
 """The writer under faults and crashes: acknowledged commits stay, refused ones do not count."""
 
+import errno
 import random
 
 import pytest
@@ -225,3 +226,11 @@ def test_the_horizon_never_moves_back_over_a_restart():
     log.writer.move_horizon(Offset(4))
     log.writer.close()
     assert recover(files).horizon == 6
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_not_blamed_on_the_disk(number):
+    error = disk_error(OSError(number, "Too many open files"))
+    assert isinstance(error, LogWriteError)
+    assert "ulimit -n" in str(error)
+    assert "disk" not in str(error)

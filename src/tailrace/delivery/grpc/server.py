@@ -1,7 +1,6 @@
 """The gRPC port: listens, carries services, stops cleanly."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -15,13 +14,11 @@ from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.stream import Stream
 from tailrace.delivery.grpc.reflection import reflection_services
+from tailrace.delivery.listener import Listener, listen
 from tailrace.delivery.site import Site
-from tailrace.model.errors import ListenError
+from tailrace.metrics import Metrics
 
 __all__ = ["GrpcServer"]
-
-_BACKLOG = 1024
-"""Connections that may wait to be accepted."""
 
 _STOPPING = StatusError(Code.UNAVAILABLE, "the server is stopping")
 
@@ -44,6 +41,7 @@ class GrpcServer:
         site: Site | None = None,
         on_stop: Callable[[], None] | None = None,
         options: TransportOptions | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.options = options or TransportOptions()
         self.held = Held(self.options.held_bytes_max)
@@ -54,7 +52,8 @@ class GrpcServer:
         self._dispatcher = Dispatcher([*carried, *reflection_services(carried)], gate, site)
         self._tls = tls
         self._on_stop = on_stop
-        self._listener: asyncio.Server | None = None
+        self._metrics = metrics
+        self._listener: Listener | None = None
         self._connections: set[Connection] = set()
         self._moved = asyncio.Event()
 
@@ -64,16 +63,19 @@ class GrpcServer:
         Raises:
             ListenError: The port is taken, or the address is not of this machine.
         """
-        listener = _listen(self._host, self._port)
-        handshake_s = self.options.handshake_s_max if self._tls is not None else None
-        self._listener = await asyncio.get_running_loop().create_server(
+        listening = listen(self._host, self._port)
+        port = listening.getsockname()[1]
+        self._listener = Listener(
+            listening,
+            "grpc",
             lambda: Connection(self),
-            sock=listener,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=handshake_s,
+            opened=lambda: len(self._connections),
+            opened_max=self.options.connections_max,
+            handshake_s_max=self.options.handshake_s_max,
+            tls=self._tls,
+            metrics=self._metrics,
         )
-        return f"{_shown(self._host)}:{listener.getsockname()[1]}"
+        return f"{_shown(self._host)}:{port}"
 
     async def stop(self) -> None:
         """Take no more calls, let those that run finish for a moment, end the rest, and close the port.
@@ -116,10 +118,9 @@ class GrpcServer:
         """Handle a call to its end."""
         return self._dispatcher.handle(stream, method)
 
-    def joined(self, connection: Connection) -> bool:
-        """Take note of a new connection; tell whether there is room for it."""
+    def joined(self, connection: Connection) -> None:
+        """Take note of a new connection."""
         self._connections.add(connection)
-        return len(self._connections) <= self.options.connections_max
 
     def settled(self) -> None:
         """Take note that a call is over and its handler done."""
@@ -148,19 +149,3 @@ class GrpcServer:
 
 def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ListenError(f"{_shown(host)}:{port}", str(error.strerror)) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"{_shown(host)}:{port}", str(error.strerror)) from error
-    listener.setblocking(False)
-    return listener

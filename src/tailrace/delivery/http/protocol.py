@@ -1,34 +1,194 @@
-"""The HTTP/1.1 protocol of a connection: uvicorn's, with a bound on the head of a request."""
+"""The HTTP/1.1 protocol of a connection: uvicorn's, with bounds on the size and the time of each part of a request."""
 
+import asyncio
+import logging
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["BoundedProtocol"]
+__all__ = ["BoundedProtocol", "ConnectionLimits"]
 
-_HEAD_BYTES_MAX = 64 << 10
-"""Most bytes of a request line and its headers."""
+# Requests that are no HTTP are told to their client; a line in the log for each would let strangers fill it.
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.ERROR)
+
+
+class ConnectionLimits(Struct, frozen=True):
+    """Bounds of one HTTP connection."""
+
+    head_bytes_max: int = 64 << 10
+    """Most bytes of a request line and its headers."""
+
+    head_s_max: float = 20.0
+    """Longest time until the first byte of a connection, and from the first byte of a head to its last."""
+
+    body_s_max: float = 60.0
+    """Longest time that the body of a request may take to arrive, wanted or not."""
+
+    stall_s_max: float = 60.0
+    """Longest time in which a client takes nothing of what waits for it; then it counts as gone."""
+
+
+class _Part(Enum):
+    """The part of a request that is on its way."""
+
+    HEAD = "head"
+    BODY = "body"
+
+
+_LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 42\r\n"
+    b"connection: close\r\n\r\nThe head of the request came not in time.\n"
+)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses a request whose head does not end; the parser itself would take it in for ever."""
+    """Refuses a request whose head is too large or whose parts come too slowly, and drops clients that do not read.
 
-    _head_bytes = 0
-    _in_head = True
+    The parser takes in a head for ever, and uvicorn waits for ever: it stops its only clock, that of idle connections,
+    at the first byte that comes.
+    """
+
+    def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.logger = logger
+        self._limits = limits
+        self._head_bytes = 0
+        self._part: _Part | None = _Part.HEAD
+        self._awaited: _Part | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
+        self._unanswered = 0
+        self._upgraded = False
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        super().connection_made(transport)
+        self._await(_Part.HEAD)
 
     def data_received(self, data: bytes) -> None:
         """Take what came from the socket."""
         super().data_received(data)
-        if self._in_head:
+        if self._upgraded or self.transport.is_closing():
+            return
+        if self._part is _Part.HEAD:
             self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_BYTES_MAX and not self.transport.is_closing():
+            if self._head_bytes > self._limits.head_bytes_max:
                 self.send_400_response("The head of the request is too large.")
+                return
+        self._await(self._part)
+        if self._part is None and not self._unanswered and self.timeout_keep_alive_task is None:
+            # Blank lines, or the rest of a body that nobody wanted: the connection is as idle as it was.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_clocks()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._watch_stall()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        super().resume_writing()
+
+    # What the parser calls.
 
     def on_message_begin(self) -> None:
         """Begin with the head of a request."""
         super().on_message_begin()
         self._head_bytes = 0
-        self._in_head = True
+        self._await(None)
+        self._part = _Part.HEAD
 
     def on_headers_complete(self) -> None:
         """Go on with its body."""
-        self._in_head = False
+        self._part = _Part.BODY
+        self._unanswered += 1
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Have the whole request."""
+        self._part = None
+        super().on_message_complete()
+
+    # What uvicorn calls.
+
+    def handle_websocket_upgrade(self) -> None:
+        """Leave the connection to the WebSocket's protocol, which has clocks of its own."""
+        self._upgraded = True
+        self._stop_clocks()
+        super().handle_websocket_upgrade()
+
+    def on_response_complete(self) -> None:
+        """Have answered a request; what is closed must still be read by the client."""
+        self._unanswered -= 1
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_stall()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that is idle; what it has not read by now, it never will."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    # The clocks.
+
+    def _await(self, part: _Part | None) -> None:
+        """Have a deadline for a part, which it keeps from its first byte to its last."""
+        if part is self._awaited:
+            return
+        self._awaited = part
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if part is not None:
+            self._deadline = self.loop.call_later(self._limit_s(part), self._late, part)
+
+    def _limit_s(self, part: _Part) -> float:
+        return self._limits.head_s_max if part is _Part.HEAD else self._limits.body_s_max
+
+    def _late(self, part: _Part) -> None:
+        if self.flow.read_paused:  # it is we who do not read
+            self._deadline = self.loop.call_later(self._limit_s(part), self._late, part)
+            return
+        self._deadline = None
+        if part is _Part.HEAD and self._head_bytes and not self._unanswered:
+            self.transport.write(_LATE)
+        self.transport.close()
+        self._watch_stall()
+
+    def _watch_stall(self) -> None:
+        """Cut the connection unless the client reads on."""
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        if self._unsent_bytes and self._stall is None:
+            self._stall = self.loop.call_later(self._limits.stall_s_max, self._stalled)
+
+    def _stalled(self) -> None:
+        self._stall = None
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes and unsent_bytes >= self._unsent_bytes:
+            self.transport.abort()
+        else:
+            self._watch_stall()
+
+    def _stop_clocks(self) -> None:
+        self._await(None)
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None

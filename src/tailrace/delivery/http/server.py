@@ -10,17 +10,18 @@ import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from tailrace.delivery.http.protocol import BoundedProtocol
+from tailrace.delivery.http.protocol import BoundedProtocol, ConnectionLimits
 from tailrace.delivery.http.ws_protocol import FramesProtocol
-from tailrace.model.errors import ListenError
+from tailrace.delivery.listener import Listener, listen
+from tailrace.metrics import Metrics
 
 __all__ = ["Address", "serve"]
 
-_BACKLOG = 1024
-"""Connections that may wait to be accepted."""
-
 _CONNECTIONS_MAX = 20_000
-"""Connections and requests at one time; whoever comes then is answered 503."""
+"""Connections at one time; whoever comes then is answered 503."""
+
+_HANDSHAKE_S_MAX = 10.0
+"""Longest time that a TLS handshake may take."""
 
 _IDLE_S_MAX = 75
 """Longest time that a connection may stay open between two requests."""
@@ -33,6 +34,16 @@ _PING_S = 20.0
 
 _PONG_S_MAX = 40.0
 """Longest time that it may take to answer; then it counts as gone."""
+
+
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s"
+)
+_FULL_BODY = (
+    b'{"id":null,"ok":false,"error":{"code":"rate_limited","message":"as many connections are open as may be: '
+    b'try again later"}}'
+)
 
 
 class Address(Struct, frozen=True):
@@ -60,6 +71,11 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     ping_s: float = _PING_S,
     pong_s_max: float = _PONG_S_MAX,
+    handshake_s_max: float = _HANDSHAKE_S_MAX,
+    connections_max: int = _CONNECTIONS_MAX,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
+    metrics: Metrics | None = None,
+    name: str = "http",
 ) -> AsyncIterator[Address]:
     """Serve an application for the length of an `async with` block; port 0 takes a free one.
 
@@ -69,8 +85,8 @@ async def serve(
     Raises:
         ListenError: The address cannot be listened on.
     """
-    listener = _listen(host, port)
-    bound_host, bound_port = listener.getsockname()[:2]
+    listening = listen(host, port)
+    bound_host, bound_port = listening.getsockname()[:2]
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -84,57 +100,54 @@ async def serve(
         access_log=False,
         log_config=None,
         server_header=False,
-        backlog=_BACKLOG,
-        limit_concurrency=_CONNECTIONS_MAX,
         timeout_keep_alive=_IDLE_S_MAX,
         timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
     config.load()
-    config.ssl = tls  # it would make one of its own from files
-    server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+
+    def open_port(server: _Server) -> Listener:
+        state, app_state = server.server_state, server.lifespan.state
+        return Listener(
+            listening,
+            name,
+            lambda: BoundedProtocol(config=config, server_state=state, app_state=app_state, limits=limits),
+            opened=lambda: len(state.connections),
+            opened_max=connections_max,
+            handshake_s_max=handshake_s_max,
+            tls=tls,
+            refusal=_FULL % (len(_FULL_BODY), _FULL_BODY),
+            metrics=metrics,
+        )
+
+    server = _Server(config, open_port)
+    task = asyncio.create_task(server.serve())
     try:
         await server.listening.wait()
         yield Address(bound_host, bound_port, "http" if tls is None else "https")
     finally:
         # No new connections first: a browser that reconnects is refused and tries again, instead of being told "no".
-        for listening in server.servers:
-            listening.close()
+        for listener in server.servers:
+            listener.close()
         on_stop()
         server.should_exit = True
         await task
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that says when it listens and leaves signals to the program around it."""
+    """A uvicorn that listens by our own means, says when it does, and leaves signals to the program around it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, open_port: Callable[["_Server"], Listener]) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._open_port = open_port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
-            await super().startup(sockets)
+            self.servers = [self._open_port(self)]  # type: ignore[list-item]
+            self.started = True
         finally:
             self.listening.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"{host}:{port}", str(error.strerror)) from error
-    listener.setblocking(False)
-    return listener

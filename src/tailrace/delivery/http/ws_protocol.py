@@ -6,6 +6,7 @@ from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
@@ -16,6 +17,9 @@ FRAMES = "tailrace.frames"
 
 _UNSENT_BYTES_MAX = 1 << 20
 """Most bytes that may wait for a peer which sends pings and does not read our answers."""
+
+_CLOSE_S_MAX = 15.0
+"""Longest time that a connection may take to close; the peer has ten seconds of it to answer our last frame."""
 
 _COMMANDS = "/api/"
 """Paths on which clients send short commands, for which the server's own limit is enough."""
@@ -45,6 +49,8 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         """
         if message["type"] != FRAMES:
             await super().send(message)  # type: ignore[arg-type]
+            if message["type"] == "websocket.close":
+                self._cut_later()
             return
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not OPEN:
@@ -72,13 +78,39 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         if self.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX:
             self.transport.abort()
 
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a message that has come whole; text that is no UTF-8 closes the connection with 1007."""
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_text(b"".join(self.frames)):
+            self.frames = []
+            self.conn.fail(CloseCode.INVALID_DATA, "text must be UTF-8")
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        """Close: the peer has broken the rules."""
+        super().handle_parser_exception()
+        self._cut_later()
+
     def keepalive_timeout(self) -> None:
         """Drop a peer that has not answered a ping; what waits for it will never be read."""
         super().keepalive_timeout()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
+    def _cut_later(self) -> None:
+        """Cut the connection of a peer that does not read the last bytes: closing alone would wait for that."""
+        self.loop.call_later(_CLOSE_S_MAX, self.transport.abort)
+
     def _refuse(self) -> None:
         self.handshake_complete = self.close_sent = True
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -43,8 +43,8 @@ class Host(Protocol):
     def handle(self, stream: Stream, method: Method) -> Coroutine[Any, Any, None]:
         """Handle a call to its end. Raises nothing but CancelledError."""
 
-    def joined(self, connection: "Connection") -> bool:
-        """Take note of a new connection; tell whether there is room for it."""
+    def joined(self, connection: "Connection") -> None:
+        """Take note of a new connection."""
 
     def settled(self) -> None:
         """Take note that a call is over and its handler done."""
@@ -112,10 +112,7 @@ class Connection(asyncio.Protocol):
         self._local = own[0] if isinstance(own, tuple) else None
         transport.set_write_buffer_limits(high=self._options.write_bytes)
         self._wire = Wire(transport, self._options, self._meter.sent)
-        if not self._host.joined(self):
-            self._closing = True
-            transport.abort()
-            return
+        self._host.joined(self)
         self._timer = self._loop.call_later(self._options.handshake_s_max, self._tick)
         self._wire.flush()
 
