@@ -23,8 +23,17 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what the caller gave as `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    """Return what the caller gave as `extra`.
+
+    A logger that is made while PySpark makes one is of PySpark's class, which packs `extra` into a field `context`; two
+    threads of PySpark at once leave that class set for all loggers that are made later.
+    """
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    match fields.get("context"):
+        case {"extra": dict() as given, **others}:
+            return {**others, **given}
+        case _:
+            return fields
 
 
 class JsonFormatter(logging.Formatter):

@@ -75,3 +75,18 @@ def test_a_message_that_repeats_is_left_out_and_the_next_line_says_how_often():
 def test_an_error_is_never_left_out():
     repeats = RepeatFilter(most=1, window_s=10.0, now_s=lambda: 0.0)
     assert all(repeats.filter(line("sink failed", logging.ERROR)) for _ in range(5))
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_fields_are_shown_as_ours_by_a_logger_of_the_class_of_pyspark(formatter):
+    kind = pytest.importorskip("pyspark.logger").PySparkLogger
+    shown = []
+    for logger in (kind("tailrace.x"), logging.Logger("tailrace.x")):  # noqa: LOG001
+        records = []
+        logger.handlers = [handler := logging.Handler()]
+        handler.emit = records.append
+        logger.warning("segment sealed", extra={"through": 9})
+        records[0].created = records[0].msecs = 0
+        shown.append(formatter.format(records[0]))
+    assert shown[0] == shown[1]
+    assert "context" not in shown[0]

@@ -175,17 +175,23 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
             ),
+            click.option(
+                "--spark-log",
+                metavar="FILE",
+                default="",
+                help="File for what Spark prints, - for standard error; DATA_DIR/pipeline/spark.log by default.",
+            ),
         ]
     ):
         command = option(command)
     return command
 
 
-def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...]) -> SparkChoice:
+def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...], spark_log: str) -> SparkChoice:
     """Return what the options of `session_options` say."""
     if master is not None and remote is not None:
         raise click.UsageError("name a Spark master or a Spark Connect server, one of the two: --master or --remote")
-    return SparkChoice(master, remote, dict(map(_setting, confs)))
+    return SparkChoice(master, remote, dict(map(_setting, confs)), spark_log)
 
 
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -198,12 +204,12 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def spark_choice(
-    master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...]
+    master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...], spark_log: str
 ) -> "tuple[SparkChoice, CopyOptions]":
     """Return what the options of `spark_options` say."""
     from tailrace.pipeline.copy import CopyOptions
 
-    return session_choice(master, remote, confs), CopyOptions(ranges, page_rows)
+    return session_choice(master, remote, confs, spark_log), CopyOptions(ranges, page_rows)
 
 
 def _setting(text: str) -> tuple[str, str]:

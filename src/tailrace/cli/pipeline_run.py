@@ -1,12 +1,11 @@
-"""`tailrace pipeline run` and `work`: what runs pipelines until it is told to stop."""
+"""`tailrace pipeline run` and `work`: what runs pipelines until it is asked to stop."""
 
-import signal
-import threading
 from typing import Any
 
 import click
 import msgspec
 
+from tailrace.cli.apart import Stop, apart
 from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import UnknownPipelineError
@@ -27,12 +26,13 @@ __all__ = ["run", "work"]
 @placed
 def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> None:
     """Copy the tables of a pipeline, then follow their changes, until told to stop."""
-    stop = _stopped_by_signals()
+    set_up_logging("warning", "auto")
+    stop = Stop()
     choice, copy = spark_choice(**spark)
     store, watcher = place.store(), place.watcher()
     job = place.job(store, choice, copy)
     try:
-        job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.is_set)
+        apart(lambda: job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.asked), stop)
     finally:
         watcher.end()
     try:
@@ -41,7 +41,7 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
         place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is as it was")
         return
     place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
-    if once and (stop.is_set() or found.state == "paused"):
+    if once and (stop.asked() or found.state == "paused"):
         raise PipelineError(f"pipeline {name!r} was stopped before it was done: run it again")
 
 
@@ -53,23 +53,15 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
 def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
     """Run all pipelines that no other worker has, and those that are still to be made, until told to stop."""
     set_up_logging("warning", "auto")
-    stop = _stopped_by_signals()
+    stop = Stop()
     choice, copy = spark_choice(**spark)
     store, sessions = place.store(), SparkSessions(choice, place.directory)
     owner = owner or worker_name()
     runner = lambda: place.job(store, choice, copy, sessions)  # noqa: E731
     worker = Worker(store, runner, sessions, owner, place.watcher, WorkerOptions(most=most))
     place.show({"event": "working", "worker": owner, "most": most}, f"worker {owner}: up to {most} pipelines")
-    worker.run(stop.is_set)
+    apart(lambda: worker.run(stop.asked), stop)
     place.show({"event": "ended", "worker": owner}, f"worker {owner} has ended")
-
-
-def _stopped_by_signals() -> threading.Event:
-    """Return what is set when somebody asks the process to end."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 def _summary(found: PipelineStatus) -> str:

@@ -1,5 +1,6 @@
 """What Spark calls with each micro-batch: it puts the changes into the sink, once."""
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -9,10 +10,12 @@ import pyarrow.compute as pc
 
 from tailrace.client.bulk import BulkClient
 from tailrace.message.outbox import OutboxOptions
+from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
+from tailrace.pipeline.failure import INTERRUPTED, brief
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
@@ -39,6 +42,9 @@ _BYTES_SPREAD_MAX = 1 << 30
 Those that tasks do not write come here, through the memory of Spark's driver: more of them where each batch is merged
 with the whole table of a lake.
 """
+
+_CLOSE_S_MAX = 10.0
+"""Longest time to wait for a micro-batch whose query has ended."""
 
 _SPREAD_MIN = 400_000
 _SPREAD_MIN_DISTRIBUTED = 100_000
@@ -76,6 +82,9 @@ class BatchWriter:
         self.problem: Exception | None = None
         """Why the last call failed."""
 
+        self.stopping = False
+        """Whether the query is being stopped: a batch that cannot be finished for that reason has not failed."""
+
         self.number_min = number_min
         """Least number of the next batch."""
 
@@ -94,25 +103,45 @@ class BatchWriter:
         self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
+        self._busy = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_proceed": None, "_wanted": None, "_away": None, "_session": None, "_sink": None}
+        left = dict.fromkeys(("_proceed", "_wanted", "_away", "_session", "_sink", "_busy"))
+        return {**self.__dict__, **left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _busy=threading.Lock())
 
     def __call__(self, frame: Any, _batch_id: int) -> None:
         """Apply one micro-batch."""
-        self.problem = None
-        self._session = self._session or (lambda: frame.sparkSession)
-        try:
-            if self._is_large():
-                self.apply_spread(frame)
-            else:
-                packed = frame.toArrow()
-                if packed.num_rows:
-                    changes = pc.sum(packed["_changes"]).as_py()
-                    self.apply(pa.concat_tables(unpacked(packed)), changes, frame.sparkSession)
-        except Exception as error:
-            self.problem = error
-            raise
+        with self._busy:
+            self.problem = None
+            self._session = self._session or (lambda: frame.sparkSession)
+            try:
+                self._take(frame)
+            except Exception as error:
+                self.problem = error
+                if self.stopping:
+                    raise RuntimeError(INTERRUPTED) from None
+                if isinstance(error, TailraceError):
+                    raise
+                raise RuntimeError(f"{type(error).__name__}: {brief(str(error))}") from None
+
+    def settle(self, wait_s_max: float) -> bool:
+        """Wait until the micro-batch in hand is done with; return whether it is."""
+        done = self._busy.acquire(timeout=wait_s_max)
+        if done:
+            self._busy.release()
+        return done
+
+    def _take(self, frame: Any) -> None:
+        if self._is_large():
+            self.apply_spread(frame)
+            return
+        packed = frame.toArrow()
+        if packed.num_rows:
+            changes = pc.sum(packed["_changes"]).as_py()
+            self.apply(pa.concat_tables(unpacked(packed)), changes, frame.sparkSession)
 
     def apply(self, rows: pa.Table, changes: int, session: Any) -> None:
         """Apply rows in the layout `json`, of so many changes, that the sink does not have.
@@ -203,7 +232,12 @@ class BatchWriter:
         return list(newest.values())
 
     def close(self) -> None:
-        """Close the sink."""
+        """Close the sink, when the micro-batch in hand is done with.
+
+        Where Spark has ended there may be one in a thread of Spark's. A process that ends meanwhile, in the middle of
+        what is written in C++, is aborted.
+        """
+        self.settle(_CLOSE_S_MAX)
         if self._sink is not None:
             self._sink.close()
             self._sink = None

@@ -6,6 +6,8 @@ PipelineError                 a pipeline cannot go on: do what the message says
 ├── SinkLostError             the sink has nothing of what was copied: bring it back, or reset the pipeline
 ├── PipelineFailedError       it has failed for good: reset it
 ├── SchemaMovedError          a table has another schema than its rows were planned with: plan anew
+├── SparkEndedError           Spark has ended: run the pipeline, or start the worker, again
+├── StoppedError              the run was asked to end before it had what it waits for: end quietly
 └── TransformError            the transformation cannot be used: mend it
 SinkTableGoneError            a `SinkRefusedError`: a table is gone from the sink: bring it back, or reset the pipeline
 """
@@ -21,6 +23,8 @@ __all__ = [
     "SchemaMovedError",
     "SinkLostError",
     "SinkTableGoneError",
+    "SparkEndedError",
+    "StoppedError",
     "TransformError",
     "UnknownPipelineError",
 ]
@@ -81,6 +85,17 @@ class SchemaMovedError(PipelineError):
     def __init__(self, table: str) -> None:
         super().__init__(f"the schema of table {table} changes all the time: try again later")
         self.table = table
+
+
+class SparkEndedError(PipelineError):
+    """The process of Spark has ended. Run the pipeline, or start the worker, again."""
+
+
+class StoppedError(PipelineError):
+    """A run was asked to end while it waited for something that takes long, Spark's start for example. End quietly."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before it was done: run it again")
 
 
 class TransformError(PipelineError):

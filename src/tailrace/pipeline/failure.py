@@ -9,12 +9,15 @@ from tailrace.client.errors import ClientError, ConnectionFailed
 from tailrace.model.errors import TailraceError
 from tailrace.pipeline.errors import PipelineError
 
-__all__ = ["Failure", "failure_of"]
+__all__ = ["INTERRUPTED", "Failure", "brief", "failure_of"]
 
 _OURS = re.compile(r"^(?:\S*Exception: )?tailrace\.[a-z_.]+\.(\w+): (.*)$", re.MULTILINE)
 """The last line of a traceback of Python in which one of our errors was raised."""
 
 _TEXT_MAX = 500
+
+INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling o0.stop.\n: java.lang.InterruptedException"
+"""The text by which Spark knows that a batch ended because its query was stopped, which is no failure."""
 
 _AWAY = frozenset({"ConnectionFailed", "TimedOut", "RateLimited"})
 """Errors that end by themselves, when the server is back or has time."""
@@ -29,6 +32,17 @@ class Failure(Struct, frozen=True):
 
     away: bool = False
     """Whether the server was away."""
+
+
+def brief(text: str) -> str:
+    """Return what counts of a text of Spark: its first line, and the last one that names an error of ours.
+
+    Spark compares what a batch raises with a regular expression that needs a frame of the stack for each character: a
+    text with a stack trace of Java in it ends Spark's thread with a StackOverflowError.
+    """
+    first = text.strip().partition("\n")[0][:_TEXT_MAX].replace("py4j.protocol.", "")
+    ours = [match[0] for match in _OURS.finditer(text)]
+    return "\n".join([first, *(one[:_TEXT_MAX] for one in ours[-1:])])
 
 
 def failure_of(text: str, problem: Exception | None) -> Failure:

@@ -11,14 +11,15 @@ from urllib.parse import quote
 from msgspec import structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.client.errors import ConnectionFailed
 from tailrace.clock import Clock
-from tailrace.model.errors import BehindHorizonError, TailraceError, UnknownPipelineError
+from tailrace.model.errors import BehindHorizonError, SinkUnavailableError, TailraceError, UnknownPipelineError
 from tailrace.model.pipeline import Definition, Lease, Mode, Pipeline, RangeProgress
 from tailrace.model.stage import Stage
 from tailrace.pipeline.alter import altered
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number
-from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
+from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError, SparkEndedError, StoppedError
 from tailrace.pipeline.keeper import LeaseKeeper, taken
 from tailrace.pipeline.registering import NUMBER_MIN_FOREIGN, register, unsubscribe
 from tailrace.pipeline.session import SparkChoice, SparkSessions
@@ -34,6 +35,9 @@ __all__ = ["Job", "SparkChoice", "Watcher"]
 _OUTAGE_S_MAX = 600.0
 _OUTAGE_ONCE_S_MAX = 60.0
 """Longest time for which a sink that cannot be reached is tried again."""
+
+_OF_STOPPING = (ConnectionFailed, SinkUnavailableError, SparkEndedError, StoppedError)
+"""Errors that are none to a run that is asked to end: what stops it stops others, too, and it waits for nobody."""
 
 _RECOPIES_MAX = 3
 """How often in one run changes may be gone that the sink lacks."""
@@ -65,6 +69,7 @@ class Job:
         self._shared = sessions is not None
         self._secrets = secrets
         self._session: Any = None
+        self._stopped: Callable[[], bool] = lambda: False
 
     def run(
         self,
@@ -86,6 +91,7 @@ class Job:
             PipelineError: It is paused, has failed, or cannot go on.
             TailraceError: The server, the sink, the transformation or the metadata failed.
         """
+        self._stopped = stopped
         with taken(self._store, name, wait=wait, watcher=watcher, stopped=stopped, owner=owner) as keeper:
             if keeper is None:
                 return
@@ -97,8 +103,10 @@ class Job:
                 raise
             except TailraceError as error:
                 keeper.check()  # a sink that another worker has moved on refuses this one for reasons that mislead
-                self._note(keeper.lease, str(error))
-                raise
+                if not isinstance(error, StoppedError):
+                    self._note(keeper.lease, str(error))
+                if not (stopped() and isinstance(error, _OF_STOPPING)):
+                    raise
             except Exception as error:
                 self._note(keeper.lease, f"it failed: {type(error).__name__}")
                 raise
@@ -172,7 +180,8 @@ class Job:
     def session(self, watcher: Watcher) -> Any:
         """Return the Spark session, started when it is first needed."""
         if self._session is None:
-            self._session = self._sessions.separate(watcher) if self._shared else self._sessions.shared(watcher)
+            start = self._sessions.separate if self._shared else self._sessions.shared
+            self._session = start(watcher, self._stopped)
         return self._session
 
     def _run(

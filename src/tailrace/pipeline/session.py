@@ -2,13 +2,16 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from tailrace.pipeline.errors import StoppedError
 from tailrace.pipeline.spark import find_java, open_session
+from tailrace.pipeline.spark_log import SparkLog
 from tailrace.pipeline.watcher import Watcher
 
 __all__ = ["SparkChoice", "SparkSessions"]
@@ -23,6 +26,12 @@ _CONFS = {
 
 _LOCAL_CONFS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+_LOOK_S = 0.1
+"""How often to look whether a Spark that is being started is still wanted."""
+
+_STOP_S_MAX = 15.0
+"""Longest time that Spark is given to end."""
+
 
 class SparkChoice(Struct, frozen=True):
     """Where Spark runs: here by default, a cluster by its master, or a Spark Connect server."""
@@ -31,6 +40,9 @@ class SparkChoice(Struct, frozen=True):
     remote: str | None = None
     confs: Mapping[str, str] = {}
     """Settings of Spark, over ours."""
+
+    log: str = ""
+    """File for what Spark prints: `spark.log` in the directory of pipelines by default; `-` is standard error."""
 
     session: Any = None
     """A session that is there already, in place of all that; it is not stopped."""
@@ -50,18 +62,25 @@ class SparkSessions:
         self._lock = threading.Lock()
         self._session: Any = choice.session
 
-    def shared(self, watcher: Watcher) -> Any:
+    def shared(self, watcher: Watcher, stopped: Callable[[], bool] = lambda: False) -> Any:
         """Return the session, started if need be.
 
         Raises:
             ConfigError: There is no Spark or no Java.
+            PipelineError: Spark cannot be started.
+            StoppedError: It was `stopped` before Spark had started.
         """
-        with self._lock:
+        while not self._lock.acquire(timeout=_LOOK_S):
+            if stopped():
+                raise StoppedError
+        try:
             if self._session is None:
-                self._session = self._start(watcher)
+                self._session = self._started(watcher, stopped)
             return self._session
+        finally:
+            self._lock.release()
 
-    def separate(self, watcher: Watcher) -> Any:
+    def separate(self, watcher: Watcher, stopped: Callable[[], bool] = lambda: False) -> Any:
         """Return a session of the same Spark with views of its own.
 
         It has our source of its own, too. Spark has one for all sessions where none was registered, and each query that
@@ -69,8 +88,10 @@ class SparkSessions:
 
         Raises:
             ConfigError: There is no Spark or no Java.
+            PipelineError: Spark cannot be started.
+            StoppedError: It was `stopped` before Spark had started.
         """
-        session = self.shared(watcher)
+        session = self.shared(watcher, stopped)
 
         from tailrace.pipeline.datasource import TailraceSource  # late: there may be no PySpark
 
@@ -94,10 +115,30 @@ class SparkSessions:
         with self._lock:
             session, self._session = self._session, self.choice.session
         if session is not None and session is not self.choice.session:
+            ending = threading.Thread(target=_stop, args=(session,), name="tailrace-spark-stop", daemon=True)
+            ending.start()
+            ending.join(_STOP_S_MAX)
+            if ending.is_alive():
+                logger.warning("Spark did not stop in time", extra={"seconds": _STOP_S_MAX})
+
+    def _started(self, watcher: Watcher, stopped: Callable[[], bool]) -> Any:
+        """Start Spark in a thread of its own: that takes many seconds, and cannot be interrupted.
+
+        Nor does PySpark then put its own handler in the place of ours for SIGINT, which it does in the main thread.
+        """
+        future: Future[Any] = Future()
+
+        def start() -> None:
             try:
-                session.stop()
-            except Exception as error:  # it has ended already, in whatever way
-                logger.warning("Spark did not stop", extra={"problem": type(error).__name__})
+                future.set_result(self._start(watcher))
+            except Exception as error:  # whatever it is, it is raised to who waits
+                future.set_exception(error)
+
+        threading.Thread(target=start, name="tailrace-spark-start", daemon=True).start()
+        while not stopped():
+            if wait([future], timeout=_LOOK_S).done and not (future.exception() and stopped()):
+                return future.result()
+        raise StoppedError  # also where Spark was stopped by what stops us
 
     def _start(self, watcher: Watcher) -> Any:
         choice = self.choice
@@ -105,4 +146,12 @@ class SparkSessions:
         watcher.starting(choice.remote or f"{choice.master or 'local[*]'}, {java}")
         ours = {} if choice.remote else _CONFS if choice.distributed else {**_CONFS, **_LOCAL_CONFS}
         confs = {**ours, **choice.confs}
-        return open_session(java, master=choice.master, remote=choice.remote, confs=confs)
+        log = None if choice.log == "-" else SparkLog(Path(choice.log or self._directory / "spark.log"))
+        return open_session(java, master=choice.master, remote=choice.remote, confs=confs, log=log)
+
+
+def _stop(session: Any) -> None:
+    try:
+        session.stop()
+    except Exception as error:  # it has ended already, in whatever way
+        logger.info("Spark had ended", extra={"problem": type(error).__name__})

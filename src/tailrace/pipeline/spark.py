@@ -1,5 +1,6 @@
 """Starting Spark: which Java runs it, and a session with settings that suit a pipeline."""
 
+import logging
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.errors import PipelineError
+from tailrace.pipeline.spark_log import SparkLog
 
 __all__ = ["CONFS", "Java", "find_java", "open_session", "shim", "spark_home"]
 
@@ -138,10 +140,12 @@ def open_session(
     master: str | None = None,
     remote: str | None = None,
     confs: Mapping[str, str] | None = None,
+    log: SparkLog | None = None,
 ) -> Any:
     """Return a Spark session: embedded (`local[*]`) unless a `master` or, over Spark Connect, a `remote` is named.
 
-    `confs` count before ours. Workers run with the Python that runs this.
+    `confs` count before ours. Workers run with the Python that runs this. With a `log`, what Spark prints goes there,
+    and the signals that a terminal sends do not reach Spark.
 
     Raises:
         ConfigError: PySpark is not installed, or both a master and a remote are named.
@@ -166,20 +170,60 @@ def open_session(
     given = dict(confs or {})
     given |= {name: f"{ours} {given[name]}" for name, ours in _JAVA_OPTIONS.items() if name in given}
     settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **given}
-    builder = builder.remote(remote) if remote is not None else builder.master(master or "local[*]")
-    return _started(_with(builder, settings), remote or master or "local[*]")
+    if remote is not None:
+        return _started(_with(builder.remote(remote), settings), remote)
+    settings = {"spark.app.name": name, "spark.master": master or "local[*]", **settings}
+    return _started(_with(builder, settings), settings["spark.master"], settings, log)
 
 
-def _started(builder: Any, where: str) -> Any:
+def _started(builder: Any, where: str, settings: Mapping[str, str] | None = None, log: SparkLog | None = None) -> Any:
     try:
+        if log is not None:
+            _launch(settings or {}, log)
         return builder.getOrCreate()
     except Exception as error:  # of which kind depends on how Spark is reached
-        lines = str(error).splitlines()
+        lines = [*str(error).splitlines(), *(() if log is None else log.last())]
         said = next((line for line in lines if "Exception: " in line), (lines or [type(error).__name__])[0])
+        more = "" if log is None else f"; what Spark printed is in {log}"
         raise PipelineError(
-            f"Spark cannot be started ({where}): {said.strip(': ')[:_TEXT_MAX]}. Look at where it is to run, and at "
-            "its settings"
+            f"Spark cannot be started ({where}): {said.strip(': .')[:_TEXT_MAX]}. Look at where it is to run, and at "
+            f"its settings{more}"
         ) from error
+
+
+def _launch(settings: Mapping[str, str], log: SparkLog) -> None:
+    """Start the Java process of Spark, apart from our terminal; the session that is made next uses it.
+
+    Spark and the Python processes that it starts form a session of the system of their own: Ctrl-C, which a terminal
+    sends to all processes of the foreground, reaches only us, and we end Spark in order. Spark ends with us in any
+    case, since its standard input does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    left = SparkContext._gateway  # noqa: SLF001 - by an earlier session of this process
+    if left is not None and left.proc.poll() is None:
+        return
+    SparkContext._gateway = None  # noqa: SLF001 - its process has ended, which PySpark does not notice
+    conf = SparkConf()
+    for key, value in settings.items():
+        conf.set(key, value)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_of_py4j)
+    output = log.open()
+    try:
+        options = {"stdout": output, "stderr": output, "start_new_session": True}
+        gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+    finally:
+        os.close(output)
+    context: Any = SparkContext(gateway=gateway, conf=conf)
+    # By default it prints a stack trace when Spark ends before us, as it does where a service manager ends all at once.
+    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Leave out what Py4J logs in nobody's name: a stack trace with each error that it raises as well."""
+    return "py4j" not in record.pathname
 
 
 def _with(builder: Any, settings: Mapping[str, str]) -> Any:

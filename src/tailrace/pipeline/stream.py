@@ -18,7 +18,7 @@ from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceErr
 from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import CheckpointLostError, PipelineError, SinkLostError
+from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEndedError
 from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.store import PipelineStore
@@ -37,6 +37,9 @@ _LOOK_S = 0.5
 _BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
 _FAILURES_MAX = 5
 """So often a query that Spark ended is started again, unless it gets on meanwhile."""
+
+_BATCH_S_MAX = 50.0
+"""Longest time that a batch in hand is given when the query is to stop."""
 
 _TELL_S = 5.0
 """How often to tell that nothing happens."""
@@ -117,7 +120,8 @@ class Follower:
 
         Raises:
             BehindHorizonError: Retention has removed changes that the sink does not have.
-            PipelineError: Spark failed; or `check` does.
+            PipelineError: Spark failed, or has ended; or `check` does.
+            StoppedError: It was stopped while Spark was being started.
             TailraceError: The sink, the transformation or the metadata failed.
         """
         if once:
@@ -134,7 +138,7 @@ class Follower:
             with _told() as told:
                 query = self._start(spark, checkpoint, place.init, once=once)
                 told.append(self._watch(query, stopped, tell))
-            if told[0] is None or not self._keeper.wanted:
+            if told[0] is None or not self._keeper.wanted or stopped():  # what stops a query may have failed it, too
                 return
             self._wait(self._reason(told[0]), stopped)
 
@@ -157,6 +161,8 @@ class Follower:
                     self._writer.tend()
         finally:
             if query.isActive:
+                self._writer.settle(_BATCH_S_MAX)
+                self._writer.stopping = True
                 query.stop()
             self._note_last(query, tell)
         return query.exception()
@@ -186,6 +192,7 @@ class Follower:
 
     def _start(self, session: Any, checkpoint: Path, offset: int, *, once: bool) -> Any:
         definition = self._definition
+        self._writer.stopping = False
         options = {
             "server": definition.server,
             "source": definition.source,
@@ -255,7 +262,7 @@ def _told() -> Iterator[list[Any]]:
     """Give a list; what Spark fails with inside the `with` block is put into it.
 
     Raises:
-        PipelineError: Spark is gone as a whole.
+        SparkEndedError: Spark is gone as a whole.
     """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -264,7 +271,7 @@ def _told() -> Iterator[list[Any]]:
     try:
         yield told
     except (Py4JNetworkError, ConnectionError) as error:
-        raise PipelineError("Spark has ended: run the pipeline again") from error
+        raise SparkEndedError("Spark has ended: run the pipeline again") from error
     except (PySparkException, Py4JError) as error:
         told.append(error)
 

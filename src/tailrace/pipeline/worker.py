@@ -102,6 +102,7 @@ class Worker:
         self._rests: dict[str, _Rest] = {}
         self._ended: SimpleQueue[_Ended] = SimpleQueue()
         self._stop = threading.Event()
+        self._asked: Callable[[], bool] = self._stop.is_set
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run pipelines until `stopped`.
@@ -110,6 +111,7 @@ class Worker:
             PipelineError: Spark has ended.
         """
         had = self._owner
+        self._asked = stopped
         try:
             while not stopped():
                 if self._look(had):
@@ -141,7 +143,7 @@ class Worker:
         """Run one pipeline, in its thread, until it ends in whatever way."""
         begin_s = time.monotonic()
         name = found.definition.name
-        watcher, stopped = self._watchers(name), self._stop.is_set
+        watcher, stopped = self._watchers(name), lambda: self._stop.is_set() or self._asked()
         error: Exception | None = None
         try:
             runner = self._runners()
