@@ -16,7 +16,7 @@ from tailrace.model.errors import ConfigError
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.spark_log import SparkLog
 
-__all__ = ["CONFS", "Java", "find_java", "open_session", "shim", "spark_home"]
+__all__ = ["CONFS", "Java", "find_java", "open_session", "prepare", "shim", "spark_home"]
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -119,7 +119,10 @@ def spark_home(cache: Path) -> Path:
     Each Python process of Spark would take PySpark from that copy and compile it anew, which is most of the time that
     a query needs to start. Without it they use what is installed.
     """
-    import pyspark
+    try:
+        import pyspark
+    except ImportError as error:
+        raise ConfigError("PySpark is not installed: pip install 'tailrace[spark]'") from error
 
     installed = Path(pyspark.__file__).parent
     home = cache / f"spark-{pyspark.__version__}"
@@ -131,6 +134,27 @@ def spark_home(cache: Path) -> Path:
             temporary.symlink_to(target)
             temporary.replace(link)
     return home
+
+
+def prepare(java: Java | None = None) -> None:
+    """Let the next Spark session of this process run on this machine: with this Python, and a Java that it can use.
+
+    Call it before the session is made, where that is not done by `open_session`. Without it Spark runs Python sources
+    and functions with the `python3` of the PATH, which lacks what this environment has, and lets each of its processes
+    compile PySpark anew; one that needs more than 10 seconds to start, as on a busy machine, counts as failed ("Python
+    worker failed to connect back"). Environment variables that are set are kept: PYSPARK_PYTHON, SPARK_HOME,
+    SPARK_LOCAL_IP, and JAVA_HOME if it is new enough.
+
+    Raises:
+        ConfigError: There is no PySpark, or no Java.
+    """
+    if java is None:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        java = find_java(Path(caches) / "tailrace")
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_HOME", str(spark_home(java.cache)))
 
 
 def open_session(
@@ -161,12 +185,12 @@ def open_session(
     builder = builder.appName(name)
     if remote is not None and not remote.startswith("local"):
         return _started(_with(builder.remote(remote), {**(confs or {})}), remote)
-    os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master is None or master.startswith("local") or remote is not None
     if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("SPARK_HOME", str(spark_home(java.cache)))
+        prepare(java)
+    else:
+        os.environ["JAVA_HOME"] = str(java.home)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = dict(confs or {})
     given |= {name: f"{ours} {given[name]}" for name, ours in _JAVA_OPTIONS.items() if name in given}
     settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **given}
