@@ -154,4 +154,4 @@ def _stop(session: Any) -> None:
     try:
         session.stop()
     except Exception as error:  # it has ended already, in whatever way
-        logger.info("Spark had ended", extra={"problem": type(error).__name__})
+        logger.debug("Spark had ended", extra={"problem": type(error).__name__})
