@@ -1,10 +1,11 @@
-"""Events in the envelopes that other systems have made common, framed as each wire frames its own. Pure."""
+"""Events in the envelopes that other systems have made common, framed as each wire frames its own."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import structs
 
+from tailrace.clock import Clock, SystemClock
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.frame import frame_of
 from tailrace.delivery.present import View, Wire
@@ -21,32 +22,36 @@ from tailrace.subscription.snapshot import ReadRows
 
 __all__ = ["encode_enveloped", "enveloped_rows"]
 
+_CLOCK = SystemClock()
 _SCHEMAS_KEPT = 1024
 
 
-def encode_enveloped(chunk: Chunk, rows: Rows, view: View) -> Encoded:
+def encode_enveloped(chunk: Chunk, rows: Rows, view: View, clock: Clock = _CLOCK) -> Encoded:
     """Return the events of the given rows of a chunk. Schema changes have no form in an envelope: they are nothing.
 
     Raises:
         InvalidValueError: The envelope has no form for a value; the message names the column.
     """
-    changes = list(chunk.changes(rows))
-    events = [b"" if change.op is Op.SCHEMA else _framed(_told(change, view), change, view.wire) for change in changes]
+    changes, now_us = list(chunk.changes(rows)), clock.now_us()
+    events = [
+        b"" if change.op is Op.SCHEMA else _framed(_told(change, view, now_us), change, view.wire) for change in changes
+    ]
     return Encoded.of_list(events, [change.offset for change in changes], chunk.last)
 
 
-def enveloped_rows(rows: ReadRows, view: View) -> Iterable[bytes]:
+def enveloped_rows(rows: ReadRows, view: View, clock: Clock = _CLOCK) -> Iterable[bytes]:
     """Yield one value for each row of a snapshot, without a frame.
 
     Raises:
         InvalidValueError: The envelope has no form for a value; the message names the column.
     """
+    now_us = clock.now_us()
     for key, image in zip(rows.keys, rows.images, strict=True):
         change = Change(rows.offset, Index(0), rows.time_us, 0, Op.INSERT, rows.schema, key, None, image)
-        yield _told(change, view, snapshot=True)
+        yield _told(change, view, now_us, snapshot=True)
 
 
-def _told(change: Change, view: View, *, snapshot: bool = False) -> bytes:
+def _told(change: Change, view: View, now_us: int, *, snapshot: bool = False) -> bytes:
     images = {"before": change.before, "after": change.after}
     kept = {name: image if name in view.images else None for name, image in images.items()}
     schema = change.schema
@@ -55,7 +60,8 @@ def _told(change: Change, view: View, *, snapshot: bool = False) -> bytes:
         schema = _narrowed(schema, view.columns)
     try:
         id_ = f"{schema.table.source}/{change.offset}"
-        told = envelope_of(view.envelope).tell(structs.replace(change, schema=schema, **kept), id_, snapshot=snapshot)
+        shown = structs.replace(change, schema=schema, **kept)
+        told = envelope_of(view.envelope).tell(shown, id_, snapshot=snapshot, now_us=now_us)
     except UnfitError as error:
         raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
     assert told.value is not None

@@ -32,13 +32,15 @@ class UnfitError(ValueError):
 
 
 class Envelope(Protocol):
-    """One way to tell changes. Pure: equal changes are told in equal bytes."""
+    """One way to tell changes. Pure: equal changes, told at the same time, are equal bytes."""
 
     tombstones: bool
     """Whether a deletion is followed by a tombstone where the target compacts by key."""
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change of a row, which is known as `id_`; in a snapshot it is a row as it was read.
+
+        `now_us` is the time at which it is told, for envelopes that have a place for it; that of the commit by default.
 
         Raises:
             UnfitError: The envelope has no form for one of its values.

@@ -21,7 +21,7 @@ class StructuredCloudEvent:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         key = plain_key(change)
         event = {**_attributes(change, id_, key, snapshot=snapshot), "datacontenttype": "application/json"}
@@ -35,7 +35,7 @@ class BinaryCloudEvent:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         key = plain_key(change)
         attributes = _attributes(change, id_, key, snapshot=snapshot)

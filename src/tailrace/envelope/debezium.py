@@ -22,7 +22,10 @@ _SCHEMAS_KEPT = 1024
 
 
 class DebeziumEnvelope:
-    """`{"before":…,"after":…,"source":{…},"transaction":null,"op":"c|u|d|r","ts_ms":…}`, keyed by `{"id":1}`.
+    """`{"before":…,"after":…,"source":{…},"transaction":{…},"op":"c|u|d|r","ts_ms":…}`, keyed by `{"id":1}`.
+
+    The times inside of `source` are those of the commit, the outer ones when the change is told. A change does not know
+    its place among those of its commit: the orders in `transaction` are its offset, which rises within a commit.
 
     With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and
     each value has the type that the schema says. Dates, times and decimals are text, so that nothing is rounded.
@@ -33,22 +36,24 @@ class DebeziumEnvelope:
     def __init__(self, *, with_schema: bool) -> None:
         self._with_schema = with_schema
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         schema = change.schema
         if not self._with_schema:
             before, after = (plain_image(image, schema) for image in (change.before, change.after))
-            return Told(_payload(change, before, after, snapshot=snapshot), plain_key_object(change))
+            return Told(_payload(change, before, after, now_us, snapshot=snapshot), plain_key_object(change))
         before, after = (_typed_image(image, schema) for image in (change.before, change.after))
         key_columns = schema.key_columns
         values = dict(zip([column.name for column in key_columns], decode_key(change.key, schema), strict=True))
         value_schema, key_schema = _schemas(schema)
-        value = b'{"schema":%s,"payload":%s}' % (value_schema, _payload(change, before, after, snapshot=snapshot))
+        payload = _payload(change, before, after, now_us, snapshot=snapshot)
+        value = b'{"schema":%s,"payload":%s}' % (value_schema, payload)
         return Told(value, b'{"schema":%s,"payload":%s}' % (key_schema, _typed(values, key_columns)))
 
 
-def _payload(change: Change, before: bytes | None, after: bytes | None, *, snapshot: bool) -> bytes:
+def _payload(change: Change, before: bytes | None, after: bytes | None, now_us: int | None, *, snapshot: bool) -> bytes:
     table, time_us = change.schema.table, change.commit_time_us
+    told_us = time_us if now_us is None else now_us
     source = {
         "version": __version__,
         "connector": "tailrace",
@@ -64,14 +69,16 @@ def _payload(change: Change, before: bytes | None, after: bytes | None, *, snaps
         "txId": change.index,
         "lsn": change.offset,
     }
-    return (b'{"before":%s,"after":%s,"source":%s,"transaction":null,"op":"%s","ts_ms":%d,"ts_us":%d,"ts_ns":%d}') % (
+    orders = b'{"id":"%d","total_order":%d,"data_collection_order":%d}' % (change.index, change.offset, change.offset)
+    return (b'{"before":%s,"after":%s,"source":%s,"transaction":%s,"op":"%s","ts_ms":%d,"ts_us":%d,"ts_ns":%d}') % (
         before or b"null",
         after or b"null",
         msgspec.json.encode({name: source[name] for name, _, _ in SOURCE}),
+        b"null" if snapshot else orders,  # a row that was read belongs to no transaction
         _READ if snapshot else _OPS[change.op],
-        time_us // 1000,
-        time_us,
-        time_us * 1000,
+        told_us // 1000,
+        told_us,
+        told_us * 1000,
     )
 
 

@@ -20,7 +20,7 @@ class MaxwellEnvelope:
 
     tombstones = False
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         schema, key = change.schema, plain_key(change)
         image = change.before if change.op is Op.DELETE else change.after

@@ -14,7 +14,7 @@ class OwnEnvelope:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         key = plain_key(change)
         return Told(own_event(change, key, snapshot=snapshot), key)

@@ -13,7 +13,7 @@ class RowEnvelope:
 
     tombstones = False
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False) -> Told:
+    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         value = None if change.op is Op.DELETE else plain_image(change.after, change.schema)
         return Told(value, plain_key_object(change))

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from msgspec import Struct, structs
 
+from tailrace.clock import Clock, SystemClock
 from tailrace.envelope.base import Envelope, Told, UnfitError
 from tailrace.envelope.envelopes import OWN, envelope_of
 from tailrace.message.base import Message
@@ -68,8 +69,16 @@ class Shape:
         ConfigError: There is no such envelope.
     """
 
-    def __init__(self, options: ShapeOptions, *, tombstones: bool = False, dialect: str = "sqlite") -> None:
+    def __init__(
+        self,
+        options: ShapeOptions,
+        *,
+        tombstones: bool = False,
+        dialect: str = "sqlite",
+        clock: Clock | None = None,
+    ) -> None:
         self._options = options
+        self._clock = clock or SystemClock()
         self._envelope: Envelope = envelope_of(options.envelope or OWN)
         self._tables = frozenset(options.tables)
         self._tombstones = tombstones and self._envelope.tombstones
@@ -114,6 +123,7 @@ class Shape:
         self, changes: Sequence[Change], version: _Version, *, snapshot: bool, parked: bool
     ) -> Iterator[Shaped]:
         tell, projection = self._envelope.tell, version.projection
+        now_us = self._clock.now_us()
         for change, passes in zip(changes, _passing(version.predicate, changes), strict=True):
             if passes is False:
                 continue
@@ -123,7 +133,7 @@ class Shape:
             try:
                 row = change if projection is None else _projected(change, projection)
                 id_ = message_id(row, snapshot=snapshot)
-                told = tell(row, id_, snapshot=snapshot)
+                told = tell(row, id_, snapshot=snapshot, now_us=now_us)
             except PredicateError as error:
                 yield Shaped(change, snapshot, reason=f"the projection failed: {error.reason}")
             except UnfitError as error:

@@ -92,9 +92,12 @@ def test_our_own_envelope_has_the_images_that_there_are(change, snapshot, op, im
     ],
 )
 def test_debezium_without_schema_is_the_payload_alone(change, snapshot, op, before, after):
-    value, key = told("debezium", change, snapshot=snapshot)
-    assert (value["op"], value["before"], value["after"], value["transaction"]) == (op, before, after, None)
-    assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (TIME_US // 1000, TIME_US, TIME_US * 1000)
+    now_us = TIME_US + 5_000_001
+    value, key = told("debezium", change, snapshot=snapshot, now_us=now_us)
+    assert (value["op"], value["before"], value["after"]) == (op, before, after)
+    commit = {"id": "4", "total_order": 7, "data_collection_order": 7}
+    assert value["transaction"] == (None if snapshot else commit)
+    assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (now_us // 1000, now_us, now_us * 1000)
     assert value["source"] == {
         "version": __version__,
         "connector": "tailrace",
