@@ -156,3 +156,25 @@ def test_a_log_is_not_begun_anew_under_a_server(world):
     done = run("log", "reset", world.data)
     assert done.returncode == 1
     assert "in use" in done.stderr
+
+
+def test_a_file_put_in_place_under_a_server_is_opened_when_it_is_the_same_history_and_refused_otherwise(
+    world, tmp_path
+):
+    server = world.start()
+    feed = server.subscribe("t", "app")["sub_id"]
+    world.insert(1, 2)
+    wait_until(lambda: len(poll(server, feed, 0)["events"]) == 2, "changes are there")
+    world.copy(tmp_path / "early.db")
+    world.insert(3)
+    wait_until(lambda: len(poll(server, feed, 0)["events"]) == 3, "changes are there")
+    world.copy(tmp_path / "late.db")
+    (tmp_path / "late.db").replace(world.path)
+    log = Path(server.errors.name)
+    wait_until(lambda: "was replaced by another file" in log.read_text(), "it is logged")
+    wait_until(server.is_ready, "the new file is captured")
+    world.insert(4)
+    wait_until(lambda: len(poll(server, feed, 0)["events"]) == 4, "changes of the new file are there")
+    (tmp_path / "early.db").replace(world.path)
+    assert server.process.wait(DEADLINE_S) == 1
+    assert "tailrace log reset" in log.read_text().strip().splitlines()[-1]

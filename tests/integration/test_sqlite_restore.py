@@ -8,9 +8,15 @@ import apsw
 import pytest
 
 from sqlite_capture import ApswWriter, Captured, agrees, captured
-from tailrace.model.errors import SourceStateError
+from tailrace.clock import SystemClock
+from tailrace.model.errors import SourceStateError, SourceUnavailableError
+from tailrace.model.key_value import Entry
 from tailrace.model.number import Position
-from tailrace.source.sqlite import SqliteOptions, remove_reader, status
+from tailrace.model.table import TableName
+from tailrace.source.sqlite import Reader, SqliteOptions, remove_reader, status
+from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
+from tailrace.source.sqlite.place import Place
+from tailrace.source.sqlite.query import SqliteQuerySource
 
 QUICK = SqliteOptions(trim_interval_s=0.01)
 LAZY = SqliteOptions(trim_interval_s=3600.0)
@@ -218,3 +224,99 @@ async def test_stops_kills_and_copies_of_the_same_history_are_never_refused(path
             run(path, f"UPDATE t SET v = -v; INSERT INTO t(id, v) VALUES({number}, 0)")
         resumes = capturing
     assert status(path).readers[0].name == "log"
+
+
+async def replaced(capturing, match="was replaced by another file"):
+    """Wait until a running capture says that its file is gone, and stop it."""
+    with pytest.raises(SourceUnavailableError, match=match):
+        await capturing.until(lambda: False)
+
+
+@pytest.mark.parametrize("quietly", [True, False], ids=["nothing written since", "written since"])
+async def test_a_copy_of_the_same_history_put_in_place_under_a_running_capture_goes_on(path, quietly):
+    capturing = Captured(path)
+    await capturing.start()
+    insert(path, 1, 2)
+    await capturing.changes_of(2)
+    made = copy(path)
+    if not quietly:
+        insert(made, 3)
+    made.replace(path)
+    await replaced(capturing)
+    await capturing.start()
+    insert(path, 4)
+    await capturing.changes_of(3 if quietly else 4)
+    assert [key for _, _, key, *_ in capturing.changes()] == ([[1], [2], [4]] if quietly else [[1], [2], [3], [4]])
+    assert run(path, "PRAGMA integrity_check") == [("ok",)]
+    await capturing.stop()
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+async def test_an_older_copy_put_in_place_under_a_running_capture_is_refused(path, more):
+    capturing = Captured(path)
+    await capturing.start()
+    insert(path, 1)
+    await capturing.changes_of(1)
+    made = copy(path)
+    insert(path, 2, 3)
+    await capturing.changes_of(3)
+    insert(made, *range(11, 11 + more))
+    made.replace(path)
+    await replaced(capturing)
+    await refused(capturing, "older copy")
+    assert run(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_file_that_was_deleted_is_waited_for_and_a_new_one_refused(path):
+    capturing = Captured(path)
+    await capturing.start()
+    insert(path, 1)
+    await capturing.changes_of(1)
+    path.unlink()
+    await replaced(capturing, "moved away or deleted")
+    with pytest.raises(SourceUnavailableError, match="put it back"):
+        await capturing.source.open(capturing.registry)
+    run(path, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+    insert(path, 1, 2, 3)
+    await refused(capturing, "another database.*tailrace log reset")
+
+
+def test_a_write_ahead_log_that_belongs_to_the_old_file_is_refused_when_it_may_hold_changes_of_both(path, database):
+    old = apsw.Connection(str(path))
+    place = Place(path, None)
+    place.before_open()
+    place.after_open()
+    old.execute("INSERT INTO t VALUES(1, 1)")
+    place.look(old, unwritten=False)
+    made = copy(path)
+    made.replace(path)
+    with pytest.raises(SourceUnavailableError):
+        place.look(old, unwritten=False)
+    again = Place(path, place.stale)
+    if database == "wal":
+        with pytest.raises(SourceStateError, match=r"remove app\.db-wal and app\.db-shm"):
+            again.before_open()
+        with pytest.raises(SourceUnavailableError):
+            place.look(old, unwritten=True)  # all of it belongs to the old file
+    again.before_open()
+    old.close()
+
+
+async def test_whoever_else_has_the_old_file_open_gets_the_new_one(path):
+    async with captured(path) as capturing:
+        insert(path, 1)
+        await capturing.changes_of(1)
+        made = copy(path)
+    insert(made, 2)
+    other = SqliteKeyValueStore(made, Reader("log"), SystemClock())
+    await other.put([Entry(b"k", b"v")])
+    await other.close()
+    queries = SqliteQuerySource(path, Reader("log"))
+    values = SqliteKeyValueStore(path, Reader("log"), SystemClock())
+    assert await queries.count(TableName("app", "t")) == 1
+    assert await values.get([b"k"], 100) == [None]
+    made.replace(path)
+    assert await queries.count(TableName("app", "t")) == 2
+    assert await values.get([b"k"], 100) == [b"v"]
+    await queries.close()
+    await values.close()

@@ -10,7 +10,10 @@ import apsw
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 
-__all__ = ["connect", "create_database", "require_file", "rows", "translated", "writing"]
+__all__ = ["FileId", "connect", "create_database", "file_id", "require_file", "rows", "translated", "writing"]
+
+FileId = tuple[int, int]
+"""Device and inode: what tells a file from another one that was put in its place."""
 
 
 def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.Connection:
@@ -38,6 +41,15 @@ def require_file(path: Path) -> None:
     """
     if not path.exists():
         raise SourceStateError(f"there is no database {os.fspath(path)!r}; make it first or correct the URL")
+
+
+def file_id(path: Path) -> FileId | None:
+    """Return which file is at a path now; None where there is none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def create_database(path: Path) -> None:

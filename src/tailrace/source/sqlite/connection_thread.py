@@ -5,11 +5,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
+from tailrace.source.sqlite.connection import FileId, file_id
 
 __all__ = ["ConnectionThread", "for_clients"]
 
@@ -25,6 +27,7 @@ class ConnectionThread:
         self._connect = connect
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: apsw.Connection | None = None
+        self._file: FileId | None = None
 
     def submit(self, use: Callable[[apsw.Connection], _T]) -> asyncio.Future[_T]:
         """Return the future of `use(connection)`.
@@ -48,8 +51,12 @@ class ConnectionThread:
 
     def _call(self, use: Callable[[apsw.Connection], _T]) -> _T:
         with for_clients():
+            if self._connection is not None and file_id(Path(self._connection.filename)) != self._file:
+                self._connection.close()  # another file was put in the place of the one that we have open
+                self._connection = None
             if self._connection is None:
                 self._connection = self._connect()
+                self._file = file_id(Path(self._connection.filename))
             return use(self._connection)
 
 

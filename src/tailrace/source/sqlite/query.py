@@ -20,6 +20,7 @@ from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import parse_position
 from tailrace.source.sqlite.client_query import open_reading, run_query, snapshot
+from tailrace.source.sqlite.connection import file_id
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
 from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
@@ -236,8 +237,13 @@ class _Lane:
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)
+        file = file_id(self._path)
+        if connection is not None and self._own.file != file:
+            self._connections.remove(connection)  # another file was put in the place of the one that we have open
+            connection.close()
+            connection = None
         if connection is None:
             connection = self._open(self._path)
-            self._own.connection = connection
+            self._own.connection, self._own.file = connection, file
             self._connections.append(connection)
         return connection

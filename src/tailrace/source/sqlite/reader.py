@@ -11,9 +11,10 @@ from tailrace.model.number import Position
 from tailrace.source.sqlite.border import BorderFinder
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, Border, cell_names, mark_of, parse_position
-from tailrace.source.sqlite.connection import connect, rows, translated, writing
+from tailrace.source.sqlite.connection import FileId, connect, rows, translated, writing
 from tailrace.source.sqlite.history import History, fresh_mark
 from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.place import Place
 from tailrace.source.sqlite.registry import (
     Capture,
     load_versions,
@@ -37,8 +38,12 @@ _PATH_REST = 10
 class ChangeReader:
     """A connection that reads changes, and follows the schema."""
 
-    def __init__(self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock, stale: FileId | None = None
+    ) -> None:
+        """Prepare to read; `stale` is as in `Place`."""
         self._path = path.resolve()
+        self.place = Place(path, stale)
         self._reader = reader
         self._options = options
         self._clock = clock
@@ -71,7 +76,9 @@ class ChangeReader:
         self.close()
         options = self._options
         self._written_us = min(_written_us(self._path), self._clock.now_us())
+        self.place.before_open()
         self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
+        self.place.after_open()
         with translated(self._path):
             self._fit()
             self._backlog = self._newest(self._connection) or 0  # from here on, borders are known
@@ -123,6 +130,7 @@ class ChangeReader:
         connection = self._open()
         with translated(self._path):
             data_version = int(connection.pragma("data_version"))
+            self.place.look(connection, unwritten=data_version == self._data_version)
             if data_version == self._data_version:
                 return None
             newest = self._newest(connection)

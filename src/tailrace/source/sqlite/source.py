@@ -1,6 +1,7 @@
 """The SQLite source: a thread that reads changes and hands them to the event loop as commits."""
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 
 from tailrace.clock import Clock
 from tailrace.model.commit import Draft
-from tailrace.model.errors import SourceStateError
+from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
@@ -22,6 +23,7 @@ from tailrace.source.sqlite.change_table import (
     marked,
     parse_position,
 )
+from tailrace.source.sqlite.connection import FileId, file_id
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
@@ -60,6 +62,8 @@ class SqliteSource:
         self._options = options
         self._clock = clock
         self._session: _Session | None = None
+        self._was_open = False
+        self._stale: FileId | None = None
 
     async def open(self, registry: SchemaRegistry) -> None:
         """Set capture up or fit it to the schema, enter the reader, and announce the tables. Safe to repeat.
@@ -69,7 +73,10 @@ class SqliteSource:
             SourceUnavailableError: It is locked or cannot be opened now; try again.
         """
         await self.close()
-        session = _Session(self._path, self._reader_name, self._options, self._clock, Announcer(self.name, registry))
+        if self._was_open and file_id(self._path) is None:  # who replaces it may put the other one there soon
+            raise SourceUnavailableError(f"database {os.fspath(self._path)!r} is not there any more: put it back")
+        announcer = Announcer(self.name, registry)
+        session = _Session(self._path, self._reader_name, self._options, self._clock, announcer, self._stale)
         try:
             await session.open()
         except asyncio.CancelledError:
@@ -79,6 +86,8 @@ class SqliteSource:
             await session.close(leave=False)
             raise
         self._session = session
+        self._was_open = True
+        self._stale = None
 
     async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
         """Yield committed transactions after a position as they come; see `Source.commits`."""
@@ -98,6 +107,7 @@ class SqliteSource:
         """Disconnect; an ephemeral reader is forgotten."""
         session, self._session = self._session, None
         if session is not None:
+            self._stale = session.stale
             await session.close(leave=True)
 
     def tables(self) -> Sequence[TableSchema]:
@@ -113,13 +123,21 @@ class SqliteSource:
 class _Session:
     """One opening of the source: its thread, its connections, and how far it has read."""
 
-    def __init__(self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock, announcer: Announcer) -> None:
+    def __init__(
+        self,
+        path: Path,
+        reader: Reader,
+        options: SqliteOptions,
+        clock: Clock,
+        announcer: Announcer,
+        stale: FileId | None,
+    ) -> None:
         self._options = options
         self._clock = clock
         self._announcer = announcer
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-read")
-        self._reader = ChangeReader(path, reader, options, clock)
+        self._reader = ChangeReader(path, reader, options, clock, stale)
         self._trimmer = Trimmer(path, reader, options, clock)
         self._watch = Watch(path.resolve())
         self._stopping = False
@@ -140,6 +158,11 @@ class _Session:
         await self._announcer.announce(versions.values())
         self._live = live
 
+    @property
+    def stale(self) -> FileId | None:
+        """Return the write-ahead log that the database left behind when another file was put in its place."""
+        return self._reader.place.stale
+
     async def start(self, after: Position | None) -> None:
         """Prepare to read after a position."""
         self._stopping = False
@@ -148,6 +171,7 @@ class _Session:
         assert capture is not None
         self._newest = self._after
         self._trimmer.marks = self._reader.marks
+        self._trimmer.file = self._reader.place.file
         self._fits = 0
         self._borders.clear()
         self._decoder = Decoder(
@@ -186,6 +210,7 @@ class _Session:
         """End everything."""
         await self.stop()
         if leave:
+            self._trimmer.file = self._reader.place.file
             await asyncio.to_thread(self._trimmer.close)
         await self._loop.run_in_executor(self._executor, self._reader.close)
         self._executor.shutdown()

@@ -17,7 +17,7 @@ from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.source.sqlite.capture_setup import remove_from
 from tailrace.source.sqlite.change_table import CHANGE, READER
-from tailrace.source.sqlite.connection import connect, translated, writing
+from tailrace.source.sqlite.connection import FileId, connect, file_id, translated, writing
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.registry import leave_reader, mark_reader, read_capture, read_entry, read_readers, window
 
@@ -44,6 +44,9 @@ class Trimmer:
         self._trimmed = 0
         self.marks: frozenset[str | None] = frozenset()
         """The marks with which the reader may be entered now: the last one, and the one that is being written."""
+
+        self.file: FileId | None = None
+        """The file that is read; in no other anything is written."""
 
         self.fitted = -1
         """The number of the schema that the reading side has looked at last; in any other, nothing is removed."""
@@ -74,7 +77,7 @@ class Trimmer:
     def _trim(self) -> None:
         target = self._confirmed
         try:
-            connection = connect(self._path, busy_timeout_ms=self._options.trim_busy_timeout_ms)
+            connection = self._connect(self._options.trim_busy_timeout_ms)
             with translated(self._path), closing(connection):
                 _relax(connection)
                 while not self._slice(connection, target):
@@ -83,7 +86,21 @@ class Trimmer:
         except SourceUnavailableError:
             logger.info("trimming put off, the database is busy", extra={"through": target[0]})
         except _UnfamiliarError:
-            logger.info("trimming put off, the schema has changed", extra={"through": target[0]})
+            logger.info("trimming put off, the database has changed", extra={"through": target[0]})
+
+    def _connect(self, busy_timeout_ms: int) -> apsw.Connection:
+        """Connect to the file that is read.
+
+        Raises:
+            _UnfamiliarError: Another one is in its place.
+        """
+        if file_id(self._path) != self.file:
+            raise _UnfamiliarError
+        connection = connect(self._path, busy_timeout_ms=busy_timeout_ms)
+        if file_id(self._path) != self.file:
+            connection.close()
+            raise _UnfamiliarError
+        return connection
 
     def _slice(self, connection: apsw.Connection, target: tuple[int, str]) -> bool:
         """Remove some changes in one transaction; return whether no more can be removed now.
@@ -115,7 +132,7 @@ class Trimmer:
 
     def _finish(self) -> None:
         try:
-            connection = connect(self._path, busy_timeout_ms=self._options.busy_timeout_ms)
+            connection = self._connect(self._options.busy_timeout_ms)
             with translated(self._path), closing(connection):
                 if self._reader.ephemeral or self._confirmed[0] > self._trimmed:
                     with suppress(_UnfamiliarError):  # the changes stay for the next start, which compares them
@@ -123,7 +140,7 @@ class Trimmer:
                 self._leave(connection)
         except SourceUnavailableError:
             logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
-        except SourceStateError as error:  # the file is gone, say: whoever reads it has told
+        except (SourceStateError, _UnfamiliarError) as error:  # the file is gone, say: whoever reads it has told
             logger.info("the reader stays entered", extra={"reader": self._reader.name, "reason": str(error)})
 
     def _leave(self, connection: apsw.Connection) -> None:
@@ -141,7 +158,10 @@ class Trimmer:
 
 
 class _UnfamiliarError(Exception):
-    """The database is not in the state in which the reading side has seen it."""
+    """The database is not the one that the reading side has seen, or not in the state in which it has seen it."""
+
+    def __init__(self) -> None:
+        super().__init__("the database was replaced or its schema has changed")
 
 
 def _relax(connection: apsw.Connection) -> None:
