@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -49,7 +49,7 @@ from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
-from tailrace.model.errors import ConfigError, InvalidPredicateError
+from tailrace.model.errors import ConfigError, InvalidPredicateError, ListenError
 from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
@@ -323,7 +323,8 @@ class Application:
             metrics=metrics,
             name=name,
         )
-        return (await self._stack.enter_async_context(server)).url
+        with _port_of("--http-port" if port == self._config.http_port else "--ws-port"):
+            return (await self._stack.enter_async_context(server)).url
 
     def _open_access(self, store: MetaStore) -> Access:
         """Open what tells who calls, and have it end what is open on credentials that are no longer good."""
@@ -392,7 +393,8 @@ class Application:
             metrics=metrics,
         )
         self._stack.push_async_callback(server.stop)
-        return await server.start()
+        with _port_of("--grpc-port"):
+            return await server.start()
 
     def _waiting_for(self) -> Sequence[str]:
         if not self._config.capture.enabled:
@@ -459,6 +461,16 @@ def _site(config: Config) -> Site:
 def _limit(value: _T | None) -> _T:
     assert value is not None
     return value
+
+
+@contextmanager
+def _port_of(flag: str) -> Iterator[None]:
+    """Say of an address that cannot be listened on how another one is chosen."""
+    try:
+        yield
+    except ListenError as error:
+        remedy = f"choose another port with {flag} (0 takes a free one), or another address with --host"
+        raise ListenError(error.address, error.reason, remedy) from error
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -6,6 +6,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
-from tailrace.config_file import problem_of, read_file
+from tailrace.config_file import Problem, located, problem_of, read_file
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.site import check_site
@@ -231,25 +232,55 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         ConfigError: A key, variable or value is wrong; the message names it.
     """
     tree = read_file(file, environment) if file else {}
-    for name, path in _ALIASES.items():
+    origins: dict[str, str] = {}
+    """The variable or flag that set a path."""
+    for name, path in (*_ALIASES.items(), *_variables(environment)):
         if name in environment:
             _put(tree, path, _from_text(path, environment[name]))
-    known = {setting.variable: setting for setting in SETTINGS}
-    for name, text in environment.items():
-        if name in known:
-            _put(tree, known[name].path, _from_text(known[name].path, text))
-        elif name.startswith(_PREFIX) and name not in _CLIENT_VARIABLES:
-            raise ConfigError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
+            origins[path] = name
     for path, value in flags.items():
         if value is not None:
             _put(tree, path, value)
+            origins[path] = _flag_of(path)
     sinks = read_sinks(tree.pop("sinks", {}))
     try:
         config = structs.replace(msgspec.convert(tree, Config, strict=False), sinks=sinks)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{file or 'configuration'}: {problem_of(error, Config)}") from error
-    _check(config)
+        problem = problem_of(error, Config, tree)
+        if any(setting.secret and setting.path == problem.path for setting in SETTINGS):
+            problem = Problem(problem.path, "it is not what it should be")  # without its value
+        raise ConfigError(located(problem, origins, file)) from error
+    try:
+        _check(config)
+    except ConfigError as error:
+        raise ConfigError(located(Problem(*_split(str(error))), origins, file)) from error
     return config
+
+
+def _variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the variables of ours that are set, each with the path of its setting.
+
+    Raises:
+        ConfigError: There is no setting for one; the message says which one was probably meant.
+    """
+    known = {setting.variable: setting.path for setting in SETTINGS}
+    ours = [name for name in environment if name.startswith(_PREFIX) and name not in _CLIENT_VARIABLES]
+    for name in ours:
+        if name not in known:
+            near = get_close_matches(name.removeprefix(_PREFIX), [one.removeprefix(_PREFIX) for one in known], 1)
+            meant = f"did you mean {_PREFIX}{near[0]}?" if near else "docs/reference/settings.md lists all"
+            raise ConfigError(f"unknown environment variable {name}: {meant}")
+    return [(name, known[name]) for name in ours]
+
+
+def _flag_of(path: str) -> str:
+    return next((setting.flag for setting in SETTINGS if setting.path == path), path)
+
+
+def _split(message: str) -> tuple[str, str]:
+    """Return the path that the message of a check begins with, and the rest."""
+    path, colon, reason = message.partition(": ")
+    return (path, reason) if colon else ("", message)
 
 
 def parse_source(text: str) -> tuple[str, SourceConfig]:

@@ -107,7 +107,7 @@ def test_a_port_in_use_is_a_clear_failure(serve, tmp_path):
     port = server.url.rpartition(":")[2]
     result = run("serve", "--data-dir", tmp_path / "other", "--http-port", port, "--grpc-port", 0)
     assert result.returncode == 1
-    assert port in result.stderr
+    assert f":{port}: Address already in use; choose another port with --http-port" in result.stderr
 
 
 def test_a_database_that_is_not_there_is_told_in_one_line_before_it_listens(tmp_path):

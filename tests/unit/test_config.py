@@ -10,6 +10,7 @@ from tailrace.config import (
     load_config,
     parse_source,
 )
+from tailrace.config_file import line_of
 from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
 from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 from tailrace.model.edge import EdgeTable
@@ -68,6 +69,7 @@ def test_every_setting_can_be_set_by_its_variable():
         "auth.burst": "8",
         "auth.streams_max": "9",
         "auth.subscriptions_max": "10",
+        "gateway.port": "0",
         "gateway.sql_write": "true",
         "coordinode.event_bytes": "1MiB",
         "coordinode.heartbeat_interval": "2s",
@@ -127,7 +129,7 @@ def test_variables_of_the_systems_whose_interfaces_we_have_are_read_and_ours_win
     assert load_config(None, theirs, {}).retention.events == "7"
     assert load_config(file("[retention]\nevents = 9"), theirs, {}).retention.events == "7"
     assert load_config(None, theirs | {"TAILRACE_RETENTION_EVENTS": "8"}, {}).retention.events == "8"
-    with pytest.raises(ConfigError, match=r"retention\.events"):
+    with pytest.raises(ConfigError, match=r"^SKEINDB_CDC_RETENTION_EVENTS: "):
         load_config(None, {"SKEINDB_CDC_RETENTION_EVENTS": "some"}, {})
 
 
@@ -209,15 +211,15 @@ def test_principals_are_tables_of_the_file(file):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("http_prt = 1", "unknown key 'http_prt'; known are .*auth, capture, "),
-        ("[log]\nring = 1", "unknown key 'log.ring'; known are ring_changes"),
-        ("[auth]\nprincipal = 1", "unknown key 'auth.principal'; known are .*principals"),
+        ("http_prt = 1", "line 1: unknown key 'http_prt'; did you mean 'http_port'.; known are .*auth, capture, "),
+        ("[log]\nring = 1", "line 2: unknown key 'log.ring'; known are ring_changes"),
+        ("[auth]\nprincipal = 1", "unknown key 'auth.principal'; did you mean 'principals'.; known are .*principals"),
         ("[sources.shop]\nurl = 'sqlite:///a.db'\nuri = 1", r"unknown key 'sources\[...\].uri'$"),
-        ("http_port = 'a'", "http_port"),
+        ("http_port = 'a'", "http_port: 'a' is not a whole number"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_name(file, text, told):
-    with pytest.raises(ConfigError, match=rf"tailrace\.toml: .*{told}"):
+    with pytest.raises(ConfigError, match=rf"tailrace\.toml(, |: ).*{told}"):
         load_config(file(text), {}, {})
 
 
@@ -276,3 +278,47 @@ def test_sinks_are_tables_of_the_file_and_keep_their_secrets_to_themselves(file)
 def test_a_sink_that_makes_no_sense_is_refused(file):
     with pytest.raises(ConfigError, match="sink out"):
         load_config(file('[sinks.out]\nurl = "delta:///lake"\n'), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "told"),
+    [
+        ({"TAILRACE_HTTP_PORT": "abc"}, {}, "TAILRACE_HTTP_PORT: 'abc' is not a whole number"),
+        ({"TAILRACE_RETENTION_AGE": "soon"}, {}, "TAILRACE_RETENTION_AGE: "),
+        ({}, {"query.rows_max": "many"}, "--query-rows-max: 'many' is not a whole number"),
+        ({}, {"logging.level": "loud"}, "--logging-level: 'loud' is not debug"),
+        ({"TAILRACE_HTTP_PORT": "1"}, {"http_port": 70000}, "--http-port: 70000 is not a port"),
+        ({"TAILRACE_AUTH": "maybe"}, {}, "TAILRACE_AUTH: 'maybe' is not true or false"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_variable_or_flag_that_it_came_from(environment, flags, told):
+    with pytest.raises(ConfigError) as wrong:
+        load_config(None, environment, flags)
+    assert str(wrong.value).startswith(told)
+
+
+def test_an_unknown_variable_is_told_with_the_one_that_was_meant():
+    with pytest.raises(ConfigError, match=r"TAILRACE_HTTPPORT: did you mean TAILRACE_HTTP_PORT.$"):
+        load_config(None, {"TAILRACE_HTTPPORT": "1"}, {})
+    with pytest.raises(ConfigError, match=r"TAILRACE_QQQQ: docs/reference/settings.md lists all"):
+        load_config(None, {"TAILRACE_QQQQ": "1"}, {})
+
+
+FILE = """http_port = 1
+
+[retention]  # how long
+age = '1d'
+# [query]
+[ query ]
+  rows_max = 5
+[logging]
+"level" = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("http_port", 1), ("retention.age", 4), ("query", 6), ("query.rows_max", 7), ("logging.level", 9), ("age", None)],
+)
+def test_the_line_of_a_file_is_found(path, line):
+    assert line_of(FILE, path) == line

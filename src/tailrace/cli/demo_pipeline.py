@@ -11,6 +11,7 @@ import click
 
 from tailrace.demo import TABLES
 from tailrace.model.errors import ConfigError, TailraceError
+from tailrace.model.extra import how_to_install
 
 __all__ = ["DemoPipeline"]
 
@@ -29,7 +30,7 @@ class DemoPipeline:
         """Tell why there can be no pipeline here; None where there can."""
         for module in ("pyspark", "deltalake", "duckdb"):
             if importlib.util.find_spec(module) is None:
-                return f"the pipeline is left out: {module} is not installed (pip install 'tailrace[spark]')"
+                return f"the pipeline is left out: {module} is not installed ({how_to_install('spark')})"
         from tailrace.pipeline.spark import find_java
 
         try:

@@ -18,6 +18,7 @@ from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
+from tailrace.model.extra import how_to_install
 from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.pipeline import Definition, Pipeline
 from tailrace.model.pipeline_status import PipelineStatus, status_of
@@ -161,7 +162,7 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
             if (error.name or "").partition(".")[0] not in _OF_SPARK:
                 raise
             name = click.get_current_context().info_name
-            raise ConfigError(f"pipeline {name} needs pyspark: pip install 'tailrace[spark]'") from error
+            raise ConfigError(f"pipeline {name} needs pyspark: {how_to_install('spark')}") from error
 
     return run
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from tailrace.client.errors import BadAnswer, ClientError, ConnectionFailed, Refused
 from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
+from tailrace.client.unreached import unreached
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
@@ -361,7 +362,7 @@ def _reached(url: str) -> Iterator[None]:
     try:
         yield
     except (http.client.HTTPException, OSError, pa.ArrowInvalid) as error:
-        raise ConnectionFailed(f"{url}: {str(error) or type(error).__name__}") from error
+        raise ConnectionFailed(unreached(url, error)) from error
 
 
 def error_of_answer(status: int, body: bytes) -> Exception:

@@ -11,6 +11,7 @@ import httpx
 from tailrace.client.errors import BadAnswer, ConnectionFailed
 from tailrace.client.options import ClientOptions
 from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
+from tailrace.client.unreached import unreached
 from tailrace.model.errors import ConfigError
 
 __all__ = ["Transport"]
@@ -93,7 +94,7 @@ class Transport:
         try:
             yield
         except httpx.HTTPError as error:
-            raise ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}") from error
+            raise ConnectionFailed(unreached(self.url, error)) from error
 
     def _timeout(self, read_s: float) -> httpx.Timeout:
         connect_s = self.options.connect_timeout_s

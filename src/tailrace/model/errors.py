@@ -384,8 +384,9 @@ class DataDirectoryInUseError(TailraceError):
 class ListenError(TailraceError):
     """An address cannot be listened on: it is taken, or not of this machine. Choose another host or port."""
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"cannot listen on {address}: {reason}")
+    def __init__(self, address: str, reason: str, remedy: str = "") -> None:
+        said = f"cannot listen on {address}: {reason}"
+        super().__init__(f"{said}; {remedy}" if remedy else said)
         self.address = address
         self.reason = reason
 

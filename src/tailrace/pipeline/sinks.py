@@ -12,6 +12,7 @@ from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS, target_of
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
+from tailrace.model.extra import how_to_install
 from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.table import TableName
 from tailrace.pipeline.sink.base import Mode, Sink
@@ -78,7 +79,7 @@ def _built(parts: SinkUrl, mode: Mode | None, pipeline: str, messages: MessageOp
         return SINKS[parts.scheme][0](parts, chosen, pipeline)
     except ModuleNotFoundError as error:
         extras = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
-        raise ConfigError(f"{parts.scheme} sinks need {error.name}: pip install 'tailrace[{extras}]'") from None
+        raise ConfigError(f"{parts.scheme} sinks need {error.name}: {how_to_install(extras)}") from None
 
 
 def mode_of(url: str, mode: Mode | None) -> Mode:

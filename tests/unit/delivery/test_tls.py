@@ -33,11 +33,11 @@ def test_files_that_are_not_there_or_do_not_belong_together_are_a_mistake(author
     cert, key = authority.sign("server")
     _, other = authority.sign("other")
     for config, named in [
-        (TlsConfig("/absent", key), "tls.cert"),
-        (TlsConfig(cert, "/absent"), "tls.cert"),
+        (TlsConfig("/absent", key), "tls.cert: cannot read '/absent'"),
+        (TlsConfig(cert, "/absent"), "tls.key: cannot read '/absent'"),
         (TlsConfig(cert, other), "tls.cert"),
         (TlsConfig(key, key), "tls.cert"),
-        (TlsConfig(cert, key, "/absent"), "tls.client_ca"),
+        (TlsConfig(cert, key, "/absent"), "tls.client_ca: cannot read '/absent'"),
         (TlsConfig(cert, key, key), "tls.client_ca"),
     ]:
         with pytest.raises(ConfigError, match=named):

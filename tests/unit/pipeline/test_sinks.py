@@ -90,19 +90,31 @@ def test_files_are_appended_to_alone(scheme, mode):
 @pytest.mark.parametrize(
     ("url", "module", "needed"),
     [
-        ("mysql://ann:s3cret@db/shop", "pymysql", "mysql sinks need pymysql: pip install 'tailrace[spark,mysql]'"),
+        (
+            "mysql://ann:s3cret@db/shop",
+            "pymysql",
+            "mysql sinks need pymysql: pip install '.[spark,mysql]'",
+        ),
         (
             "postgresql://ann:s3cret@db/shop",
             "psycopg",
-            "postgresql sinks need psycopg: pip install 'tailrace[spark,postgresql]'",
+            "postgresql sinks need psycopg: pip install '.[spark,postgresql]'",
         ),
-        ("delta:///lake", "deltalake", "delta sinks need deltalake: pip install 'tailrace[spark]'"),
+        (
+            "delta:///lake",
+            "deltalake",
+            "delta sinks need deltalake: pip install '.[spark]'",
+        ),
         (
             "iceberg:///lake",
             "pyiceberg.catalog.sql",
-            "iceberg sinks need pyiceberg.catalog.sql: pip install 'tailrace[spark,iceberg]'",
+            "iceberg sinks need pyiceberg.catalog.sql: pip install '.[spark,iceberg]'",
         ),
-        ("iceberg:///lake", "numpy", "iceberg sinks need numpy: pip install 'tailrace[spark]'"),
+        (
+            "iceberg:///lake",
+            "numpy",
+            "iceberg sinks need numpy: pip install '.[spark]'",
+        ),
     ],
 )
 def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, needed):
@@ -111,7 +123,7 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch, url, module, neede
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as wrong:
         sink_of(url, None, pipeline="copy")
-    assert str(wrong.value) == needed
+    assert str(wrong.value) == f"{needed} in the source directory of Tailrace"
 
 
 def test_messages_can_go_wherever_there_is_a_target():
