@@ -1,12 +1,13 @@
 """The demo's shop: a small SQLite database, a workload on it, and the check that the changes replay to its tables."""
 
+import heapq
 import random
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TABLES", "Replica", "Shop"]
+__all__ = ["TABLES", "InOrder", "Replica", "Shop"]
 
 TABLES = ("customers", "products", "orders", "order_lines")
 
@@ -113,6 +114,32 @@ class Shop:
         customer = self._pick("SELECT id FROM customers")
         if customer is not None:
             self._database.execute("DELETE FROM customers WHERE id = ?", (customer,))
+
+
+class InOrder:
+    """Puts the events of several streams of one log into the order of their offsets. Pure.
+
+    An event whose predecessor has not come waits for it, at most `hold_s`.
+    """
+
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self._waiting: list[tuple[int, float, Mapping[str, Any]]] = []
+        self._last = 0
+
+    def add(self, offset: int, event: Mapping[str, Any], now_s: float) -> None:
+        """Take an event that comes now. No two have the same offset."""
+        heapq.heappush(self._waiting, (offset, now_s, event))
+
+    def ready(self, now_s: float) -> Iterator[Mapping[str, Any]]:
+        """Yield the events whose turn it is."""
+        while self._waiting:
+            offset, came_s, event = self._waiting[0]
+            if offset > self._last + 1 and now_s - came_s < self._hold_s:
+                return
+            heapq.heappop(self._waiting)
+            self._last = max(self._last, offset)
+            yield event
 
 
 class Replica:

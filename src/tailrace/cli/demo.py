@@ -18,13 +18,17 @@ from msgspec import json as msgspec_json
 from tailrace.cli.demo_pipeline import DemoPipeline
 from tailrace.cli.show import show_event
 from tailrace.client import AsyncClient, AsyncSubscription, NotFound
-from tailrace.demo import TABLES, Replica, Shop
+from tailrace.demo import TABLES, InOrder, Replica, Shop
 from tailrace.model.errors import TailraceError
 
 __all__ = ["demo"]
 
 _TRADES_ONCE = 400
 _PAUSE_S = 0.25
+_PRINT_S = 0.05
+_HOLD_S = 1.0
+"""How long an event waits for those before it."""
+
 _START_MAX_S = 30.0
 _CATCH_UP_MAX_S = 30.0
 _STOP_MAX_S = 10.0
@@ -47,6 +51,7 @@ async def _demo(directory: Path, ports: tuple[int, int], trades: int | None, *, 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _progress("starting a server on a shop of its own")
     async with _server(directory, ports) as addresses, AsyncClient(addresses["http"]) as client:
         shop = await asyncio.to_thread(Shop, directory / "embedded.db", 7)
         try:
@@ -110,22 +115,37 @@ def _pipeline(directory: Path, server: str) -> DemoPipeline | None:
 
 async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event, copy: DemoPipeline | None) -> None:
     subscriptions = await _subscribe(client)
-    async with contextlib.AsyncExitStack() as stack:
-        if copy is not None:
-            await copy.create()
-            await stack.enter_async_context(copy.following())
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        if copy is not None:  # beside the trade: it takes a while
+            tasks.create_task(_follow(copy, stack))
         await _trade_live(client, subscriptions, shop, stop)
     if copy is not None:
-        click.echo("comparing the Delta tables with the shop's …")
-        await copy.verify()
+        if await copy.copied():
+            _progress("comparing the Delta tables with the shop's")
+            await copy.verify()
+        else:
+            click.echo("demo: ended before the pipeline had copied the shop's tables: there is nothing to compare")
     click.echo("demo ended; its directory is removed")
+
+
+async def _follow(copy: DemoPipeline, stack: contextlib.AsyncExitStack) -> None:
+    """Make the pipeline and have it follow until the stack is left."""
+    try:
+        await copy.create()
+    except TailraceError as error:
+        click.echo(f"demo: the pipeline is left out: {error}", err=True)
+        return
+    await stack.enter_async_context(copy.following())
+    _progress("a pipeline copies the tables into Delta tables with Spark, and follows their changes")
 
 
 async def _trade_live(
     client: AsyncClient, subscriptions: list[AsyncSubscription], shop: Shop, stop: asyncio.Event
 ) -> None:
     click.echo(_invitation(client.url, [subscription.sse_url for subscription in subscriptions]))
-    tasks = [asyncio.create_task(_print(subscription)) for subscription in subscriptions]
+    events = InOrder(_HOLD_S)
+    tasks = [asyncio.create_task(_take(subscription, events)) for subscription in subscriptions]
+    tasks.append(asyncio.create_task(_print(events)))
     try:
         await asyncio.to_thread(shop.stock_up)
         while not stop.is_set():
@@ -138,9 +158,23 @@ async def _trade_live(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _print(subscription: AsyncSubscription) -> None:
+async def _take(subscription: AsyncSubscription, events: InOrder) -> None:
     async for event in subscription:
-        click.echo(show_event(msgspec_json.decode(event.raw)))
+        decoded = msgspec_json.decode(event.raw)
+        events.add(decoded["seq"], decoded, time.monotonic())
+
+
+async def _print(events: InOrder) -> None:
+    """Print the events of all tables in the order of their offsets: each table has a stream of its own."""
+    while True:
+        for event in events.ready(time.monotonic()):
+            click.echo(show_event(event))
+        await asyncio.sleep(_PRINT_S)
+
+
+def _progress(text: str) -> None:
+    """Say on standard error what takes a while."""
+    click.echo(f"demo: {text} …", err=True)
 
 
 def _invitation(url: str, paths: list[str]) -> str:
@@ -163,6 +197,7 @@ def _invitation(url: str, paths: list[str]) -> str:
 
 async def _prove(client: AsyncClient, shop: Shop, trades: int) -> None:
     """Trade, follow all streams, and check that what arrived replays to exactly the shop's tables."""
+    _progress(f"running {trades + 1} transactions, and replaying their changes")
     replica = Replica()
     tasks = [asyncio.create_task(_replay(subscription, replica)) for subscription in await _subscribe(client)]
     try:
@@ -194,10 +229,14 @@ async def _prove_copy(shop: Shop, copy: DemoPipeline | None, trades: int) -> Non
     if copy is None:
         return
     await copy.create()
+    _progress("copying these rows into Delta tables")
     await copy.drain()
+    _progress(f"running {trades} more transactions, and following them with Spark")
     for _ in range(trades):
         await asyncio.to_thread(shop.trade)
     await copy.drain()
+    total = sum(len(shop.rows(table)) for table in TABLES)
+    _progress(f"comparing the Delta tables with the shop's, which have {total} rows now")
     await copy.verify()
 
 

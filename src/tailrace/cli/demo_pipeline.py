@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from tailrace.model.extra import how_to_install
 
 __all__ = ["DemoPipeline"]
 
-_RUN_MAX_S = 80.0
+_RUN_MAX_S = 300.0
 _STOP_MAX_S = 20.0
 
 
@@ -46,8 +47,15 @@ class DemoPipeline:
         await self._run("create", *tables, "--sink", sink, "--server", self._server)
 
     async def drain(self) -> None:
-        """Copy what is new into the Delta tables."""
-        await self._run("run", "--once", "--master", "local[2]")
+        """Copy what is new into the Delta tables, and show how that goes."""
+        await self._run("run", "--once", "--master", "local[2]", shown=True)
+
+    async def copied(self) -> bool:
+        """Tell whether the tables have been copied, so that they can be compared."""
+        try:
+            return bool(json.loads(await self._run("status", "--json"))["stage"] == "incremental_log")
+        except TailraceError:  # it was never made
+            return False
 
     async def verify(self) -> None:
         """Compare the Delta tables with the shop's, and say so.
@@ -76,11 +84,12 @@ class DemoPipeline:
                 process.kill()
                 await process.wait()
 
-    async def _run(self, verb: str, *options: str) -> str:
+    async def _run(self, verb: str, *options: str, shown: bool = False) -> str:
+        """Run a command to its end and return what it printed; with `shown`, people see what it says meanwhile."""
         process = await asyncio.create_subprocess_exec(
             *self._command(verb, *options),
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=None if shown else asyncio.subprocess.PIPE,
             start_new_session=True,
         )
         try:
@@ -90,7 +99,7 @@ class DemoPipeline:
             await process.wait()
             raise TailraceError(f"demo: `pipeline {verb}` did not end in {_RUN_MAX_S:g} s") from None
         if process.returncode:
-            said = (errors or output).decode().strip()[-2000:]
+            said = (errors or output).decode().strip()[-2000:] or "its message is above"
             raise TailraceError(f"demo: `pipeline {verb}` failed: {said}")
         return output.decode()
 
