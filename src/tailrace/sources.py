@@ -7,7 +7,7 @@ from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
-from tailrace.source.sqlite.connection import create_database, require_file
+from tailrace.source.sqlite.connection import create_database, require_capturable
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
@@ -51,13 +51,13 @@ def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
 
 
 def require_source(url: str) -> None:
-    """Look whether there is a database at a URL, which may still be locked or refuse to be captured. Blocking.
+    """Look whether there is a database at a URL that this process may write to; it may be locked. Blocking.
 
     Raises:
         ConfigError: No kind of source has such a URL.
-        SourceStateError: There is none.
+        SourceStateError: There is none, or capture could not write to it.
     """
-    require_file(sqlite_path(url))
+    require_capturable(sqlite_path(url))
 
 
 def create_embedded(url: str) -> None:

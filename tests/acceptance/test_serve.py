@@ -6,6 +6,7 @@ import time
 
 import grpc
 import httpx
+import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -110,12 +111,22 @@ def test_a_port_in_use_is_a_clear_failure(serve, tmp_path):
     assert f":{port}: Address already in use; choose another port with --http-port" in result.stderr
 
 
-def test_a_database_that_is_not_there_is_told_in_one_line_before_it_listens(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.db", "there is no database {path!r}; make it first or correct the URL"),
+        ("directory", "{path!r} is a directory, not a database: correct the URL"),
+        ("text", "{path!r} is not an SQLite database: correct the URL"),
+    ],
+)
+def test_what_is_no_database_is_said_in_one_line_before_it_listens(tmp_path, name, told):
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "text").write_text("no database " * 100)
     ports = ["--http-port", 0, "--grpc-port", 0]
-    result = run("serve", "--data-dir", tmp_path / "data", "--source", f"app=sqlite:///{tmp_path}/none.db", *ports)
+    path = str(tmp_path / name)
+    result = run("serve", "--data-dir", tmp_path / "data", "--source", f"app=sqlite:///{path}", *ports)
     assert (result.returncode, result.stdout) == (1, "")
-    told = f"tailrace: there is no database '{tmp_path}/none.db'; make it first or correct the URL\n"
-    assert result.stderr == told
+    assert result.stderr == f"tailrace: {told.format(path=path)}\n"
 
 
 def test_an_unknown_kind_of_source_is_a_configuration_error(tmp_path):

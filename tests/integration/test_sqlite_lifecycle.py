@@ -5,8 +5,9 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-import apsw
 import pytest
 
 from sqlite_capture import ApswWriter, Captured, StdlibWriter, captured
@@ -15,10 +16,12 @@ from tailrace.model.errors import NotFoundError, SourceStateError, SourceUnavail
 from tailrace.model.number import Position
 from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource, remove, remove_reader, set_up, status
 from tailrace.source.sqlite.change_table import parse_position
+from tailrace.source.sqlite.connection import require_capturable
 from tailrace.testing.registry import MemoryRegistry
 
 T = "CREATE TABLE t(id INTEGER PRIMARY KEY, u TEXT UNIQUE, v); CREATE TABLE free(x); CREATE INDEX tv ON t(v)"
 QUICK = SqliteOptions(trim_interval_s=0.01)
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -419,12 +422,44 @@ def test_a_format_of_another_version_is_refused(path, writer):
         set_up(path)
 
 
-def test_a_database_that_we_may_not_write_is_refused(path, writer):
-    database = apsw.Connection(str(path))
-    database.close()
-    writer.run("PRAGMA journal_mode = delete")
-    path.chmod(0o444)
-    if os.access(path, os.W_OK):
-        pytest.skip("this user may write everything")
-    with pytest.raises((SourceStateError, SourceUnavailableError)):
-        set_up(path)
+@contextlib.contextmanager
+def as_somebody_else():
+    """Be a user without rights for the length of a block; the superuser may write everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared(writer, path):
+    """A copy of the database where every user finds it, in a directory that only its owner may write to."""
+    with tempfile.TemporaryDirectory() as directory:
+        made = Path(directory) / "app.db"
+        writer.run(f"VACUUM INTO '{made}'")
+        Path(directory).chmod(0o755)
+        yield made
+        Path(directory).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("file", "directory"), [(0o444, 0o777), (0o666, 0o555)], ids=["read-only file", "read-only directory"]
+)
+@pytest.mark.parametrize("look", [require_capturable, set_up])
+def test_a_database_that_we_may_not_write_is_refused_with_advice(shared, file, directory, look):
+    shared.chmod(file)
+    shared.parent.chmod(directory)
+    with as_somebody_else(), pytest.raises((SourceStateError, SourceUnavailableError)) as caught:
+        look(shared)
+    if look is require_capturable:
+        assert "let this process write to the file and to its directory" in str(caught.value)
+
+
+def test_a_locked_database_can_be_captured_later(path, writer):
+    writer.run("PRAGMA journal_mode = delete; BEGIN EXCLUSIVE")
+    require_capturable(path)
+    writer.run("COMMIT")

@@ -10,7 +10,9 @@ import apsw
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 
-__all__ = ["FileId", "connect", "create_database", "file_id", "require_file", "rows", "translated", "writing"]
+__all__ = ["FileId", "connect", "create_database", "file_id", "require_capturable", "rows", "translated", "writing"]
+
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 FileId = tuple[int, int]
 """Device and inode: what tells a file from another one that was put in its place."""
@@ -24,7 +26,7 @@ def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.C
         SourceUnavailableError: It cannot be opened now.
     """
     if not create:
-        require_file(path)
+        _require_file(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated(path):
         connection = apsw.Connection(os.fspath(path), flags=flags)
@@ -33,14 +35,34 @@ def connect(path: Path, *, busy_timeout_ms: int, create: bool = False) -> apsw.C
     return connection
 
 
-def require_file(path: Path) -> None:
-    """Look whether the file of a database is there, without opening it.
+def require_capturable(path: Path) -> None:
+    """Look whether a database can be captured, as far as can be seen without changing it. A locked one counts.
 
     Raises:
-        SourceStateError: It is not.
+        SourceStateError: There is no database, or this process may not write to it.
     """
+    _require_file(path)
+    places = ((path, os.R_OK | os.W_OK), (path.parent, os.W_OK | os.X_OK))
+    if not all(os.access(place, mode, effective_ids=_EFFECTIVE) for place, mode in places):
+        raise SourceStateError(_unwritable(path))
+    with contextlib.suppress(SourceUnavailableError), contextlib.closing(connect(path, busy_timeout_ms=0)) as opened:
+        if opened.readonly("main"):
+            raise SourceStateError(_unwritable(path))
+
+
+def _require_file(path: Path) -> None:
     if not path.exists():
         raise SourceStateError(f"there is no database {os.fspath(path)!r}; make it first or correct the URL")
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "no file"
+        raise SourceStateError(f"{os.fspath(path)!r} is {kind}, not a database: correct the URL")
+
+
+def _unwritable(path: Path) -> str:
+    return (
+        f"database {os.fspath(path)!r} cannot be written: capture records changes in the database itself, so let this "
+        "process write to the file and to its directory"
+    )
 
 
 def file_id(path: Path) -> FileId | None:
@@ -78,6 +100,12 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.FullError) as error:
         raise SourceUnavailableError(f"database {os.fspath(path)!r}: {error}") from error
+    except apsw.NotADBError as error:
+        raise SourceStateError(f"{os.fspath(path)!r} is not an SQLite database: correct the URL") from error
+    except apsw.ReadOnlyError as error:
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY_DBMOVED:
+            raise SourceUnavailableError(f"database {os.fspath(path)!r} was replaced or moved away") from error
+        raise SourceStateError(_unwritable(path)) from error
     except apsw.Error as error:
         raise SourceStateError(f"database {os.fspath(path)!r}: {error}") from error
 
