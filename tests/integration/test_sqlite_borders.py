@@ -3,10 +3,11 @@
 import asyncio
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from sqlite_capture import StdlibWriter, captured
+from sqlite_capture import Captured, StdlibWriter, captured
 from tailrace.source.sqlite import SqliteOptions
 
 T = "CREATE TABLE t(id INTEGER PRIMARY KEY, v); CREATE TABLE uncaptured_noise(x)"
@@ -141,15 +142,121 @@ for transaction in range(int(sys.argv[4])):
 """
 
 
+def transactions_of(capturing):
+    """Return the numbers of the transactions in each commit; each must be there with all its rows."""
+    found = []
+    for draft in capturing.drafts:
+        marks = [tuple(change[4]["v"].split()[:2]) for change in capturing.decoded(draft)]
+        for transaction, rows in set(marks):
+            assert marks.count((transaction, rows)) == int(rows)
+        found.append([int(transaction) for transaction, _ in dict.fromkeys(marks)])
+    return found
+
+
+async def run_busily(path, writer, capturing, checkpoint, transactions):
+    """Write as quickly as possible in another process, and wait for what it wrote."""
+    command = [sys.executable, "-c", BUSY_WRITER, str(path), str(checkpoint), "7", str(transactions)]
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
+    ((newest,),) = writer.run("SELECT max(id) FROM _tailrace_change")
+    await capturing.until(lambda: capturing.after and f"-{newest}." in capturing.after)
+
+
 @pytest.mark.parametrize("checkpoint", [1, 50, 1000])
-async def test_a_busy_writer_with_rollbacks_and_checkpoints_makes_us_split_no_transaction(path, writer, checkpoint):
+async def test_transactions_of_a_busy_writer_with_rollbacks_and_checkpoints_stay_apart(path, writer, checkpoint):
     async with captured(path, options=SqliteOptions(trim_interval_s=0.01)) as capturing:
-        command = [sys.executable, "-c", BUSY_WRITER, str(path), str(checkpoint), "7", "400"]
+        await run_busily(path, writer, capturing, checkpoint, 400)
+        assert [len(transactions) for transactions in transactions_of(capturing)] == [1] * len(capturing.drafts)
+
+
+async def test_transactions_stay_apart_through_many_new_logs(path, writer):
+    options = SqliteOptions(hold_bytes=1 << 18, hold_bytes_lock=1 << 19)
+    async with captured(path, options=options) as capturing:
+        await run_busily(path, writer, capturing, 10, 2000)
+        assert [len(transactions) for transactions in transactions_of(capturing)] == [1] * len(capturing.drafts)
+
+
+async def test_the_first_transactions_after_a_start_stay_apart(path, writer):
+    writer.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    async with captured(path) as capturing:
+        writer.run("".join(f"INSERT INTO t VALUES({number}, 0);" for number in range(50)))
+        await capturing.changes_of(50)
+        assert keys_of(capturing) == [[number] for number in range(50)]
+
+
+CHECKPOINTER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+left = int(sys.argv[3])
+for _ in range(10_000):
+    busy, _, _ = database.execute(f"PRAGMA wal_checkpoint({sys.argv[2]})").fetchone()
+    left -= not busy  # it is busy, too, while somebody else copies the log
+    if not left:
+        sys.exit(0)
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("mode", ["FULL", "RESTART", "TRUNCATE"])
+async def test_checkpoints_of_another_process_get_through_and_transactions_stay_apart(path, writer, mode):
+    async with captured(path) as capturing:
+        command = [sys.executable, "-c", CHECKPOINTER, str(path), mode, "20"]
         process = await asyncio.create_subprocess_exec(*command)
+        await run_busily(path, writer, capturing, 1000, 200)
         assert await process.wait() == 0
-        ((newest,),) = writer.run("SELECT max(id) FROM _tailrace_change")
-        await capturing.until(lambda: capturing.after and f"-{newest}." in capturing.after)
-        for draft in capturing.drafts:
-            marks = [change[4]["v"].split()[:2] for change in capturing.decoded(draft)]
-            for transaction, rows in marks:
-                assert marks.count([transaction, rows]) == int(rows)
+        assert [len(transactions) for transactions in transactions_of(capturing)] == [1] * len(capturing.drafts)
+
+
+async def test_transactions_stay_apart_when_vacuum_moves_the_change_table(path, writer):
+    async with captured(path) as capturing:
+        writer.run("CREATE INDEX w ON t(v); CREATE TABLE gone AS SELECT zeroblob(100000) AS x; DROP TABLE gone")
+        for first in range(0, 90, 30):
+            script = "".join(f"INSERT INTO t VALUES({n}, 'x{n}');" for n in range(first, first + 30))
+            await asyncio.to_thread(writer.run, f"{script} VACUUM; UPDATE t SET v = 'y' WHERE id = {first}")
+            await capturing.changes_of((first // 30 + 1) * 31)
+        assert keys_of(capturing) == [[n] for first in range(0, 90, 30) for n in [*range(first, first + 30), first]]
+
+
+async def test_transactions_stay_apart_beside_schema_changes(path, writer):
+    async with captured(path) as capturing:
+        for first in range(0, 90, 30):
+            script = "".join(f"INSERT INTO t VALUES({n}, 'x');" for n in range(first, first + 30))
+            await asyncio.to_thread(writer.run, f"{script} CREATE INDEX i{first} ON t(v); CREATE TABLE t{first}(x)")
+        await capturing.until(lambda: ["t", [89]] in [list(change[1:3]) for change in capturing.changes()])
+        rows = [[c[2][0] for c in capturing.decoded(draft) if c[1] == "t"] for draft in capturing.drafts]
+        assert [keys for keys in rows if keys] == [[number] for number in range(90)]
+
+
+async def test_the_log_is_started_anew_while_nobody_takes_what_was_captured(path, writer):
+    capturing = Captured(path, options=SqliteOptions(hold_bytes=1 << 18, hold_bytes_lock=1 << 19))
+    await capturing.source.open(capturing.registry)
+    commits = capturing.source.commits(None)
+    writer.run("INSERT INTO t VALUES(1, 0)")
+    await anext(commits)
+    headers = set()
+    deadline = time.monotonic() + 60
+    while len(headers) < 4:
+        assert time.monotonic() < deadline
+        rows = "INSERT INTO t VALUES(NULL, zeroblob(3000));" * 20
+        await asyncio.to_thread(writer.run, f"BEGIN; {rows} COMMIT")
+        headers.add(Path(f"{path}-wal").read_bytes()[:32])
+    await commits.aclose()
+    await capturing.source.close()
+
+
+async def test_a_log_that_somebody_else_keeps_from_being_copied_is_let_go(path, writer, caplog):
+    """What is held has a limit, and after it all changes still come, transactions perhaps merged."""
+    options = SqliteOptions(hold_bytes=1 << 17, hold_bytes_lock=1 << 18, hold_bytes_max=1 << 20)
+    async with captured(path, options=options) as capturing:
+        reader = StdlibWriter(path)
+        reader.run("BEGIN; SELECT count(*) FROM t")
+        for number in range(600):
+            writer.run(f"INSERT INTO t VALUES({number}, zeroblob(3000))")
+        await capturing.until(lambda: "the write-ahead log is too large to hold" in caplog.messages)
+        reader.close()
+        await capturing.changes_of(600)
+        writer.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        for number in range(1000, 1020):
+            writer.run(f"INSERT INTO t VALUES({number}, 0)")
+            await capturing.until(lambda n=number: keys_of(capturing)[-1][-1] == n)
+        assert keys_of(capturing)[-20:] == [[number] for number in range(1000, 1020)]

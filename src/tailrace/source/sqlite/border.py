@@ -5,18 +5,17 @@ leaves its pages in the log, with a mark at its last frame. The newest row is al
 of the change table, so following the *path* from the root to that leaf through the frames of each transaction gives the
 newest row after it: a border.
 
-Every border that is found is a true one; where one cannot be found, two transactions are taken as one. The last run of
-frames in the log may belong to a transaction that is not visible yet, or never will be (its writer was killed, and the
-next one writes over it from its first frame on). So it counts only once another run follows it, in this log or in the
-one started anew, or a query has seen its rows while its first frame is still the same.
+Only frames that SQLite has made visible are followed: what comes behind them may be half written, or left by a writer
+that was killed. Every border that is found is a true one; where one cannot be found, two transactions are taken as one.
 
-The log is started anew when all of it was copied into the database, and then overwritten from its beginning. At full
-speed that is every few milliseconds: `follow` costs little and keeps up between two queries.
+The log is started anew when all of it was copied into the database, and then overwritten from its beginning. While it
+is *held* (see `tailrace.source.sqlite.hold`) that happens only after everything in it was followed, so nothing is lost.
+A log that is started anew while it is not held is lost, until `begin`.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -41,33 +40,46 @@ _FRAMES_MAX = 65_536
 _DEPTH_MAX = 20
 """More levels than any table of SQLite has."""
 
+_FOUND_MAX = 1_000_000
+"""Most borders kept for a reader that does not fetch them; beyond that every second one is forgotten."""
+
+_LOOKS_MAX = 3
+"""How often to look again at a log that is started anew just now."""
+
+_SCHEMA_PAGE = 1
+_COOKIE = slice(40, 44)
+_LARGEST_ROOT = slice(52, 56)
+"""Where the first page says which version of the schema it is, and whether SQLite moves pages by itself (not 0)."""
+
 
 class _Place(Struct, frozen=True):
-    """How far the log was followed: the pages from the root to the rightmost leaf after `frame`, and the newest row."""
+    """How far the log was followed: the pages from the root to the rightmost leaf after `frame`, and the newest row.
 
-    header: WalHeader
+    Without a header the log was empty: all that it gets comes after this place.
+    """
+
+    header: WalHeader | None
     frame: int
     path: tuple[int, ...]
     newest: int
-
-
-class _Last(Struct, frozen=True):
-    """The last run of the log, which may not be visible nor wholly written yet."""
-
-    header: WalHeader
-    first: int
-    run: Run
+    schema_version: int
 
 
 class BorderFinder:
-    """Follows the write-ahead log of one database. Used by one thread."""
+    """Follows the write-ahead log of one database. Used by one thread at a time.
 
-    def __init__(self, database: Path) -> None:
+    `visible` returns how many frames of the log can be seen by readers now. `root` returns the root page of the change
+    table in a version of the schema, None if there is a newer version.
+    """
+
+    def __init__(self, database: Path, visible: Callable[[], int], root: Callable[[int], int | None]) -> None:
         self._name = Path(f"{database}-wal")
+        self._visible = visible
+        self._root = root
         self._file: int | None = None
-        self._size = 0
+        self._block = (0, b"")
+        self._held = False
         self._place: _Place | None = None
-        self._last: _Last | None = None
         self._found: list[int] = []
 
     @property
@@ -75,119 +87,143 @@ class BorderFinder:
         """Return whether a path is needed, see `begin`."""
         return self._place is None
 
-    def begin(self, path: tuple[int, ...], newest: int) -> None:
+    def begin(self, path: tuple[int, ...], newest: int, schema_version: int) -> None:
         """Start from a path and the newest row, both as one query saw them; its transaction must still be open."""
-        header = self._header()
-        if header is None or not path:
+        try:
+            header, frames = self._look()
+        except _LostError:
+            return
+        if not path or (header is None and not self._held) or frames > _FRAMES_MAX:
             return
         frame = 0
-        for run in runs(self._read, header, 0):
-            if run.last > _FRAMES_MAX:
-                return
-            leaf = run.pages.get(path[-1])
-            if leaf is not None and self._page(header, path[-1], leaf) == Leaf(newest):
-                frame = run.last
-                break
-        self._place = _Place(header, frame, path, newest)
+        if header is not None:
+            for run in runs(self._read_on, header, 0, frames):
+                leaf = run.pages.get(path[-1])
+                if leaf is not None and self._page(header, path[-1], leaf) == Leaf(newest):
+                    frame = run.last
+                    break
+        self._place = _Place(header, frame, path, newest, schema_version)
+
+    def hold(self) -> None:
+        """Take notice that the log is held once more, or for the first time. A hold before must still be there."""
+        self.follow()
+        self._held = True
+
+    def release(self) -> None:
+        """Take notice that the log is not held any more."""
+        self._held = False
 
     def follow(self) -> None:
-        """Read what was added to the log. Call it more often than the log is started anew to miss nothing."""
-        header = self._header()
+        """Follow what is visible in the log by now."""
+        place = self._place
+        if place is None:
+            return
+        found: list[int] = []
         try:
-            if self._place is not None:
-                self._follow(header, self._place)
+            place = self._follow(place, found)
         except _LostError:
-            self._lose()
+            place = None
+        self._place = place
+        self._found += found
+        if len(self._found) > _FOUND_MAX:
+            del self._found[::2]
 
     def borders(self, newest: int) -> list[int]:
         """Return the borders not returned before that are not beyond the `newest` row a query has seen, rising."""
         self.follow()
-        if self._place is not None and self._last is not None and newest > self._place.newest:
-            try:
-                self._confirm(self._last)  # no other run can have brought what the query has seen
-            except _LostError:
-                self._lose()
         found = [border for border in self._found if border <= newest]
         self._found = self._found[len(found) :]
         return found
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and forget the place."""
+        self._held = False
+        self._place = None
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def _follow(self, header: WalHeader | None, place: _Place) -> None:
-        last = self._last
-        if last is not None and self._head(last.header, last.first) != last.run.head:
-            self._last = last = None  # somebody writes over it
-        old, after = (last.header, last.run.last) if last is not None else (place.header, place.frame)
-        for run_header, first, run in self._runs(header, old, after):
-            if last is not None:
-                self._confirm(last)
-            last = _Last(run_header, first, run)
-        self._last = last
-
-    def _runs(self, header: WalHeader | None, old: WalHeader, after: int) -> Iterator[tuple[WalHeader, int, Run]]:
-        """Yield the transactions after a frame and their first frames, also if the log was started anew once since."""
-        first = after + 1
-        for run in runs(self._read, old, after):
-            yield old, first, run
-            first = run.last + 1
-        if header == old:
-            return
-        if header is None or header.generation != old.generation + 1:
+    def _follow(self, place: _Place, found: list[int]) -> _Place:
+        """Return the place after all that is visible; add the borders on the way."""
+        header, frames = self._look()
+        after = place.frame
+        if header != place.header:
+            if not self._held:
+                raise _LostError
+            if header is None:
+                return place  # the log was cut to nothing, and nothing was written since
+            after = 0  # what was visible in the old one was followed when the hold began
+        if header is None:
+            return place
+        try:
+            for run in runs(self._read_on, header, after, frames):
+                before = place.newest
+                place = self._step(header, run, place)
+                if place.newest > before:
+                    found.append(place.newest)
+        finally:
+            again = self._header()
+            if again != header:  # it was started anew while we read, which a hold prevents
+                found.clear()
+        if again != header:
             raise _LostError
-        if self._head(old, after + 1)[8:16] == header.salt:
-            raise _LostError  # the new log has run over the end of the old one
-        first = 1
-        for run in runs(self._read, header, 0):
-            yield header, first, run
-            first = run.last + 1
+        return place
 
-    def _confirm(self, last: _Last) -> None:
-        """Take the last run for visible."""
-        assert self._place is not None
-        place = self._step(last.header, last.run, self._place)
-        if place.newest > self._place.newest:
-            self._found.append(place.newest)
-        self._place = place
-        self._last = None
-
-    def _lose(self) -> None:
-        self._place = None
-        self._last = None
-
-    def _head(self, header: WalHeader, frame: int) -> bytes:
-        """Return the head of a frame: what it is, and the checksum of it and all before it."""
-        return self._read(header.offset(frame), FRAME_HEADER)
+    def _look(self) -> tuple[WalHeader | None, int]:
+        """Return the header of the log and how many of its frames are visible."""
+        if self._file is not None and os.fstat(self._file).st_nlink == 0:
+            self.close()
+            raise _LostError
+        header = self._header()
+        for _ in range(_LOOKS_MAX):
+            frames = self._visible()
+            again = self._header()
+            if again == header:
+                return header, frames
+            header = again
+        raise _LostError
 
     def _step(self, header: WalHeader, run: Run, place: _Place) -> _Place:
         """Return the place after one more transaction."""
         old = place.path
-        level = next((level for level, page in enumerate(old) if page in run.pages), None)
-        if level is None:
-            return _Place(header, run.last, old, place.newest)
-        path = list(old[:level])
-        number = old[level]
+        root, schema_version = self._root_after(header, run, place)
+        if root != old[0]:
+            old = ()  # the table has moved, as VACUUM does: all of its pages are in this run
+        path: list[int] = []
+        number = root
         while len(path) < _DEPTH_MAX:
-            known = len(path) < len(old) and old[len(path)] == number
             path.append(number)
             if number in run.pages:
                 match self._page(header, number, run.pages[number]):
                     case Leaf(last) if last >= place.newest:
-                        return _Place(header, run.last, tuple(path), last)
+                        return _Place(header, run.last, tuple(path), last, schema_version)
                     case Interior(right):
                         number = right
                     case _:
                         raise _LostError
-            elif not known:
+            elif number not in old:
                 raise _LostError
-            elif len(path) == len(old):
-                return _Place(header, run.last, tuple(path), place.newest)
+            elif number == old[-1]:
+                return _Place(header, run.last, tuple(path), place.newest, schema_version)
             else:
-                number = old[len(path)]
+                number = old[old.index(number) + 1]  # it is as it was, though a level above it may have gone
         raise _LostError
+
+    def _root_after(self, header: WalHeader, run: Run, place: _Place) -> tuple[int, int]:
+        """Return the root of the change table and the version of the schema after a transaction."""
+        frame = run.pages.get(_SCHEMA_PAGE)
+        if frame is None:
+            return place.path[0], place.schema_version
+        page = self._read(header.offset(frame) + FRAME_HEADER, _LARGEST_ROOT.stop)
+        schema_version = int.from_bytes(page[_COOKIE], "big")
+        # VACUUM moves tables; it writes all pages but perhaps the one that SQLite locks. Others do so on auto-vacuum.
+        moves = len(run.pages) >= run.size - 1 or any(page[_LARGEST_ROOT])
+        if schema_version == place.schema_version or not moves:
+            return place.path[0], schema_version
+        root = self._root(schema_version)
+        if root is None:
+            raise _LostError
+        return root, schema_version
 
     def _page(self, header: WalHeader, number: int, frame: int) -> Leaf | Interior | None:
         data = self._read(header.offset(frame), FRAME_HEADER + header.page_size)
@@ -196,23 +232,30 @@ class BorderFinder:
         return parse_page(data[FRAME_HEADER:])
 
     def _header(self) -> WalHeader | None:
-        """Return the log's header; None when there is no log. A log that was replaced or cut short is not followed."""
-        if self._file is not None and os.fstat(self._file).st_nlink == 0:
-            self.close()
+        """Return the log's header; None when there is no log."""
         if self._file is None:
-            self._lose()
-            self._size = 0
             with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
             if self._file is None:
                 return None
-        size = os.fstat(self._file).st_size
-        if size < self._size:
-            self._lose()
-        self._size = size
-        return parse_header(self._read(0, HEADER))
+        return parse_header(os.pread(self._file, HEADER, 0))
+
+    def _read_on(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, and keep them: `_read` will want parts of them."""
+        assert self._file is not None
+        data = os.pread(self._file, size, offset)
+        self._block = (offset, data)
+        return data
 
     def _read(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, from what `_read_on` read last if they are there.
+
+        One call of the system for many transactions: each one lets other threads of Python go first.
+        """
+        start, data = self._block
+        place = offset - start
+        if place >= 0 and place + size <= len(data):
+            return data[place : place + size]
         assert self._file is not None
         return os.pread(self._file, size, offset)
 

@@ -57,3 +57,12 @@ class SqliteOptions(Struct, frozen=True):
 
     trim_busy_timeout_ms: int = 50
     """How long removal waits for a locked database before it puts itself off."""
+
+    hold_bytes: int = 2 << 20
+    """Size from which we copy the write-ahead log into the database, so that writers can start it anew."""
+
+    hold_bytes_lock: int = 8 << 20
+    """Size from which we take the write lock for a moment to do so, where writers make no pause."""
+
+    hold_bytes_max: int = 128 << 20
+    """Size beyond which we do not hold the write-ahead log; borders of transactions may be lost then."""

@@ -8,11 +8,11 @@ import apsw
 from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
-from tailrace.source.sqlite.border import BorderFinder
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, Border, cell_names, mark_of, parse_position
 from tailrace.source.sqlite.connection import FileId, connect, rows, translated, writing
 from tailrace.source.sqlite.history import History, fresh_mark
+from tailrace.source.sqlite.hold import WalHold
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.place import Place
 from tailrace.source.sqlite.registry import (
@@ -48,7 +48,7 @@ class ChangeReader:
         self._options = options
         self._clock = clock
         self._connection: apsw.Connection | None = None
-        self._finder = BorderFinder(self._path)
+        self._hold = WalHold(self._path, options, clock)
         self._data_version = -1
         self.schema_version = -1
         """The number of the schema that capture was last fitted to."""
@@ -81,6 +81,7 @@ class ChangeReader:
         self.place.after_open()
         with translated(self._path):
             self._fit()
+            self._hold.open()
             self._backlog = self._newest(self._connection) or 0  # from here on, borders are known
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ class ChangeReader:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self._finder.close()
+        self._hold.close()
         self._data_version = -1
         self.history = None
 
@@ -138,13 +139,10 @@ class ChangeReader:
                 self._fit()
                 newest = self._newest(connection)
             self._data_version = data_version
+            self._hold.wake()
             now_us = self._clock.now_us()
-            numbers = sorted({*self._finder.borders(newest), min(self._backlog, newest), newest})
+            numbers = sorted({*self._hold.borders(newest), min(self._backlog, newest), newest})
             return [Border(n, self._written_us if n <= self._backlog else now_us) for n in numbers]
-
-    def follow(self) -> None:
-        """Keep up with the write-ahead log between two looks; cheap."""
-        self._finder.follow()
 
     def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
         """Return at most `limit` rows after one number and through another, oldest first."""
@@ -246,8 +244,8 @@ class ChangeReader:
             if self.history is not None and (last < self.history.number or (entry and entry[1] not in self.marks)):
                 self._recognise(connection)
             begin_s = self._clock.monotonic_s()
-            if self._finder.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
-                self._finder.begin(_rightmost_path(connection), last)
+            if self._hold.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
+                self._hold.begin(_rightmost_path(connection), last, self.schema_version)
                 end_s = self._clock.monotonic_s()
                 self._path_time_s = end_s + _PATH_REST * (end_s - begin_s)
             return last

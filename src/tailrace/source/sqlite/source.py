@@ -41,9 +41,6 @@ _REST_CHANGE_S = 0.0001
 """Least time from one look to the next; it grows with the number of changes found, so with more than 10 000 changes a
 second the reader looks less often: the more at once, the less it costs, also the writer."""
 
-_FOLLOW_S = 0.001
-"""Pause between two glances at the write-ahead log while the reader rests."""
-
 _READ_FIRST = 64
 """Rows fetched at first, before their size is known."""
 
@@ -220,10 +217,9 @@ class _Session:
         """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
         waited = 0
         woken_s = self._clock.monotonic_s()
-        end_s = self._looked_s + self._rest_s
-        while (rest_s := end_s - self._clock.monotonic_s()) > 0:
-            self._watch.pause(min(rest_s, _FOLLOW_S))
-            self._reader.follow()
+        rest_s = self._looked_s + self._rest_s - woken_s
+        if rest_s > 0:
+            self._watch.pause(rest_s)
         while not self._stopping:
             self._look()
             drafts = self._read()
@@ -280,7 +276,6 @@ class _Session:
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
-            self._reader.follow()  # the write-ahead log does not wait
         self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
         return drafts
 

@@ -32,23 +32,17 @@ _MAGICS = (0x377F0682, 0x377F0683)
 _HEADER_WORDS = struct.Struct(">III4x8s")
 _LEAF = 0x0D
 _INTERIOR = 0x05
-_FRAMES_FIRST = 8
-_FRAMES_AT_ONCE = 64
+_READ_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes]
 """Reads so many bytes from an offset of the file; fewer at its end."""
 
 
 class WalHeader(Struct, frozen=True):
-    """What the header says. The first half of the salt grows by one each time the log is started anew."""
+    """What the header says. The salt is another one each time the log is started anew."""
 
     page_size: int
     salt: bytes
-
-    @property
-    def generation(self) -> int:
-        """Return the first half of the salt."""
-        return int.from_bytes(self.salt[:4], "big")
 
     def offset(self, frame: int) -> int:
         """Return where a frame begins; frames count from 1."""
@@ -56,11 +50,14 @@ class WalHeader(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """The frames of one transaction: the last frame of each page it wrote, its last frame, the head of its first."""
+    """The frames of one transaction: the last frame of each page it wrote, and its last frame.
+
+    `size` is that of the database afterwards, in pages.
+    """
 
     pages: dict[int, int]
     last: int
-    head: bytes
+    size: int
 
 
 class Leaf(Struct, frozen=True):
@@ -83,35 +80,26 @@ def parse_header(data: bytes) -> WalHeader | None:
     return WalHeader(page_size, salt) if magic in _MAGICS and page_size >= 512 else None
 
 
-def runs(read: Read, header: WalHeader, after: int) -> Iterator[Run]:
-    """Yield the whole transactions in the frames that follow `after`, up to the first frame of another salt.
-
-    What SQLite has not made visible yet may be among them; see `tailrace.source.sqlite.border`.
-    """
+def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[Run]:
+    """Yield the whole transactions in the frames after one and through another, up to the first of another salt."""
     frame_words = struct.Struct(f">II8s8x{header.page_size}x")
+    at_once = max(1, _READ_BYTES // frame_words.size)
     wanted = header.salt
     pages: dict[int, int] = {}
-    head = b""
     frame = after
-    at_once = _FRAMES_FIRST
-    while True:
-        data = read(header.offset(frame + 1), frame_words.size * at_once)
+    while frame < through:
+        data = read(header.offset(frame + 1), frame_words.size * min(at_once, through - frame))
         whole = len(data) // frame_words.size * frame_words.size
-        place = 0
+        if not whole:
+            return
         for page, commit, salt in frame_words.iter_unpack(data[:whole] if whole < len(data) else data):
             if salt != wanted or page == 0:
                 return
-            if not pages:
-                head = data[place : place + FRAME_HEADER]
-            place += frame_words.size
             frame += 1
             pages[page] = frame
             if commit:
-                yield Run(pages, frame, head)
+                yield Run(pages, frame, commit)
                 pages = {}
-        if len(data) < frame_words.size * at_once:
-            return
-        at_once = min(at_once * 2, _FRAMES_AT_ONCE)
 
 
 def parse_page(page: bytes) -> Leaf | Interior | None:
