@@ -154,6 +154,7 @@ class Application:
         self._runners: dict[str, StatementRunner] = {}
         self._kept_ranges = KeptRanges()
         self._gateway: str | None = None
+        self._metrics = Metrics()
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -211,7 +212,9 @@ class Application:
             terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
             self._stream_shards[number] = StreamShard(number, name, shard.log, terms, source.edges)
             self._shards.append(shard)
-            self._query_sources[name] = build_query_source(source.url, Reader(reader), config.query.runs_max)
+            self._query_sources[name] = build_query_source(
+                source.url, Reader(reader), config.query.runs_max, self._metrics
+            )
             stack.push_async_callback(self._query_sources[name].close)
             self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
         http, grpc = await self._listen(store, shard_ids, directory)
@@ -249,14 +252,14 @@ class Application:
             self._stack.push_async_callback(values.close)
             self._stack.push_async_callback(_end, asyncio.create_task(values.run()))
         if writable or self._config.gateway.sql_write:
-            self._runners[name] = build_statement_runner(url, captor)
+            self._runners[name] = build_statement_runner(url, captor, self._metrics)
             self._stack.push_async_callback(self._runners[name].close)
 
     async def _listen(
         self, store: MetaStore, shard_ids: Mapping[str, int], directory: DataDirectory
     ) -> tuple[str, str]:
         """Open the subscription service and the interfaces on it; return their addresses."""
-        metrics = Metrics()
+        metrics = self._metrics
         logs = {shard.source.name: shard.log for shard in self._shards}
         service_options = ServiceOptions(
             pressure_changes(self._config), shards=shard_ids, capture_enabled=self._config.capture.enabled

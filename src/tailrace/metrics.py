@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["LATENCY_BUCKETS_S", "Metrics", "PipelineGauges"]
+__all__ = ["LATENCY_BUCKETS_S", "Metrics", "PipelineGauges", "QueryProcessMetrics"]
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Upper bounds of the latency histograms; the last is the longest wait of a poll."""
@@ -141,6 +141,7 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
+        self.query_processes = QueryProcessMetrics(self.registry)
         self.query_changes = Counter(
             "tailrace_query_changes_total",
             "Changes of tables that a followed query reads, by whether they can touch its result.",
@@ -186,6 +187,20 @@ class Metrics:
             registry=self.registry,
         )
         self.pipelines = PipelineGauges(self.registry)
+
+
+class QueryProcessMetrics:
+    """The processes that run SQL of clients."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.started = Gauge(
+            "tailrace_query_processes", "Processes that run SQL of clients or wait for some.", registry=registry
+        )
+        self.killed = Counter(
+            "tailrace_query_processes_killed_total",
+            "Processes that were killed because their SQL did not end in time.",
+            registry=registry,
+        )
 
 
 class PipelineGauges:

@@ -4,6 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tailrace.clock import Clock
+from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
@@ -39,7 +40,7 @@ def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: b
     return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
 
 
-def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
+def build_query_source(url: str, reader: Reader, runs_max: int, metrics: Metrics) -> QuerySource:
     """Return the reading side of the source at a URL; `reader` is who captures it.
 
     At most `runs_max` queries run at one time.
@@ -47,7 +48,7 @@ def build_query_source(url: str, reader: Reader, runs_max: int) -> QuerySource:
     Raises:
         ConfigError: No kind of source has such a URL.
     """
-    return SqliteQuerySource(sqlite_path(url), reader, runs_max)
+    return SqliteQuerySource(sqlite_path(url), reader, runs_max, metrics)
 
 
 def require_source(url: str) -> None:
@@ -76,13 +77,13 @@ def build_key_value_store(url: str, reader: Reader | None, clock: Clock) -> KeyV
     return SqliteKeyValueStore(sqlite_path(url), reader, clock)
 
 
-def build_statement_runner(url: str, reader: Reader | None) -> StatementRunner:
+def build_statement_runner(url: str, reader: Reader | None, metrics: Metrics) -> StatementRunner:
     """Return what runs statements that write in the source at a URL; see `build_key_value_store`.
 
     Raises:
         ConfigError: No kind of source has such a URL.
     """
-    return SqliteStatementRunner(sqlite_path(url), reader)
+    return SqliteStatementRunner(sqlite_path(url), reader, metrics)
 
 
 def sqlite_path(url: str) -> Path:

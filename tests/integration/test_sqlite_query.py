@@ -177,21 +177,6 @@ async def test_closing_ends_what_runs(world):
         await run
 
 
-async def test_closing_ends_also_what_an_interrupt_does_not_reach(world):
-    run = asyncio.create_task(world.queries.run(ENDLESS, (), LIMITS))
-    connections = world.queries._runs._connections
-    async with asyncio.timeout(20):
-        while not connections:
-            await asyncio.sleep(0.002)
-        missed = connections.copy()
-        connections.clear()  # as if it came between two statements
-        await world.queries.close()
-    with pytest.raises(SourceUnavailableError, match="stops"):
-        await run
-    for connection in missed:
-        connection.close()
-
-
 async def test_closing_refuses_what_no_thread_has_come_to(world):
     release = threading.Event()
     busy = asyncio.create_task(world.queries._barriers.call(lambda connection: release.wait()))

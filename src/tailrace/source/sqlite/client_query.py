@@ -2,18 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
-from tailrace.model.errors import (
-    InvalidRequestError,
-    QueryTimeoutError,
-    ResultTooLargeError,
-    SourceUnavailableError,
-)
+from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError
 from tailrace.source.result import ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.sandbox import reading, restrict
@@ -24,6 +19,19 @@ STEPS = 5000
 """Instructions of SQLite's machine between two looks at the clock."""
 
 _BUSY_TIMEOUT_MS = 2000
+
+_UNAVAILABLE = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.CantOpenError,
+    apsw.IOError,
+    apsw.SchemaChangeError,
+    apsw.FullError,
+    apsw.ReadOnlyError,  # a writer was killed, and somebody who may write has to roll it back first
+    apsw.CorruptError,
+    apsw.NotADBError,
+)
+"""Errors that are not the query's own."""
 
 
 def open_reading(path: Path) -> apsw.Connection:
@@ -47,40 +55,26 @@ def snapshot(connection: apsw.Connection) -> Iterator[None]:
 
 
 def run_query(
-    connection: apsw.Connection,
-    sql: str,
-    arguments: Sequence[Stored],
-    limits: RunLimits,
-    deadline_s: float,
-    stopping: Callable[[], bool],
+    connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits, deadline_s: float
 ) -> ResultRows:
     """Run a query until the `deadline_s` of the monotonic clock; see `QuerySource.run`.
 
     Raises:
         apsw.Error: The database is locked or cannot be read; all other errors are ours.
     """
-    late = False
-
-    def look_at_the_clock() -> bool:
-        nonlocal late
-        late = time.monotonic() > deadline_s
-        return late or stopping()  # an interrupt that comes between two statements ends nothing
-
     with snapshot(connection):
         refresh_schema(connection)
         version = str(connection.pragma("schema_version"))
-        connection.set_progress_handler(look_at_the_clock, STEPS)
+        connection.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS)
         try:
             with reading(connection):
                 columns, rows = run_one(connection, sql, arguments, limits)
             return ResultRows(columns, rows, version)
         except apsw.InterruptError as error:
-            if late:
-                raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
-            raise SourceUnavailableError("the server stops") from error
+            raise QueryTimeoutError(f"the query takes longer than {limits.timeout_s:g} s: ask for less") from error
         except (apsw.TooBigError, apsw.NoMemError) as error:
             raise ResultTooLargeError("a value of the query is too large") from error
-        except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError):
+        except _UNAVAILABLE:
             raise
         except UnicodeDecodeError as error:
             raise InvalidRequestError("a text in the result is not valid text: CAST it AS BLOB") from error

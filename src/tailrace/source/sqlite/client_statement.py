@@ -10,12 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from tailrace.model.errors import (
-    InvalidRequestError,
-    QueryTimeoutError,
-    ResultTooLargeError,
-    SourceUnavailableError,
-)
+from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError
 from tailrace.source.result import RunLimits, StatementResult, Stored
 from tailrace.source.sqlite.capture_setup import ensure_capture, run_ddl
 from tailrace.source.sqlite.client_query import STEPS
@@ -46,24 +41,22 @@ def run_statement(
     arguments: Sequence[Stored],
     limits: RunLimits,
     deadline_s: float,
-    stopping: Callable[[], bool],
+    before_commit: Callable[[], None],
 ) -> StatementResult:
     """Run a statement until the `deadline_s` of the monotonic clock; see `StatementRunner.execute`.
 
-    `reader` is who captures the database; None for nobody.
+    `reader` is who captures the database; None for nobody. `before_commit` is called when all that can take long is
+    done, of a statement that writes; what it raises undoes the statement.
 
     Raises:
         apsw.Error: The database is locked, full or cannot be used; all other errors are ours.
     """
     connection.set_busy_timeout(min(_BUSY_TIMEOUT_MS, max(0, round((deadline_s - time.monotonic()) * 1000))))
-    connection.set_progress_handler(lambda: stopping() or time.monotonic() > deadline_s, STEPS)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS)
     try:
-        return _transact(connection, reader, sql, arguments, limits)
+        return _transact(connection, reader, sql, arguments, limits, before_commit)
     except apsw.InterruptError as error:
-        if time.monotonic() > deadline_s:
-            reason = f"the statement takes longer than {limits.timeout_s:g} s: ask for less"
-            raise QueryTimeoutError(reason) from error
-        raise SourceUnavailableError("the server stops") from error
+        raise QueryTimeoutError(f"the statement takes longer than {limits.timeout_s:g} s: ask for less") from error
     except (apsw.TooBigError, apsw.NoMemError) as error:
         raise ResultTooLargeError("a value of the statement is too large") from error
     except apsw.BindingsError as error:
@@ -81,7 +74,12 @@ def run_statement(
 
 
 def _transact(
-    connection: apsw.Connection, reader: Reader | None, sql: str, arguments: Sequence[Stored], limits: RunLimits
+    connection: apsw.Connection,
+    reader: Reader | None,
+    sql: str,
+    arguments: Sequence[Stored],
+    limits: RunLimits,
+    before_commit: Callable[[], None],
 ) -> StatementResult:
     refresh_schema(connection)
     with writing(connection) as actions:
@@ -108,6 +106,8 @@ def _transact(
                 raise InvalidRequestError("SQL cannot make or alter the table kv, nor indexes and triggers on it")
             if reader is not None:
                 ensure_capture(connection, reader)
+        if not reads_only:
+            before_commit()
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

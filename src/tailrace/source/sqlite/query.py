@@ -1,16 +1,20 @@
-"""The reading side of an SQLite database: barriers, its catalog, and queries, each in threads of their own."""
+"""The reading side of an SQLite database: barriers and its catalog in threads, SQL of clients in processes."""
 
 import asyncio
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
+from tailrace.metrics import Metrics
 from tailrace.model.catalog import Catalog
 from tailrace.model.errors import QueryTimeoutError, SourceStateError, SourceUnavailableError
 from tailrace.model.key_interval import KeyInterval
@@ -19,10 +23,19 @@ from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import parse_position
-from tailrace.source.sqlite.client_query import open_reading, run_query, snapshot
+from tailrace.source.sqlite.client_query import snapshot
 from tailrace.source.sqlite.connection import file_id
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
 from tailrace.source.sqlite.options import Reader
+from tailrace.source.sqlite.process_message import (
+    Failure,
+    FootprintRequest,
+    Found,
+    QueryRequest,
+    Touched,
+    answer_bytes_max,
+)
+from tailrace.source.sqlite.process_pool import STOPS, ProcessPool
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
 
@@ -40,26 +53,35 @@ _BUSY_TIMEOUT_MS = 2000
 _FIT_PAUSE_S = 0.005
 """How often to look whether capture has followed a schema change."""
 
-_STOPS = "the server stops"
+_LOOK_TIMEOUT_S = 5.0
+"""How long SQLite may take to compile a query when it is prepared."""
+
+_LOOK_BYTES_MAX = 4 << 20
+_TOUCHED_MAX = 256
+"""Statements of which it is remembered what they touch."""
+
+_ATTEMPTS_MAX = 4
 
 
 class SqliteQuerySource:
     """Reads one SQLite database; satisfies `tailrace.source.base.QuerySource`.
 
-    All connections are read-only. Barriers, the catalog and queries have separate threads, so that a slow query keeps
-    nobody from learning that his result is still valid.
-    At most `runs_max` queries run at one time.
+    All connections are read-only. Barriers and the catalog have separate threads, and SQL of clients runs in processes
+    that can be killed, so that no query keeps anybody from learning that a result is still valid. At most `runs_max`
+    queries run at one time; one more process may look what a query touches.
     """
 
-    def __init__(self, path: Path, reader: Reader, runs_max: int = 4) -> None:
+    def __init__(self, path: Path, reader: Reader, runs_max: int = 4, metrics: Metrics | None = None) -> None:
         self._path = path
         self._reader = reader
         self._stopping = threading.Event()
         self._barriers = _Lane(path, 1, "sqlite-barrier", self._stopping)
         self._catalogs = _Lane(path, 1, "sqlite-catalog", self._stopping)
-        self._runs = _Lane(path, runs_max, "sqlite-query", self._stopping, open_reading)
+        self._processes = ProcessPool(path, metrics)
         self._turns = asyncio.Semaphore(runs_max)
+        self._looks = asyncio.Semaphore(1)
         self._catalog: tuple[str, SqliteCatalog] | None = None
+        self._touched: OrderedDict[tuple[str, int], Touched] = OrderedDict()
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
         self._pages = _Lane(path, _PAGES_MAX, "sqlite-page", self._stopping)
         self._cancels: set[threading.Event] = set()
@@ -93,25 +115,32 @@ class SqliteQuerySource:
         def run(connection: apsw.Connection) -> tuple[_T, str]:
             version = str(connection.pragma("schema_version"))
             if self._catalog is None or self._catalog[0] != version:
-                self._catalog = (version, SqliteCatalog(connection))
+                self._catalog = (version, SqliteCatalog(connection, functools.partial(self._touched_in, version)))
             return use(self._catalog[1]), version
 
-        return await self._catalogs.call(run)
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return await self._catalogs.call(run)
+            except _UntouchedError as needed:
+                self._touched[needed.key] = await self._touch(*needed.key)
+                if len(self._touched) > _TOUCHED_MAX:
+                    self._touched.popitem(last=False)
+        raise SourceUnavailableError("the schema of the database changes all the time")
 
     async def run(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> ResultRows:
         """Run a query that only reads; see `QuerySource.run`."""
         deadline_s = time.monotonic() + limits.timeout_s
-        try:
-            async with asyncio.timeout(limits.timeout_s):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise QueryTimeoutError("too many queries run at one time: try again later") from None
-        try:
-            return await self._runs.call(
-                lambda connection: run_query(connection, sql, arguments, limits, deadline_s, self._stopping.is_set)
-            )
-        finally:
-            self._turns.release()
+        async with _turn(self._turns, limits.timeout_s), self._processes.lease() as process:
+            left_s = deadline_s - time.monotonic()
+            request = QueryRequest(sql, tuple(arguments), limits, left_s)
+            late = f"the query takes longer than {limits.timeout_s:g} s: ask for less"
+            match await process.ask(request, left_s, answer_bytes_max(limits), late):
+                case Found() as found:
+                    return found.result()
+                case Failure() as failure:
+                    raise failure.error()
+                case other:
+                    raise AssertionError(f"a query was answered with {type(other).__name__}")
 
     async def snapshot(self, table: TableName, timeout_s: float) -> SqliteSnapshot:
         """Return all rows of a table; see `QuerySource.snapshot`."""
@@ -157,14 +186,63 @@ class SqliteQuerySource:
         for cancelled in self._cancels:
             cancelled.set()
         await asyncio.to_thread(self._copies.shutdown, cancel_futures=True)
-        for lane in (self._pages, self._runs, self._catalogs, self._barriers):
+        await self._processes.close()
+        for lane in (self._pages, self._catalogs, self._barriers):
             await lane.close()
+
+    def _touched_in(self, version: str, sql: str, arguments: int) -> Touched:
+        """Return what is known of a statement in a version of the schema, for a thread."""
+        found = self._touched.get((sql, arguments))
+        if found is None or found.catalog != version:
+            raise _UntouchedError((sql, arguments))
+        return found
+
+    async def _touch(self, sql: str, arguments: int) -> Touched:
+        """Have a process look what a statement touches: SQLite may take for ever to compile it."""
+        deadline_s = time.monotonic() + _LOOK_TIMEOUT_S
+        async with _turn(self._looks, _LOOK_TIMEOUT_S), self._processes.lease() as process:
+            left_s = deadline_s - time.monotonic()
+            request = FootprintRequest(sql, arguments, left_s)
+            late = "the query takes too long to prepare: make it simpler"
+            match await process.ask(request, left_s, _LOOK_BYTES_MAX, late):
+                case Touched() as touched:
+                    return touched
+                case Failure() as failure:
+                    raise failure.error()
+                case other:
+                    raise AssertionError(f"a look was answered with {type(other).__name__}")
 
     def _look(self, connection: apsw.Connection) -> Barrier | None:
         """Return the barrier of this moment; None while capture does not fit the schema."""
         with snapshot(connection):
             found = look(connection, self._reader)
         return None if found is None else found.barrier
+
+
+class _UntouchedError(Exception):
+    """It is not known yet what the statement `key` (its text, its number of arguments) touches."""
+
+    def __init__(self, key: tuple[str, int]) -> None:
+        self.key = key
+        super().__init__("what a statement touches is not known yet")
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, timeout_s: float) -> AsyncIterator[None]:
+    """Wait for a turn, and have it.
+
+    Raises:
+        QueryTimeoutError: None came in time.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await turns.acquire()
+    except TimeoutError:
+        raise QueryTimeoutError("too many queries run at one time: try again later") from None
+    try:
+        yield
+    finally:
+        turns.release()
 
 
 def _let_go(copying: asyncio.Future[SqliteSnapshot]) -> None:
@@ -188,15 +266,7 @@ class _Lane:
     Once `stopping` is set, nothing more is begun.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        threads: int,
-        name: str,
-        stopping: threading.Event,
-        open_: Callable[[Path], apsw.Connection] = _open,
-    ) -> None:
-        self._open = open_
+    def __init__(self, path: Path, threads: int, name: str, stopping: threading.Event) -> None:
         self._path = path
         self._stopping = stopping
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -206,14 +276,14 @@ class _Lane:
     async def call(self, use: Callable[[apsw.Connection], _T]) -> _T:
         """Return `use(connection)`, run in one of the threads."""
         if self._stopping.is_set():
-            raise SourceUnavailableError(_STOPS)
+            raise SourceUnavailableError(STOPS)
         calling = asyncio.get_running_loop().run_in_executor(self._executor, self._call, use)
         try:
             return await calling
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._stopping.is_set() and task is not None and not task.cancelling():
-                raise SourceUnavailableError(_STOPS) from None  # no thread had come to it
+                raise SourceUnavailableError(STOPS) from None  # no thread had come to it
             raise
 
     async def close(self) -> None:
@@ -231,7 +301,7 @@ class _Lane:
         except (apsw.BusyError, apsw.LockedError, apsw.CantOpenError, apsw.IOError, apsw.SchemaChangeError) as error:
             raise SourceUnavailableError(f"the database cannot be read now: {error}") from error
         except apsw.InterruptError as error:
-            raise SourceUnavailableError(_STOPS) from error
+            raise SourceUnavailableError(STOPS) from error
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise SourceUnavailableError(f"the database cannot be read: {error}") from error
 
@@ -243,7 +313,7 @@ class _Lane:
             connection.close()
             connection = None
         if connection is None:
-            connection = self._open(self._path)
+            connection = _open(self._path)
             self._own.connection, self._own.file = connection, file
             self._connections.append(connection)
         return connection

@@ -1,29 +1,23 @@
-"""Reads the catalog that query analysis needs from an SQLite database, and asks the database what a query touches."""
+"""Reads the catalog that query analysis needs from an SQLite database."""
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apsw
 from msgspec import Struct
 
 from tailrace.model.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
-from tailrace.model.errors import InvalidRequestError, SourceUnavailableError
 from tailrace.source.sqlite.catalog import list_tables
+from tailrace.source.sqlite.footprint import read_footprint
+from tailrace.source.sqlite.process_message import Touched
 
 __all__ = ["SqliteCatalog"]
 
 _OWN = "_tailrace_"
 """How the names of the tables and indexes begin that capture keeps in the database."""
-
-_CLOSED = ("sqlite_", "pragma_", _OWN)
-"""How the names of the tables begin that queries do not read: their changes are in no log."""
-
-_READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
-
-_PROGRAM_WIDTH = 8
-"""Columns of what EXPLAIN gives."""
 
 _AFFINITIES = (
     (("INT",), Affinity.NUMERIC),
@@ -36,12 +30,12 @@ _AFFINITIES = (
 class SqliteCatalog:
     """The main schema of a database as it was when this was made. Satisfies `tailrace.model.catalog.Catalog`.
 
-    It uses the connection for `footprint` only, from one thread at a time, and sets its authorizer meanwhile. The
-    connection should be read-only and have no temporary or attached tables.
+    `touch` tells what SQLite says about a statement with so many arguments, in the same version of the schema. Without
+    it the connection is asked, for as long as that takes.
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, touch: Callable[[str, int], Touched] | None = None) -> None:
+        self._touch = touch or (lambda sql, arguments: read_footprint(connection, sql, arguments, math.inf))
         with connection:
             objects: list[Any] = connection.execute(
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
@@ -79,50 +73,11 @@ class SqliteCatalog:
 
         Raises:
             InvalidRequestError: SQLite rejected the statement, or it is not one that only reads.
-            SourceUnavailableError: The database is locked.
         """
-        reads: set[str] = set()
-        functions: set[str] = set()
-        closed: list[str] = []
-
-        def authorize(action: int, first: Any, second: Any, schema: Any, _trigger: Any) -> int:
-            if action == apsw.SQLITE_READ:
-                if schema not in (None, "main") or fold(first).startswith(_CLOSED):
-                    closed.append(first)
-                reads.add(first)
-            elif action == apsw.SQLITE_FUNCTION:
-                functions.add(second.lower())
-            return apsw.SQLITE_OK if action in _READING else apsw.SQLITE_DENY
-
-        self._connection.authorizer = authorize
-        try:
-            cursor = self._connection.execute(f"EXPLAIN {sql}", (None,) * arguments, can_cache=False)
-            program = _instructions(cursor)
-        except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.SchemaChangeError) as error:
-            raise SourceUnavailableError(str(error)) from error
-        except apsw.Error as error:
-            raise InvalidRequestError(f"the database rejected the query: {error}") from error
-        finally:
-            self._connection.authorizer = None
-        if any(len(row) != _PROGRAM_WIDTH for row in program):
-            raise InvalidRequestError("a query is one statement")
-        if closed:
-            raise InvalidRequestError(f"a query reads tables of the main schema, not {closed[0]}")
-        opened = {self._roots[row[3]] for row in program if row[1] == "OpenRead" and row[3] in self._roots}
-        named = {table.name for table in (self.table(name) for name in reads) if table is not None}
-        return Footprint(frozenset(opened | named), frozenset(functions))
-
-
-def _instructions(cursor: Iterator[Any]) -> list[Any]:
-    """Return the program that SQLite made, without loads of BLOB literals, whose bytes it shows as text."""
-    program: list[Any] = []
-    while True:
-        try:
-            program.append(next(cursor))
-        except UnicodeDecodeError:
-            continue  # the next one follows
-        except StopIteration:
-            return program
+        touched = self._touch(sql, arguments)
+        opened = {self._roots[root] for root in touched.roots if root in self._roots}
+        named = {table.name for table in (self.table(name) for name in touched.tables) if table is not None}
+        return Footprint(frozenset(opened | named), frozenset(touched.functions))
 
 
 class _Listed(Struct):

@@ -149,12 +149,12 @@ def read_readers(connection: apsw.Connection) -> list[ReaderRow]:
 def add_reader(connection: apsw.Connection, reader: Reader) -> None:
     """Enter a reader that begins after the newest change, unless it is known; drop readers whose process is gone.
 
-    A known one is read by this process from now on.
+    A known one is read by this process from now on, or the one that it names.
     """
     for row in read_readers(connection):
         if not row.alive:
             connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
-    pid = os.getpid()
+    pid = reader.pid or os.getpid()
     started = _started(pid)
     process = (pid, started) if reader.ephemeral else (None, f"{pid} {started or ''}")
     connection.execute(

@@ -19,7 +19,16 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.source.sqlite.change_table import PREFIX
 from tailrace.source.sqlite.kv_table import KV
 
-__all__ = ["SQL_BYTES_MAX", "check_schema_change", "key_value_objects", "reading", "restrict", "writing"]
+__all__ = [
+    "READING",
+    "SQL_BYTES_MAX",
+    "check_schema_change",
+    "is_closed",
+    "key_value_objects",
+    "reading",
+    "restrict",
+    "writing",
+]
 
 _CELL_BYTES_MAX = 16 << 20
 """Largest text or blob that a client's SQL may make."""
@@ -42,7 +51,9 @@ _SETTINGS = {
     apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION: 0,
 }
 
-_READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
+READING = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
+"""What a query does."""
+
 _CLOSED = ("sqlite_", "pragma_", PREFIX)
 """How the names of the tables begin that a query does not read."""
 
@@ -100,6 +111,12 @@ def writing(connection: apsw.Connection) -> Iterator[set[int]]:
         yield actions
 
 
+def is_closed(table: str) -> bool:
+    """Tell whether a query may not read a table: it is SQLite's, capture's, or shows no rows of the database."""
+    name = fold(table)
+    return name.startswith(_CLOSED) or name in _CLOSED_MODULES
+
+
 def check_schema_change(sql: str) -> None:
     """Refuse a statement that changed the schema and has a name of capture's in its text.
 
@@ -138,12 +155,10 @@ def _authorized(connection: apsw.Connection, authorize: Callable[..., int]) -> I
 
 def _authorize_reading(action: int, first: Any, second: Any, schema: Any, _context: Any) -> int:
     """Let a query read tables of the main schema, and nothing else."""
-    if action not in _READING:
+    if action not in READING:
         return apsw.SQLITE_DENY
     if action == apsw.SQLITE_READ:
-        name = fold(first)
-        if schema not in (None, "", "main") or name.startswith(_CLOSED) or name in _CLOSED_MODULES:
-            return apsw.SQLITE_DENY
+        return apsw.SQLITE_DENY if schema not in (None, "", "main") or is_closed(first) else apsw.SQLITE_OK
     if action == apsw.SQLITE_FUNCTION and fold(second) in _CLOSED_FUNCTIONS:
         return apsw.SQLITE_DENY
     return apsw.SQLITE_OK

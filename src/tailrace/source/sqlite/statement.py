@@ -1,15 +1,25 @@
-"""SQL statements of clients in an SQLite database, in a thread of their own."""
+"""SQL statements of clients in an SQLite database, in a process of their own."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailrace.model.errors import SourceUnavailableError
+import msgspec
+
+from tailrace.metrics import Metrics
+from tailrace.model.errors import QueryTimeoutError, SourceUnavailableError
 from tailrace.source.result import RunLimits, StatementResult, Stored
-from tailrace.source.sqlite.client_statement import open_writing, run_statement
-from tailrace.source.sqlite.connection_thread import ConnectionThread
 from tailrace.source.sqlite.options import Reader
+from tailrace.source.sqlite.process_message import (
+    AskCommit,
+    Failure,
+    StatementRequest,
+    Written,
+    answer_bytes_max,
+)
+from tailrace.source.sqlite.process_pool import ProcessPool
 
 __all__ = ["SqliteStatementRunner"]
 
@@ -18,32 +28,59 @@ _WAITING_MAX = 64
 
 
 class SqliteStatementRunner:
-    """Satisfies `tailrace.source.statement.StatementRunner`. `reader` is who captures the database; None for nobody."""
+    """Satisfies `tailrace.source.statement.StatementRunner`. `reader` is who captures the database; None for nobody.
 
-    def __init__(self, path: Path, reader: Reader | None) -> None:
-        self._reader = reader
-        self._thread = ConnectionThread(lambda: open_writing(path), "sqlite-statement")
-        self._waiting = 0
-        self._stopping = False
+    One statement runs at a time. Its process asks before it commits: until the server has agreed, ending the process
+    undoes the statement for certain; afterwards the commit is waited for.
+    """
+
+    def __init__(self, path: Path, reader: Reader | None, metrics: Metrics | None = None) -> None:
+        self._reader = None if reader is None else msgspec.structs.replace(reader, pid=os.getpid())
+        self._processes = ProcessPool(path, metrics)
+        self._turn = asyncio.Lock()
+        self._running: set[asyncio.Task[StatementResult]] = set()
 
     async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
-        """Run one statement; see `StatementRunner.execute`."""
-        if self._waiting >= _WAITING_MAX:
+        """Run one statement; see `StatementRunner.execute`. It is finished also if nobody waits for it any more."""
+        if len(self._running) >= _WAITING_MAX:
             raise SourceUnavailableError("too many statements wait for the database: try again later")
-        deadline_s = time.monotonic() + limits.timeout_s
-        self._waiting += 1
-        try:
-            running = self._thread.submit(
-                lambda connection: run_statement(
-                    connection, self._reader, sql, arguments, limits, deadline_s, lambda: self._stopping
-                )
-            )
-            return await asyncio.shield(running)
-        finally:
-            self._waiting -= 1
+        task = asyncio.create_task(self._execute(sql, tuple(arguments), limits))
+        self._running.add(task)
+        task.add_done_callback(self._finish)
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what runs, and disconnect."""
-        self._stopping = True  # an interrupt that comes between two statements ends nothing
-        self._thread.interrupt()
-        await self._thread.close()
+        """End what runs, unless it commits, and disconnect."""
+        await self._processes.close()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _execute(self, sql: str, arguments: tuple[Stored, ...], limits: RunLimits) -> StatementResult:
+        deadline_s = time.monotonic() + limits.timeout_s
+        late = f"the statement takes longer than {limits.timeout_s:g} s: ask for less"
+        try:
+            async with asyncio.timeout(limits.timeout_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise QueryTimeoutError("other statements take too long: try again later") from None
+        try:
+            async with self._processes.lease() as process:
+                left_s = deadline_s - time.monotonic()
+                request = StatementRequest(sql, arguments, limits, left_s, self._reader)
+                bytes_max = answer_bytes_max(limits)
+                answer = await process.ask(request, left_s, bytes_max, late)
+                if isinstance(answer, AskCommit):
+                    answer = await process.commit(bytes_max)
+        finally:
+            self._turn.release()
+        match answer:
+            case Written() as written:
+                return written.result()
+            case Failure() as failure:
+                raise failure.error()
+            case other:
+                raise AssertionError(f"a statement was answered with {type(other).__name__}")
+
+    def _finish(self, task: asyncio.Task[StatementResult]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
