@@ -375,6 +375,29 @@ async def test_a_commit_beyond_the_bound_is_cut_and_can_be_resumed(path, writer)
         assert ids_of(await second.changes_of(1)) == [99]
 
 
+async def test_a_process_that_is_killed_early_gets_ahead_in_a_backlog_that_must_be_cut(path, writer):
+    options = SqliteOptions(commit_changes_max=100, commit_changes_first=5)
+    async with captured(path, options=options) as first:
+        pass
+    writer.run(insert_many(250, "i"))
+    before, found = first, []
+    for _ in range(3):
+        killed = Captured(path, resumes=before, options=options)
+        await killed.source.open(killed.registry)
+        async with contextlib.aclosing(killed.source.commits(killed.after)) as commits:
+            drafts = await anext(commits)  # and no more: nothing of it is confirmed
+        await killed.source.close()
+        assert len(drafts[0]) == 5
+        assert sum(map(len, drafts)) < 60
+        for draft in drafts:
+            found += ids_of(killed.decoded(draft))
+            killed.replica.apply(draft, killed.registry.schemas)
+        killed.after = drafts[-1].position
+        before = killed
+    async with captured(path, resumes=before, options=options) as last:
+        assert found + ids_of(await last.changes_of(250 - len(found))) == list(range(1, 251))
+
+
 async def test_large_rows_are_fetched_a_few_at_a_time(path, writer):
     options = SqliteOptions(read_bytes=100_000, commit_bytes_max=1_000_000)
     async with captured(path, options=options) as capturing:

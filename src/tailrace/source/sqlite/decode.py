@@ -68,10 +68,23 @@ class _Table:
 class Decoder:
     """Turns the rows of one change table into drafts."""
 
-    def __init__(self, capture: str, *, changes_max: int, bytes_max: int, migration: bool = False) -> None:
-        """Begin, perhaps in the middle of a bulk load."""
+    def __init__(
+        self,
+        capture: str,
+        *,
+        changes_max: int,
+        bytes_max: int,
+        changes_first: int | None = None,
+        migration: bool = False,
+    ) -> None:
+        """Begin, perhaps in the middle of a bulk load.
+
+        With `changes_first`, a first run of rows without a border is cut there, and then at twice as many each time.
+        """
         self._capture = capture
         self._changes_max = changes_max
+        self.cut_changes = changes_max if changes_first is None else min(changes_first, changes_max)
+        """So many changes are cut off now where no border comes."""
         self._bytes_max = bytes_max
         self._tables: dict[int, _Table] = {}
         self._chained: frozenset[SchemaId] = frozenset()
@@ -79,7 +92,7 @@ class Decoder:
         self._parts: list[Any] = []
         self._parts_code = 0
         self.bytes_total = 0
-        self._cut_at = bytes_max
+        self._cut_at = self._cut_bytes()
         self._migration = migration
         self._draft = Draft(_NO_POSITION, 0)
         self._handlers: dict[int, Callable[[_Table, Row], None]] = {
@@ -110,7 +123,7 @@ class Decoder:
         after the last row. What follows the last border fed is kept. A commit that reaches the bound is cut there.
         """
         drafts: list[Draft] = []
-        tables, handlers, changes_max = self._tables, self._handlers, self._changes_max
+        tables, handlers = self._tables, self._handlers
         ends = iter(borders)
         end, time_us = next(ends)
         for row in rows:
@@ -125,11 +138,16 @@ class Decoder:
             elif row[_FIRST_CELL] is not None:
                 self._note(drafts, number, time_us, row[_FIRST_CELL])
             if number == end:
+                self.cut_changes = self._changes_max
                 self._close(drafts, number, time_us, ends=True)
                 end, time_us = next(ends, (end, time_us))
-            elif (self.bytes_total >= self._cut_at or len(self._draft.ops) >= changes_max) and self._may_cut(code):
+            elif (self.bytes_total >= self._cut_at or len(self._draft.ops) >= self.cut_changes) and self._may_cut(code):
+                self.cut_changes = min(2 * self.cut_changes, self._changes_max)
                 self._close(drafts, number, time_us)
         return drafts
+
+    def _cut_bytes(self) -> int:
+        return self._bytes_max * self.cut_changes // self._changes_max
 
     def _note(self, drafts: list[Draft], number: int, time_us: int, told: object) -> None:
         """Begin or end a bulk load; a commit is wholly part of one or not at all."""
@@ -232,4 +250,4 @@ class Decoder:
             repair(draft, self._chained)
         drafts.append(draft)
         self._draft = Draft(_NO_POSITION, 0)
-        self._cut_at = self.bytes_total + self._bytes_max
+        self._cut_at = self.bytes_total + self._cut_bytes()

@@ -39,6 +39,10 @@ class SqliteOptions(Struct, frozen=True):
     commit_changes_max: int = 100_000
     """Most changes in one commit. A larger transaction, or a larger backlog whose borders are unknown, is cut."""
 
+    commit_changes_first: int = 1000
+    """Changes in the first commit of a backlog that has to be cut; each further one has twice as many, up to the most.
+    A process that does not live long gets ahead, too."""
+
     commit_bytes_max: int = 64 << 20
     """Most bytes of row images in one commit; cut like `commit_changes_max`."""
 

@@ -55,7 +55,9 @@ class ChangeReader:
 
         self._path_time_s = 0.0
         self._written_us = 0
-        self._backlog = 0
+        self.backlog = 0
+        """The newest row when the database was opened: where transactions ended before it is not known."""
+
         self._recognised = -1
         self.capture: Capture | None = None
         self.history: History | None = None
@@ -82,7 +84,7 @@ class ChangeReader:
         with translated(self._path):
             self._fit()
             self._hold.open()
-            self._backlog = self._newest(self._connection) or 0  # from here on, borders are known
+            self.backlog = self._newest(self._connection) or 0  # from here on, borders are known
 
     def close(self) -> None:
         """Disconnect."""
@@ -141,8 +143,8 @@ class ChangeReader:
             self._data_version = data_version
             self._hold.wake()
             now_us = self._clock.now_us()
-            numbers = sorted({*self._hold.borders(newest), min(self._backlog, newest), newest})
-            return [Border(n, self._written_us if n <= self._backlog else now_us) for n in numbers]
+            numbers = sorted({*self._hold.borders(newest), min(self.backlog, newest), newest})
+            return [Border(n, self._written_us if n <= self.backlog else now_us) for n in numbers]
 
     def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
         """Return at most `limit` rows after one number and through another, oldest first."""

@@ -171,10 +171,12 @@ class _Session:
         self._trimmer.file = self._reader.place.file
         self._fits = 0
         self._borders.clear()
+        cut = self._reader.backlog - self._after > self._options.commit_changes_max
         self._decoder = Decoder(
             capture.capture,
             changes_max=self._options.commit_changes_max,
             bytes_max=self._options.commit_bytes_max,
+            changes_first=self._options.commit_changes_first if cut else None,
             migration=after is not None and in_migration(after),
         )
 
@@ -253,7 +255,8 @@ class _Session:
         drafts: list[Draft] = []
         changes = 0
         through = self._newest
-        while self._after < through and changes < self._options.group_changes_max and not self._stopping:
+        changes_max = min(self._options.group_changes_max, self._decoder.cut_changes)
+        while self._after < through and changes < changes_max and not self._stopping:
             rows = self._reader.read(self._after, through, self._limit)
             if not rows or rows[0][0] != self._after + 1:
                 raise SourceStateError(f"changes that were not confirmed are gone from the database; {NEW_LOG}")

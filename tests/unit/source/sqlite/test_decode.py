@@ -14,8 +14,8 @@ KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 
 TIME_US = 86_400_000_000
 
 
-def decoder(*tables, changes_max=1000, bytes_max=1 << 20, chained=()):
-    made = Decoder("c", changes_max=changes_max, bytes_max=bytes_max)
+def decoder(*tables, changes_max=1000, bytes_max=1 << 20, changes_first=None, chained=()):
+    made = Decoder("c", changes_max=changes_max, bytes_max=bytes_max, changes_first=changes_first)
     for table in tables or (TABLE, KEYLESS):
         made.know(table, table.version)
     made.chain(frozenset(chained))
@@ -180,6 +180,13 @@ def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_ro
     drafts = decoder(**bounds).feed(rows, borders_of(5))
     assert [draft.position for draft in drafts] == ["c-2", "c-5"]
     assert changes_of(drafts)[-1] == ("update", [1], row(1, "a", 0), row(1, "d", 0))
+
+
+def test_a_first_run_without_a_border_is_cut_small_and_then_in_growing_steps():
+    rows = rows_of(*[(Code.INSERT, number, "u", "v") for number in range(60)])
+    made = decoder(TABLE, changes_max=16, changes_first=2)
+    drafts = made.feed(rows, borders_of(40, 60))
+    assert [len(draft) for draft in drafts] == [2, 4, 8, 16, 10, 16, 4]
 
 
 def test_a_row_in_parts_is_put_together_also_across_two_readings():
