@@ -1,6 +1,7 @@
-"""The data directory: where its parts lie, and who owns it."""
+"""The data directory: where its parts lie, who owns it, and who may read it."""
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 from types import TracebackType
@@ -8,7 +9,19 @@ from typing import Self
 
 from tailrace.model.errors import ConfigError, DataDirectoryInUseError
 
-__all__ = ["DataDirectory"]
+__all__ = ["DataDirectory", "make_private"]
+
+logger = logging.getLogger(__name__)
+
+_OTHERS = 0o077
+"""Permissions of all but the owner."""
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for its owner alone. One that is there stays as it is."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 class DataDirectory:
@@ -49,7 +62,7 @@ class DataDirectory:
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(f"data directory {self.path}: {error.strerror}") from error
         try:
@@ -61,6 +74,7 @@ class DataDirectory:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
+        self._warn_of_others()
         return self
 
     def release(self) -> None:
@@ -68,6 +82,16 @@ class DataDirectory:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _warn_of_others(self) -> None:
+        """Say which parts other users may read: somebody else has made them, or an earlier version has."""
+        if not self.path.stat().st_mode & _OTHERS:
+            return
+        parts = [self.embedded, self.metadata, self.pipelines.parent, self.shard(0).parent]
+        parts = [part for part in parts if part.exists() and part.stat().st_mode & _OTHERS]
+        if parts:
+            told = {"paths": [str(part) for part in parts], "advice": f"chmod -R go= {self.path}"}
+            logger.warning("other users may read the data directory", extra=told)
 
     def __enter__(self) -> Self:
         return self.acquire()

@@ -10,7 +10,7 @@ import click
 from msgspec import json as msgspec_json
 
 from tailrace.clock import SystemClock
-from tailrace.datadir import DataDirectory
+from tailrace.datadir import DataDirectory, make_private
 from tailrace.direct import lines
 from tailrace.log.files import DiskFiles
 from tailrace.log.reader import LogReader
@@ -108,8 +108,6 @@ def begin_anew(data_dir: Path, shard: int, *, remove: bool, as_json: bool) -> No
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.now_us() / 1_000_000))
     with DataDirectory(data_dir):
         aside = None if remove else data_dir / "replaced" / stamp
-        if aside is not None:
-            aside.parent.mkdir(mode=0o700, exist_ok=True)  # it holds rows
         begun = _reset(files, clock, None if aside is None else DataDirectory(aside).shard(shard))
     if as_json:
         click.echo(msgspec_json.encode({"first_offset": begun.first_offset, "replaced": aside and str(aside)}))
@@ -123,7 +121,7 @@ def _reset(files: DiskFiles, clock: SystemClock, aside: Path | None) -> Begun:
     try:
         if aside is None:
             return reset(files, clock, files.remove)
-        aside.mkdir(parents=True, exist_ok=True)
+        make_private(aside)
         if SCHEMAS_NAME in files.names():
             shutil.copy2(files.directory / SCHEMAS_NAME, aside / SCHEMAS_NAME)
 

@@ -15,7 +15,7 @@ from tailrace.client.bulk import BulkClient, BulkInfo, BulkOptions
 from tailrace.client.errors import ClientError, NotFound
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
-from tailrace.datadir import DataDirectory
+from tailrace.datadir import DataDirectory, make_private
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
 from tailrace.model.extra import how_to_install
@@ -57,12 +57,12 @@ class Place(Struct, frozen=True):
 
     def store(self) -> PipelineStore:
         """Return the pipelines of the metadata database."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         return PipelineStore.open(self.url, SystemClock())
 
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         return DeadLetterStore.open(self.url, SystemClock())
 
     def sink(self, name: str) -> str:

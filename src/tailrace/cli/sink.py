@@ -21,6 +21,7 @@ from tailrace.client.errors import ClientError
 from tailrace.client.sink_reader import ServerReader
 from tailrace.clock import SystemClock
 from tailrace.config import Config, data_directory, load_config
+from tailrace.datadir import make_private
 from tailrace.diagnostics import set_up_logging
 from tailrace.envelope.envelopes import ENVELOPES
 from tailrace.message.outbox import Outbox
@@ -51,7 +52,7 @@ class Place(Struct, frozen=True):
         """Return the URL of the metadata database."""
         directory = data_directory(self.config)
         if not self.config.metadata_url:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private(directory)
         return self.config.metadata_url or f"sqlite:///{directory / 'metadata.db'}"
 
     def store(self) -> SinkStore:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tailrace.datadir import make_private
+
 __all__ = ["DiskFiles", "File", "Files"]
 
 
@@ -62,7 +64,7 @@ class DiskFiles:
     def __init__(self, directory: Path, *, make: bool = True) -> None:
         self.directory = directory
         if make:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private(directory)
 
     def names(self) -> list[str]:
         """Return the names of all files, sorted; none where there is no directory."""
@@ -76,9 +78,10 @@ class DiskFiles:
         return DiskFile(os.open(self.directory / name, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC))
 
     def create(self, name: str) -> File:
-        """Create or empty a file and open it for writing."""
+        """Create or empty a file and open it for writing. A group that may read the directory may read the file."""
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return DiskFile(os.open(self.directory / name, flags, 0o640))
+        mode = 0o600 | self.directory.stat().st_mode & 0o040
+        return DiskFile(os.open(self.directory / name, flags, mode))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tailrace.clock import Clock
+from tailrace.datadir import make_private
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 
 __all__ = ["SharedCatalog"]
@@ -43,5 +44,5 @@ class SharedCatalog:
     def _open(self) -> PipelineCatalog:
         if self._url:
             return PipelineCatalog.open(self._url, self._clock)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._file.parent)
         return PipelineCatalog.open(f"sqlite:///{self._file}", self._clock)

@@ -75,13 +75,15 @@ def file_id(path: Path) -> FileId | None:
 
 
 def create_database(path: Path) -> None:
-    """Make a database that keeps a write-ahead log, unless there is one.
+    """Make a database that keeps a write-ahead log, for its owner alone, unless there is one.
 
     Raises:
         SourceStateError: What is there is no database.
         SourceUnavailableError: It cannot be made now.
     """
     if not path.exists():
+        with contextlib.suppress(OSError):  # connecting says what is wrong
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = connect(path, busy_timeout_ms=0, create=True)
         with translated(path):
             connection.pragma("journal_mode", "wal")
