@@ -18,6 +18,8 @@ class Receiver:
         self.answer = lambda headers, body: 204
         self.headers = {}
         """What answers have besides."""
+        self.text = b""
+        """The body of answers."""
         lock = threading.Lock()
         receiver = self
 
@@ -39,10 +41,11 @@ class Receiver:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(receiver.text)))
                 for name, text in receiver.headers.items():
                     self.send_header(name, text)
                 self.end_headers()
+                self.wfile.write(receiver.text)
 
             def log_message(self, *_):
                 pass

@@ -76,6 +76,7 @@ def test_a_document_that_does_not_fit_is_named_without_its_values_and_the_rest_i
     bad = row(2, paid="perhaps")
     refusals = target.send([message(insert(one, offset=one["id"])) for one in (row(1), bad, row(3))], b"")
     assert [(one.place, one.reason) for one in refusals] == [(1, "the search server answers mapper_parsing_exception")]
+    assert "perhaps" in refusals[0].answer
     assert server.sources("shop-orders").keys() == {"1", "3"}
 
 

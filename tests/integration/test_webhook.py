@@ -135,12 +135,16 @@ def test_a_message_that_is_refused_is_named_with_those_of_its_row_behind_it_and_
     receiver, targets, batch
 ):
     receiver.answer = lambda headers, body: 422 if b'"seq": 5' in body else 200
+    receiver.text = b'{"error":\r\n  "no such\x00customer \xff"}' + b"x" * 90_000
     messages = [message(offset, offset % 4) for offset in range(12)]
     refusals = targets(receiver, batch=batch).send(messages, b"12")
     assert [(one.place, one.reason) for one in refusals] == [
         (5, "the web hook answers 422"),
         (9, "it follows a message of the same row that was refused"),
     ]
+    assert refusals[0].answer.startswith('{"error": "no such customer \ufffd"}xxx')
+    assert len(refusals[0].answer) < 510
+    assert refusals[1].answer == ""
     taken = [event for body in receiver.taken() for event in (json.loads(body) if batch > 1 else [json.loads(body)])]
     assert sorted(event["seq"] for event in taken) == [0, 1, 2, 3, 4, 6, 7, 8, 10, 11]
 

@@ -10,7 +10,19 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 
-__all__ = ["BusyError", "Intake", "Message", "Refusal", "Target", "envelope_for", "has_tombstones", "intake_of"]
+__all__ = [
+    "BusyError",
+    "Intake",
+    "Message",
+    "Refusal",
+    "Target",
+    "answer_text",
+    "envelope_for",
+    "has_tombstones",
+    "intake_of",
+]
+
+_ANSWER_CHARACTERS_MAX = 500
 
 
 class Message(Struct, frozen=True):
@@ -62,6 +74,9 @@ class Refusal(Struct, frozen=True):
 
     reason: str
     """Why, for people; holds no value of a row and no secret."""
+
+    answer: str = ""
+    """What the target itself says, in short; it may quote the row, so it goes into the dead letter and into no log."""
 
 
 class BusyError(SinkUnavailableError):
@@ -116,6 +131,14 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
+
+
+def answer_text(answer: bytes | str) -> str:
+    """Return what a target answers as one short line of printable text."""
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    line = "".join(one if one.isprintable() else " " for one in text[: 4 * _ANSWER_CHARACTERS_MAX])
+    line = " ".join(line.split())
+    return line if len(line) <= _ANSWER_CHARACTERS_MAX else f"{line[:_ANSWER_CHARACTERS_MAX]}…"
 
 
 def envelope_for(target: Target, wanted: str) -> str:

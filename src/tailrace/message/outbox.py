@@ -236,7 +236,7 @@ class Outbox:
                 return False
         if not self._is_behind(one):
             if one.reason:
-                self._refuse(one, one.reason)
+                self._refuse(one, Refusal(0, one.reason))
             return not one.reason
         if self._options.on_refused is OnRefused.WAIT and self._keys[self._key(one)] < one.change.offset:
             self._write()
@@ -258,7 +258,7 @@ class Outbox:
             if not refusals:
                 self.messages += len(owners)
                 return
-            reasons = {id(owners[one.place]): one.reason for one in refusals}
+            reasons = {id(owners[one.place]): one for one in refusals}
             if self._intake is not Intake.WHOLE:
                 self.messages += len(owners) - len(refusals)
                 self._park_refused(run, reasons)
@@ -266,7 +266,7 @@ class Outbox:
                 return
             run = list(self._left(run, reasons))
 
-    def _left(self, run: Sequence[Shaped], reasons: dict[int, str]) -> Iterator[Shaped]:
+    def _left(self, run: Sequence[Shaped], reasons: dict[int, Refusal]) -> Iterator[Shaped]:
         """Yield what is to be sent again of changes of which nothing has arrived, and park the rest."""
         for one in run:
             if id(one) in reasons and not self._is_behind(one):
@@ -274,7 +274,7 @@ class Outbox:
             elif self._admits(one):
                 yield one
 
-    def _park_refused(self, run: Sequence[Shaped], reasons: dict[int, str]) -> None:
+    def _park_refused(self, run: Sequence[Shaped], reasons: dict[int, Refusal]) -> None:
         """Park the changes that were refused; all others have arrived."""
         for one in run:
             if id(one) in reasons and self._is_behind(one):
@@ -290,15 +290,18 @@ class Outbox:
     def _key(self, one: Shaped) -> str:
         return key_hash(self.name, one.change)
 
-    def _refuse(self, one: Shaped, reason: str) -> None:
+    def _refuse(self, one: Shaped, refusal: Refusal) -> None:
         if self._options.on_refused is OnRefused.STOP:
             change = one.change
-            raise SinkRefusedError(reason, table=change.schema.table.wire, key=change.key.decode(errors="replace"))
-        self._park(one, LetterState.REFUSED, reason)
+            raise SinkRefusedError(
+                refusal.reason, table=change.schema.table.wire, key=change.key.decode(errors="replace")
+            )
+        self._park(one, LetterState.REFUSED, refusal.reason, refusal.answer)
 
-    def _park(self, one: Shaped, state: LetterState, reason: str) -> None:
+    def _park(self, one: Shaped, state: LetterState, reason: str, answer: str = "") -> None:
         """Have a change be parked by the next `_write`, and its key from now on."""
-        draft = LetterDraft(message_id(one.change, snapshot=one.snapshot), one.change, one.snapshot, state, reason)
+        id_ = message_id(one.change, snapshot=one.snapshot)
+        draft = LetterDraft(id_, one.change, one.snapshot, state, reason, answer)
         self._drafts.append(draft)
         key, offset = self._key(one), one.change.offset
         self._keys[key] = min(self._keys.get(key, offset), offset)
@@ -329,11 +332,12 @@ class Outbox:
             batch = self._batch
             mark = Mark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
             refusals = self._send([message for _, message in sending], mark) if sending else []
-            reasons = {letter.id: shaped.reason for letter, shaped in left if shaped and shaped.reason}
-            reasons |= {sending[one.place][0].id: one.reason for one in refusals}
+            reasons = {letter.id: Refusal(0, shaped.reason) for letter, shaped in left if shaped and shaped.reason}
+            reasons |= {sending[one.place][0].id: one for one in refusals}
             for letter, _ in left:
                 if letter.id in reasons:
-                    self._letters.refused(letter, reasons[letter.id])
+                    refusal = reasons[letter.id]
+                    self._letters.refused(letter, refusal.reason, refusal.answer)
                     stuck.add(key_hash(self.name, letter.change))
             left = [(letter, shaped) for letter, shaped in left if letter.id not in reasons]
             if not refusals or self._intake is not Intake.WHOLE:

@@ -78,14 +78,18 @@ class DeadLetterStore(Database):
         """Forget letters that have arrived."""
         self._transact(lambda connection: _delete(connection, letters))
 
-    def refused(self, letter: Letter, reason: str) -> None:
+    def refused(self, letter: Letter, reason: str, answer: str = "") -> None:
         """Note that a letter was refused once more: all of its key stay parked."""
         key = key_hash(letter.sink, letter.change)
 
         def run(connection: Connection) -> None:
             others = (dead_letter.c.key_hash == key, dead_letter.c.state == str(LetterState.RETRY))
             connection.execute(update(dead_letter).where(*others).values(state=str(LetterState.BEHIND)))
-            values = {"state": str(LetterState.REFUSED), "reason": _shortened(reason), "tries": letter.tries + 1}
+            values = {
+                "state": str(LetterState.REFUSED),
+                "reason": _shortened(reason, answer),
+                "tries": letter.tries + 1,
+            }
             connection.execute(update(dead_letter).where(dead_letter.c.id == letter.id, _THERE).values(values))
 
         self._transact(run)
@@ -186,7 +190,7 @@ def _row(sink: str, draft: LetterDraft, now_us: int) -> dict[str, Any]:
         "op": change.op.word,
         "snapshot": draft.snapshot,
         "state": str(draft.state),
-        "reason": _shortened(draft.reason),
+        "reason": _shortened(draft.reason, draft.answer),
         "parked_time_us": now_us,
         "tries": 1 if draft.state is LetterState.REFUSED else 0,
         "change_msgpack": _ENCODE(change),
@@ -204,7 +208,8 @@ def _letter(row: Mapping[Any, Any]) -> Letter:
     return Letter(change=change, state=LetterState(row["state"]), **members)
 
 
-def _shortened(reason: str) -> str:
+def _shortened(reason: str, answer: str) -> str:
+    reason = f"{reason}: {answer}" if answer else reason
     return reason if len(reason) <= _REASON_CHARACTERS_MAX else f"{reason[:_REASON_CHARACTERS_MAX]}…"
 
 

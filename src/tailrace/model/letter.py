@@ -53,6 +53,9 @@ class LetterDraft(Struct, frozen=True):
     reason: str
     """Why, for people; holds no value of a row."""
 
+    answer: str = ""
+    """What the target itself says, in short; it may quote the row. It is kept behind the reason, and never logged."""
+
 
 class Letter(Struct, frozen=True):
     """One parked change of a sink."""

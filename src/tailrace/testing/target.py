@@ -37,6 +37,9 @@ class ScriptedTarget:
         self.intake = intake
         self.tombstones = tombstones
         self.refuses = refuses
+        self.answer = ""
+        """What it says itself to what it refuses."""
+
         self.faults = list(faults)
         """What goes wrong with the next calls of `send`; None for nothing."""
 
@@ -88,6 +91,6 @@ class ScriptedTarget:
             if reason is None and self.intake is Intake.KEYED and row in held:
                 reason = "an earlier message of its key was refused"
             if reason is not None:
-                refusals.append(Refusal(place, reason))
+                refusals.append(Refusal(place, reason, self.answer))
                 held.add(row)
         return refusals

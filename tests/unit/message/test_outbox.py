@@ -483,3 +483,19 @@ def _check(sink, intake):
         assert first_arrivals == sorted(first_arrivals)
         if intake is Intake.WHOLE:
             assert first_arrivals == offsets, "each arrives once"
+
+
+@EVERY_INTAKE
+def test_what_a_target_answers_is_kept_with_the_letter_and_not_logged(intake, caplog):
+    sink = Sink(intake)
+    sink.refused, sink.target.answer = {2}, "customer Ann is unknown"
+    with caplog.at_level(logging.DEBUG):
+        sink.deliver((1, 1), (2, 2))
+        [letter] = sink.letters.letters("s")
+        assert letter.reason == "too large: customer Ann is unknown"
+        sink.target.answer = "customer Ann is still unknown"
+        sink.retry(2)
+        sink.outbox.tend()
+    [letter] = sink.letters.letters("s")
+    assert (letter.reason, letter.tries) == ("too large: customer Ann is still unknown", 2)
+    assert "Ann" not in caplog.text + str([vars(record) for record in caplog.records])

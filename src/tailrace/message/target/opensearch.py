@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tailrace.message.base import Message, Refusal
+from tailrace.message.base import Message, Refusal, answer_text
 from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Kind, TableSchema
@@ -142,7 +142,9 @@ def _judged(places: Sequence[int], answer: Any) -> list[Refusal]:
         if status in _BUSY:
             busy = status
         else:
-            refusals.append(Refusal(place, f"the search server answers {result['error']['type']}"))
+            error = result["error"]
+            said = answer_text(str(error.get("reason", "")))
+            refusals.append(Refusal(place, f"the search server answers {error['type']}", said))
     if busy:
         raise SinkUnavailableError(f"the search server answers {busy}")
     return refusals

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tailrace.message.base import Message, Refusal
+from tailrace.message.base import Message, Refusal, answer_text
 from tailrace.message.target.header import ascii_json
 from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
@@ -71,7 +71,7 @@ class TypesenseTarget(SearchTarget):
         if any(result.get("code") == _BUSY for result in results):
             raise SinkUnavailableError("the search server is busy")
         return [
-            Refusal(place, _reason(result))
+            Refusal(place, _reason(result), answer_text(str(result.get("error", ""))))
             for place, result in zip(documents, results, strict=True)
             if not result["success"]
         ]

@@ -12,7 +12,7 @@ import httpx
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.message.base import BusyError, Intake, Message, Refusal
+from tailrace.message.base import BusyError, Intake, Message, Refusal, answer_text
 from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
@@ -34,6 +34,7 @@ _ROUNDS = 128
 """How many requests of each lane are made until all of them are through and count as sent, about."""
 
 _ANSWER_BYTES_MAX = 64 << 10
+_ANSWER_SHOWN_BYTES = 2000
 """How much of an answer is read; only its status counts."""
 
 _BEHIND = "it follows a message of the same row that was refused"
@@ -145,18 +146,18 @@ class WebhookTarget:
                 some = sending.open_places(places[begin : begin + size])
                 if sending.problem is not None:
                     return
-                reason = self._post(sending.chosen(some)) if some else ""
+                reason, answer = self._post(sending.chosen(some)) if some else ("", "")
                 if not reason or len(some) == 1:
-                    sending.done(some, reason)
+                    sending.done(some, reason, answer)
                     continue
                 for place in some:  # one of them is at fault: each is judged by itself, still in order
                     for one in sending.open_places([place]):
-                        sending.done([one], self._post(sending.chosen([one])))
+                        sending.done([one], *self._post(sending.chosen([one])))
         except (SinkUnavailableError, SinkRefusedError) as problem:
             sending.problem = problem
 
-    def _post(self, messages: Sequence[Message]) -> str:
-        """Send one request; return why the receiver does not take it, or nothing where it does.
+    def _post(self, messages: Sequence[Message]) -> tuple[str, str]:
+        """Send one request; return why the receiver does not take it and its own words, or nothing where it does.
 
         Raises:
             SinkUnavailableError: It cannot be reached, or is busy.
@@ -166,7 +167,7 @@ class WebhookTarget:
         batched = options.batch > 1
         body = _array(messages) if batched else _body(messages[0])
         id_ = _id(messages[0].id) if len(messages) == 1 else f"{_id(messages[0].id)}~{_id(messages[-1].id)}"
-        headers = {"content-type": _content_type(messages[0], batched=batched)}
+        headers = {"content-type": _content_type(messages[0], batched=batched), "accept-encoding": "identity"}
         if not batched:
             headers |= {"tailrace-key": ascii_json(messages[0].key), **TOMBSTONE_HEADER[messages[0].value is None]}
             headers |= {name: ascii_text(text) for name, text in messages[0].headers}
@@ -184,13 +185,14 @@ class WebhookTarget:
             with self._client.stream(
                 "POST", url, content=body, headers=headers, auth=auth, extensions=extensions
             ) as response:
-                _drain(response, time.monotonic() + options.timeout_s)
+                answer = _drained(response, time.monotonic() + options.timeout_s)
         except httpx.TransportError as error:
             if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 self._turn = turn + 1
             why = "its certificate is not trusted, see the option `ca`" if is_untrusted(error) else type(error).__name__
             raise BusyError(f"{options!r} cannot be reached: {why}") from None
-        return judged(response.status_code, response.headers.get("retry-after", ""), self._clock.now_us() / 1e6)
+        reason = judged(response.status_code, response.headers.get("retry-after", ""), self._clock.now_us() / 1e6)
+        return reason, answer if reason else ""
 
 
 class _Sending:
@@ -215,11 +217,11 @@ class _Sending:
             self.refusals += [Refusal(place, _BEHIND) for place in behind]
         return [place for place in places if place not in behind]
 
-    def done(self, places: Sequence[int], reason: str) -> None:
+    def done(self, places: Sequence[int], reason: str, answer: str) -> None:
         """Note that messages have arrived, or with a reason that the receiver does not take them."""
         with self._lock:
             if reason:
-                self.refusals += [Refusal(place, reason) for place in places]
+                self.refusals += [Refusal(place, reason, answer) for place in places]
                 self._refused.update(_row(self.messages[place]) for place in places)
             else:
                 self.arrived.update(self.messages[place].id for place in places)
@@ -229,14 +231,19 @@ def _address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _drain(response: httpx.Response, deadline_s: float) -> None:
-    """Read the rest of an answer, so that its connection can be used again, unless it is much or takes long."""
-    size = 0
+def _drained(response: httpx.Response, deadline_s: float) -> str:
+    """Read the rest of an answer, so that its connection can be used again, unless it is much or takes long.
+
+    Return the beginning of its text; nothing where it is compressed, which nobody has asked for.
+    """
+    size, begin = 0, b""
     with contextlib.suppress(httpx.TransportError):  # its status is known
         for piece in response.iter_raw():
             size += len(piece)
+            begin += piece[: max(0, _ANSWER_SHOWN_BYTES - len(begin))]
             if size > _ANSWER_BYTES_MAX or time.monotonic() > deadline_s:
-                return
+                break
+    return "" if "content-encoding" in response.headers else answer_text(begin)
 
 
 def _row(message: Message) -> tuple[TableName, bytes]:
