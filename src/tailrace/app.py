@@ -53,6 +53,7 @@ from tailrace.model.errors import ConfigError, InvalidPredicateError, ListenErro
 from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.reclaim import Reclaimer
 from tailrace.sink_url import Secrets
 from tailrace.source.base import QuerySource, Source
 from tailrace.source.key_value import KeyValueStore
@@ -259,6 +260,7 @@ class Application:
         self, store: MetaStore, shard_ids: Mapping[str, int], directory: DataDirectory
     ) -> tuple[str, str]:
         """Open the subscription service and the interfaces on it; return their addresses."""
+        self._stack.push_async_callback(_end, asyncio.create_task(Reclaimer().run()))
         metrics = self._metrics
         logs = {shard.source.name: shard.log for shard in self._shards}
         service_options = ServiceOptions(

@@ -49,6 +49,8 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
+            if batch is not None and not count:
+                await presenter.turns.take()
             encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:

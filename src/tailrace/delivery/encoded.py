@@ -14,7 +14,7 @@ from tailrace.subscription.filter import Rows
 
 __all__ = ["Encoded", "Piece"]
 
-_CUTS_MAX = 32
+_CUTS_MAX = 64
 """Most pieces of one chunk that are kept for others."""
 
 _CUT_BYTES = 192

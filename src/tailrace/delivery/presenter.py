@@ -10,6 +10,7 @@ from tailrace.delivery.enveloped import encode_enveloped
 from tailrace.delivery.gateway_event import encode_gateway_events
 from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.sochdb_event import encode_events
+from tailrace.delivery.turns import Turns
 from tailrace.model.number import Offset
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
@@ -41,6 +42,9 @@ class Presenter:
     """
 
     def __init__(self, bytes_max: int, encoded_changes: Counter) -> None:
+        self.turns = Turns()
+        """What streams wait for before they ask for events."""
+
         self._bytes_max = bytes_max
         self._encoded_changes = encoded_changes
         self._kept: OrderedDict[_Key, Encoded | None] = OrderedDict()

@@ -87,6 +87,13 @@ class FilterIndex(Generic[_Id]):
 
     def match(self, changes: Changes, schemas: Mapping[SchemaId, TableSchema]) -> list[Match[_Id]]:
         """Return which changes concern which subscriptions; those that none of the changes concerns are left out."""
+        return [match for match in self.matches(changes, schemas) if match is not None]
+
+    def matches(self, changes: Changes, schemas: Mapping[SchemaId, TableSchema]) -> Iterator[Match[_Id] | None]:
+        """Yield the same one by one, as they are found, and None for each filter that none of them passes.
+
+        The index may be changed meanwhile: subscriptions that come are left out, those that go may be left out.
+        """
         by_schema: dict[SchemaId, list[int]] = {}
         for row, schema_id in enumerate(changes.schemas):
             found = by_schema.get(schema_id)
@@ -100,7 +107,8 @@ class FilterIndex(Generic[_Id]):
                 index = self._tables.get(table)
                 if index is not None:
                     index.collect(candidates, changes, rows, schemas[schema_id])
-        return [match for group, rows in candidates.items() if (match := group.match(changes, rows)) is not None]
+        for group, rows in candidates.items():
+            yield group.match(changes, rows)
 
 
 class _Group(Generic[_Id]):

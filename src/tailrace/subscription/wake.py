@@ -7,6 +7,7 @@ those that it concerns. So a change costs what its subscribers cost, however man
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import overload
 
 import pyarrow.compute as pc
@@ -34,6 +35,9 @@ _WAIT_MAX_S = 60.0
 
 _MEASURE_EVERY_S = 1.0
 """Shortest time between two looks at the age of the newest change."""
+
+_TURN_S = 0.005
+"""So long filters are evaluated in one go; then others have their turn."""
 
 _TURN_WATCHES = 256
 """So many filters are compiled anew in one go; then others have their turn."""
@@ -112,7 +116,7 @@ class Wake:
             assert chunk is not None
             fresh = _after(window_of(chunk, self.scanned), self.scanned)
             await self._follow_schemas(fresh)
-            self._evaluate(fresh)
+            await self._evaluate(fresh)
             self.scanned = fresh.last
             await asyncio.sleep(0)
 
@@ -129,12 +133,21 @@ class Wake:
         if chunk is not None:
             self.lags.captured(chunk, newest)
 
-    def _evaluate(self, fresh: Chunk) -> None:
-        for match in self._index.match(_changes_of(fresh), fresh.schemas):
-            # Where a filter failed, its feed finds out where.
-            first, last = (match.rows[0], match.rows[-1]) if match.rows else (0, len(fresh) - 1)
-            for watch in match.ids:
-                watch.tell(Offset(fresh.first + first), Offset(fresh.first + last))
+    async def _evaluate(self, fresh: Chunk) -> None:
+        """Tell the watches what is for them; others have their turn when this takes long.
+
+        A watch that comes meanwhile misses nothing: its feed has read to the head, which is behind these changes.
+        """
+        turn_end_s = monotonic() + _TURN_S
+        for match in self._index.matches(_changes_of(fresh), fresh.schemas):
+            if match is not None:
+                # Where a filter failed, its feed finds out where.
+                first, last = (match.rows[0], match.rows[-1]) if match.rows else (0, len(fresh) - 1)
+                for watch in match.ids:
+                    watch.tell(Offset(fresh.first + first), Offset(fresh.first + last))
+            if monotonic() > turn_end_s:
+                await asyncio.sleep(0)
+                turn_end_s = monotonic() + _TURN_S
 
     def _lose(self, scanned: Offset) -> None:
         """Go on behind changes that cannot be read: all feeds must look for themselves what they miss."""

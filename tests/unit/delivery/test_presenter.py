@@ -76,7 +76,7 @@ def test_other_views_and_other_chunks_are_other_bytes():
 
 
 def test_what_was_not_used_longest_goes_first():
-    counting = Counting(bytes_max=60_000)
+    counting = Counting(bytes_max=80_000)
     everything = (Op.INSERT, Op.UPDATE, Op.DELETE)
     counting.events(batch_of(*everything, first=1))
     counting.events(batch_of(*everything, first=1001))

@@ -71,11 +71,12 @@ async def send(tools: StreamTools, call: Call, feed: Feed, sending: Sending) -> 
     """
     options, metrics, wire = tools.options, tools.metrics, sending.wire.value
     view = View(sending.wire, feed.subscription.format, feed.subscription.include)
-    limits = CollectLimits(changes_max=sending.batch_max, bytes_max=options.stream_bytes_max)
+    turns = tools.presenter.turns
     changes, size_bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
     sending.acknowledged = feed.after
-    with metrics.feeds_open.labels(wire).track_inprogress():
+    with metrics.feeds_open.labels(wire).track_inprogress(), turns.joined():
         while True:
+            limits = CollectLimits(sending.batch_max, turns.piece_bytes(options.stream_bytes_max))
             try:
                 piece = await collect(feed, tools.presenter, view, limits, options.stream_wait_s)
             except UnknownSubscriptionError:

@@ -35,8 +35,6 @@ class GatewaySession:
         self._tools = tools
         self._write = write
         self._turn = asyncio.Lock()
-        options = tools.options
-        self._limits = CollectLimits(changes_max=options.stream_changes_max, bytes_max=options.stream_bytes_max)
 
     async def say(self, text: bytes) -> None:
         """Send one message."""
@@ -48,13 +46,15 @@ class GatewaySession:
         front = event_front(request_id)
         metrics, wire = self._tools.metrics, Wire.GATEWAY.value
         changes, size = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
-        with metrics.feeds_open.labels(wire).track_inprogress():
+        options, turns = self._tools.options, self._tools.presenter.turns
+        with metrics.feeds_open.labels(wire).track_inprogress(), turns.joined():
             try:
                 while True:
                     if feed.caught_up:
                         await feed.next(_LOOK_S)
                     async with self._turn:
-                        piece = await collect(feed, self._tools.presenter, _VIEW, self._limits, 0.0)
+                        limits = CollectLimits(options.stream_changes_max, turns.piece_bytes(options.stream_bytes_max))
+                        piece = await collect(feed, self._tools.presenter, _VIEW, limits, 0.0)
                         if piece.count:
                             frames = _frames(front, piece)
                             await self._write(frames)

@@ -3,12 +3,22 @@
 import asyncio
 import logging
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-__all__ = ["BoundedProtocol", "ConnectionLimits"]
+__all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits"]
+
+PIECES = "tailrace.pieces"
+"""Name of an ASGI extension: sends a part of a body as it is, and returns when the connection can take more.
+
+uvicorn itself copies what it sends, so a thousand clients that do not read would hold a thousand copies.
+"""
+
+_UNSENT_BYTES_MAX = 16 << 10
+"""How much may wait in a connection of ours before its writers wait; the last write may be larger."""
 
 # Requests that are no HTTP are told to their client; a line in the log for each would let strangers fill it.
 logger = logging.getLogger(__name__)
@@ -69,6 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
         self._await(_Part.HEAD)
 
     def data_received(self, data: bytes) -> None:
@@ -119,7 +130,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Go on with its body."""
         self._part = _Part.BODY
         self._unanswered += 1
+        scope = self.scope
         super().on_headers_complete()
+        # An upgrade to a WebSocket has no cycle.
+        if self.cycle is not None and self.cycle.scope is scope:  # type: ignore[redundant-expr]
+            scope["extensions"] = {PIECES: partial(self._send_piece, self.cycle)}  # type: ignore[dict-item]
 
     def on_message_complete(self) -> None:
         """Have the whole request."""
@@ -146,6 +161,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
+
+    async def _send_piece(self, cycle: RequestResponseCycle, data: bytes) -> None:
+        if cycle.disconnected:
+            return
+        if cycle.chunked_encoding:
+            self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+        else:
+            self.transport.write(data)
+        if self.flow.write_paused:
+            await self.flow.drain()
 
     # The clocks.
 

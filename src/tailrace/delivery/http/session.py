@@ -32,7 +32,8 @@ class Session:
     async def serve(self, feed: Feed) -> Ending:
         """Write the records of a feed until it ends."""
         stream = Stream(self._tools, feed, self._framing, self._asked)
-        with self._tools.metrics.feeds_open.labels(self._framing.wire.value).track_inprogress():
+        gauge, turns = self._tools.metrics.feeds_open.labels(self._framing.wire.value), self._tools.presenter.turns
+        with gauge.track_inprogress(), turns.joined():
             while True:
                 await stream.wait()
                 async with self._turn:

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from tailrace.delivery.http.framing import Framing, SseFraming, SseManyFraming
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.multiplex import parse_streams
-from tailrace.delivery.http.session import Session
+from tailrace.delivery.http.protocol import PIECES
+from tailrace.delivery.http.session import Session, Write
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.http.stream_options import stream_options
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
@@ -109,8 +110,10 @@ async def _answer(
     """
     asked = stream_options(request.query_params, [feed.subscription for feed in feeds])
 
-    async def write(data: bytes) -> None:
+    async def send_copy(data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    write: Write = request.scope.get("extensions", {}).get(PIECES, send_copy)
 
     await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
     if request.method == "GET":

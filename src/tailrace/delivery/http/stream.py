@@ -132,8 +132,6 @@ class Stream:
         self._framing = framing
         self._heartbeat = asked.heartbeat
         self._view = view_of(framing.wire, feed.subscription, asked.envelope)
-        options = tools.options
-        self._limits = CollectLimits(options.stream_changes_max, options.stream_bytes_max, _WRITE_BYTES_ENOUGH)
         wire, metrics = framing.wire.value, tools.metrics
         self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._state = PressureState.HEALTHY
@@ -168,7 +166,11 @@ class Stream:
             if feed.snapshot is not None:
                 return await self._take_rows(feed.snapshot)
             records = self._transition()
-            piece = await collect(feed, tools.presenter, self._view, self._limits, 0.0)
+            bytes_max = tools.presenter.turns.piece_bytes(tools.options.stream_bytes_max)
+            limits = CollectLimits(
+                tools.options.stream_changes_max, bytes_max, min(bytes_max // 8, _WRITE_BYTES_ENOUGH)
+            )
+            piece = await collect(feed, tools.presenter, self._view, limits, 0.0)
         except TailraceError as error:
             return records + self._farewell(error)
         self._taken += piece.count

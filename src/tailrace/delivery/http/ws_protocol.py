@@ -56,6 +56,7 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         if self.disconnected or self.close_sent or self.conn.state is not OPEN:
             raise ClientDisconnected
         self.transport.write(message["data"])
+        await self.writable.wait()  # so that nobody makes more before there is room for it
 
     def data_received(self, data: bytes) -> None:
         """Take what came from the socket."""
