@@ -206,3 +206,26 @@ def test_a_cluster_of_several_brokers_is_written_to(mock):
             assert not target.send(teller.changes(100), b"%d" % count)
         assert target.mark() == mark
         target.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_has_lost_everything_is_written_to_again_long_before_messages_time_out():
+    if reason := Kafka.missing():
+        pytest.skip(reason)
+    broker, teller = Kafka().start(), Teller()
+    try:
+        target = opened(broker, teller.schemas, timeout_s=280)
+        assert not target.send(teller.changes(10), b"")
+        broker.kill()
+        broker.start()  # it keeps everything in memory alone
+        messages = teller.changes(10)
+        with pytest.raises(SinkUnavailableError, match="have lost what they knew of the sink"):
+            target.send(messages, b"")
+        target.open(teller.schemas)
+        assert not target.send(messages, b"")
+        found = ids(broker, "orders")  # of one partition
+        assert found
+        assert set(found) <= {message.id for message in messages}
+        target.close()
+    finally:
+        broker.stop()

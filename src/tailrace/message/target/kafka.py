@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import confluent_kafka
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
+from msgspec import Struct
 
 from tailrace.message.base import Intake, Message, Refusal, Target
 from tailrace.message.target.header import headers_of
@@ -32,8 +34,24 @@ _REPORTS_TRIES = 2
 _HEADER_BYTES = 1_000
 """More than headers have as a rule: only a message that would not fit with as many has its own counted."""
 
+_STILL_S = 2.0
+"""So long nothing arrives before it is looked at whether the brokers know the producer. Longer than it tells that."""
+
+_EPOCHS_MAX = 3
+"""The library may begin a new epoch as often without anything having arrived: it then says that it is unknown."""
+
 _WAIT_MORE_S = 2.0
 """How much longer to wait for messages than they may take: the library reports those that took too long."""
+
+
+class _Eos(Struct, frozen=True):
+    producer_epoch: int = 0
+
+
+class _Statistics(Struct, frozen=True):
+    """What counts of what the library tells."""
+
+    eos: _Eos = _Eos()
 
 
 def build(url: SinkUrl, name: str) -> Target:
@@ -69,6 +87,8 @@ class KafkaTarget:
         """Messages of this batch that did not arrive, in order."""
         self._codes: list[int] = []
         """Errors that are about no message: connections, credentials, the producer itself."""
+        self._statistics = ""
+        """What the library told last of the producer, as JSON."""
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect and make the topics of these tables."""
@@ -128,6 +148,7 @@ class KafkaTarget:
         if self._producer is None:
             settings = self._options.client() | self._options.producer(self._name, self._message_bytes_max, alone=alone)
             callbacks = {"error_cb": self._notice, "on_delivery": self._on_delivery, "logger": logger}
+            callbacks["stats_cb"] = self._on_statistics
             self._producer = Producer(settings | callbacks)
         return self._producer
 
@@ -204,9 +225,10 @@ class KafkaTarget:
 
         Raises:
             KafkaException: They are still on their way, although their time is over; or some have failed, and it makes
-                no sense to send more.
+                no sense to send more; or the brokers do not know the producer.
         """
         deadline = time.monotonic() + self._options.timeout_s + _WAIT_MORE_S
+        left, look_s, epochs = len(producer), time.monotonic() + _STILL_S, 0
         enough = len(producer) * 3 // 4 if some else 0
         if some and not len(producer):
             raise KafkaException(KafkaError(KafkaError._QUEUE_FULL))
@@ -216,6 +238,26 @@ class KafkaTarget:
             self._poll(producer)
             if some and self._failures:
                 raise KafkaException(KafkaError(KafkaError._FATAL))
+            if len(producer) < left:
+                left, look_s, epochs = len(producer), time.monotonic() + _STILL_S, 0
+            elif time.monotonic() > look_s:
+                before, epochs = epochs, self._epochs()
+                if before and epochs - before > _EPOCHS_MAX:
+                    raise KafkaException(KafkaError(KafkaError.UNKNOWN_PRODUCER_ID))
+                look_s = time.monotonic() + _STILL_S
+
+    def _epochs(self) -> int:
+        """Return how often the producer has begun anew, from 1.
+
+        Brokers that have lost everything, as one without a disk does when it is started again, do not know a producer
+        that had sent to them. The library begins anew each time it is said so, under a number that they do not know
+        either, until the time of its messages is over; it reports nothing. A new producer gets a number that is known.
+        """
+        told = msgspec.json.decode(self._statistics, type=_Statistics) if self._statistics else _Statistics()
+        return 1 + max(0, told.eos.producer_epoch)
+
+    def _on_statistics(self, told: str) -> None:
+        self._statistics = told
 
     def _poll(self, producer: Producer, timeout_s: float = _POLL_S) -> None:
         """Take reports. A producer that has failed for good sends nothing more: what waits in it is given back."""

@@ -24,6 +24,9 @@ _BATCH_BYTES_MAX = 1 << 20
 _LOG_LEVEL = 2
 """The library tells of critical things alone: connections that fail are told as errors of the sink."""
 
+_STATISTICS_MS = 1_000
+"""How often the library tells how it is: only there it says that brokers do not know its producer."""
+
 _RECONNECT_MS, _RECONNECT_MS_MAX = 50, 1_000
 _TOPIC_CHARACTERS_MAX = 249
 _NOT_IN_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
@@ -92,6 +95,7 @@ class KafkaOptions(Struct, frozen=True):
             "linger.ms": self.linger_ms,
             "compression.type": self.compression,
             "partitioner": "murmur2_random",
+            "statistics.interval.ms": _STATISTICS_MS,
         }
         if alone:
             settings |= {"batch.num.messages": 1, "linger.ms": 0}
