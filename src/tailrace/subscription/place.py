@@ -1,14 +1,22 @@
 """Finding the place in a log where a subscriber begins."""
 
+import asyncio
 from bisect import bisect_left
 from typing import assert_never
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
+from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest, Start
 from tailrace.subscription.log_view import LogWindow
 
 __all__ = ["find_place", "place_of"]
+
+_AHEAD_US = 10_000_000
+"""How far the clock of a database may be ahead of ours."""
 
 
 def place_of(start: Start, log: LogWindow) -> Offset:
@@ -40,12 +48,36 @@ async def find_place(start: CursorStart, log: LogWindow) -> Offset:
 
 
 async def _before_time(time_us: int, log: LogWindow) -> Offset:
-    """Return the offset of the last change that was committed before a time.
+    """Return the offset before the first change that was committed at a time or later; the head where there is none.
 
-    Bisects the log by reading about as many chunks as the number of its changes has binary digits. Commit times follow
-    the order of the log as far as the clock of the database does.
+    Commit times follow the order of the log only as far as the clock of the database does, which may be set back. What
+    never falls is the time of append, in the hybrid timestamps; and a commit is not younger than its append, up to
+    `_AHEAD_US`. So the log is bisected by those, and from there it is read until a change is late enough.
     """
-    below, above = Offset(log.horizon - 1), Offset(log.head + 1)  # committed earlier; committed at that time or later
+    after = await _before_append(time_us - _AHEAD_US, log)
+    while True:
+        try:
+            chunk = await log.read(after)
+        except BehindHorizonError as error:
+            after = max(after, Offset(error.horizon - 1))
+            continue
+        if chunk is None:
+            return after
+        late = pc.greater_equal(chunk.batch.column("commit_time_us"), pa.scalar(time_us, pa.int64()))
+        row = pc.index(late.slice(after + 1 - chunk.first), pa.scalar(value=True)).as_py()
+        if row >= 0:
+            return Offset(after + row)
+        after = chunk.last
+        await asyncio.sleep(0)  # a long way must not keep others from their turn
+
+
+async def _before_append(time_us: int, log: LogWindow) -> Offset:
+    """Return the offset of a change before which nothing was appended at a time or later.
+
+    Reads about as many chunks as the number of changes has binary digits.
+    """
+    stamp = hlc_at(time_us)
+    below, above = Offset(log.horizon - 1), Offset(log.head + 1)  # appended earlier; appended at that time or later
     while below + 1 < above:
         middle = Offset((below + above) // 2)
         try:
@@ -55,8 +87,8 @@ async def _before_time(time_us: int, log: LogWindow) -> Offset:
             above = max(above, Offset(below + 1))
             continue
         assert chunk is not None
-        times_us = chunk.batch.column("commit_time_us").to_pylist()
-        first_late = Offset(chunk.first + bisect_left(times_us, time_us))
+        stamps = chunk.batch.column("hlc").to_pylist()
+        first_late = Offset(chunk.first + bisect_left(stamps, stamp))
         if first_late > chunk.last:
             below = max(below, chunk.last)
         elif first_late > chunk.first:

@@ -48,10 +48,36 @@ async def test_an_empty_log_has_one_place():
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=12), st.integers(-1, 10), st.data())
-async def test_a_time_is_found_before_the_first_change_at_or_after_it(commits, time_us, data):
-    log = await log_of(*sorted(commits, key=lambda commit: commit[0]))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=12),
+    st.integers(-1, 10),
+    st.sampled_from([1, 1000, 30_000_000]),
+    st.booleans(),
+    st.data(),
+)
+async def test_a_time_is_found_before_the_first_change_at_or_after_it(commits, time, unit_us, in_order, data):
+    """Also where the clock was set back, once or more often."""
+    if in_order:
+        commits.sort(key=lambda commit: commit[0])
+    log = await log_of(*((one * unit_us, count) for one, count in commits))
     log.forget_before(data.draw(st.integers(1, log.head + 1)))
-    times = [time for time, count in sorted(commits, key=lambda commit: commit[0]) for _ in range(count)]
-    late = [offset for offset, time in enumerate(times, start=1) if time >= time_us and offset >= log.horizon]
-    assert await find_place(AtTime(time_us), log) == (late[0] - 1 if late else max(log.head, log.horizon - 1))
+    times = [one for one, count in commits for _ in range(count)]
+    late = [offset for offset, one in enumerate(times, start=1) if one >= time and offset >= log.horizon]
+    assert await find_place(AtTime(time * unit_us), log) == (late[0] - 1 if late else max(log.head, log.horizon - 1))
+
+
+async def test_a_time_after_the_clock_was_set_back_is_found_where_it_came_first():
+    hour_us = 3_600_000_000
+    log = await log_of(*((hour * hour_us, 2) for hour in (10, 11, 12, 9, 10, 11, 13)))
+    places = {hour: await find_place(AtTime(hour * hour_us), log) for hour in (9, 11, 12, 13, 14)}
+    assert places == {9: 0, 11: 2, 12: 4, 13: 12, 14: 14}
+
+
+async def test_a_time_is_found_by_reading_little_of_a_long_log():
+    second_us = 1_000_000
+    log = await log_of(*((second * second_us, 1) for second in range(2000)))
+    reads = []
+    read = log.read
+    log.read = lambda after: reads.append(after) or read(after)
+    assert await find_place(AtTime(1500 * second_us), log) == 1500
+    assert len(reads) < 40
