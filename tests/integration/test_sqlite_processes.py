@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -153,7 +154,7 @@ async def test_a_process_that_dies_fails_its_query_alone(queries):
     idle = queries._processes._idle[0][0]
     os.kill(idle.pid, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while not is_gone(idle.pid):
+        while idle.alive:  # /proc shows it as ended while one of its threads still ends
             await asyncio.sleep(0.002)
     assert (await queries.run("SELECT 1", (), LIMITS)).rows == [(1,)]
 
@@ -310,3 +311,19 @@ async def test_a_process_that_cannot_be_started_is_an_error_of_its_own(queries, 
         await queries.run("SELECT 1", (), LIMITS)
     monkeypatch.undo()
     assert (await queries.run("SELECT 1", (), LIMITS)).rows == [(1,)]
+
+
+async def test_the_answer_to_a_statement_is_true_whenever_its_process_is_killed(runner, path, monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE_S", 0.0)
+    chance = random.Random(12)
+    expected = {1}
+    for number in range(2, 22):
+        await runner.execute("SELECT 1", [], LIMITS)  # a process is there
+        limits = RunLimits(10, 1000, chance.uniform(0.0, 0.01))
+        with suppress(QueryTimeoutError, SourceUnavailableError):  # the latter where a killed one is rolled back
+            await runner.execute("INSERT INTO item VALUES(?, randomblob(50000))", [number], limits)
+            expected.add(number)
+    database = apsw.Connection(str(path))
+    database.set_busy_timeout(30_000)
+    assert {row for (row,) in database.execute("SELECT id FROM item")} == expected
+    assert database.pragma("integrity_check") == "ok"
