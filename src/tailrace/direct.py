@@ -24,7 +24,11 @@ _WAIT_S = 1.0
 
 
 async def follow(
-    url: str, directory: Path, tables: Sequence[str], on_ready: Callable[[], None] = lambda: None
+    url: str,
+    directory: Path,
+    tables: Sequence[str],
+    on_ready: Callable[[], None] = lambda: None,
+    format_: Format = Format.PLAIN_JSON,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the changes of a database from now on, one line each; `tables` empty means all.
 
@@ -36,6 +40,7 @@ async def follow(
         SourceError: The database cannot be captured.
     """
     clock = SystemClock()
+    view = View(Wire.LINES, format_, Include(before=True, after=True))
     source = build_source("default", url, Reader(f"tail-{uuid.uuid4()}", ephemeral=True), clock)
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
     pump = Pump(source, log, CaptureState())
@@ -48,7 +53,7 @@ async def follow(
             while not capture.done():
                 chunk = await log.read(after) if await log.wait(after, _WAIT_S) else None
                 if chunk is not None:
-                    for line in lines(chunk, tables, after):
+                    for line in lines(chunk, tables, after, view):
                         yield line
                     after = chunk.last
             await capture
@@ -60,10 +65,10 @@ async def follow(
         await log.close()
 
 
-def lines(chunk: Chunk, tables: Sequence[str], after: int) -> list[bytes]:
+def lines(chunk: Chunk, tables: Sequence[str], after: int, view: View = LINES) -> list[bytes]:
     """Return the changes of a chunk that follow `after`, one line each, without the line's end."""
     wanted = {number for number, schema in chunk.schemas.items() if not tables or schema.table.wire in tables}
     schemas = chunk.batch.column("schema").to_pylist()
     first = max(0, after + 1 - chunk.first)
     rows = [row for row in range(first, len(chunk)) if schemas[row] in wanted]
-    return [line[:-1] for line in encode(chunk, rows, LINES).events()]
+    return [line[:-1] for line in encode(chunk, rows, view).events()]

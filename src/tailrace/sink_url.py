@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
 
-__all__ = ["Secrets", "SinkUrl", "Spelling", "parse", "refuse_shared", "revealed", "spelled"]
+__all__ = ["Secrets", "SinkUrl", "Spelling", "a_sink", "parse", "refuse_shared", "revealed", "spelled"]
 
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
@@ -58,8 +58,13 @@ class SinkUrl(Struct, frozen=True):
         for name in self.options:
             if name not in names:
                 takes = f"takes {', '.join(names)}" if names else "takes none"
-                raise ConfigError(f"a {self.scheme} sink has no option {name!r}: it {takes}")
+                raise ConfigError(f"{a_sink(self.scheme)} has no option {name!r}: it {takes}")
         return self.options
+
+
+def a_sink(scheme: str) -> str:
+    """Return a kind of sink in words: `a redis sink`, `an amqp sink`."""
+    return f"{'an' if scheme[:1] in 'aeiou' else 'a'} {scheme} sink"
 
 
 def parse(text: str, example: str = "delta:///lake/orders") -> SinkUrl:

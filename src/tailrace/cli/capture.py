@@ -5,6 +5,7 @@ import sys
 import click
 from msgspec import json as msgspec_json
 
+from tailrace.cli.help import Group
 from tailrace.source.sqlite.bulk import exec_bulk
 from tailrace.source.sqlite.capture_setup import exec_ddl, remove, remove_reader, set_up, status
 from tailrace.sources import sqlite_path
@@ -12,7 +13,7 @@ from tailrace.sources import sqlite_path
 __all__ = ["capture"]
 
 
-@click.group()
+@click.group(cls=Group)
 def capture() -> None:
     """Set capture up in a database, look at it, remove it. `serve` and `tail` set it up by themselves."""
 

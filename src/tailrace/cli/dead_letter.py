@@ -1,5 +1,6 @@
 """`dlq` of pipelines and sinks: look at what was refused, have it sent again, or drop it."""
 
+import functools
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -7,7 +8,8 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from tailrace.cli.access import table_lines
+from tailrace.cli.access import counted, table_lines
+from tailrace.cli.help import Group
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import NotFoundError
 from tailrace.model.letter import Letter
@@ -37,10 +39,21 @@ class LetterPlace(Protocol):
 
 def dead_letter_group(placed: Callable[[Callable[..., None]], Callable[..., None]]) -> click.Group:
     """Return the commands; `placed` gives each of them its `place`, a `LetterPlace`."""
-    group = click.Group("dlq", help="Dead letters: changes that a sink refused.")
+    group = Group("dlq", help="Dead letters: changes that a sink refused.")
     for name, command in (("ls", _list), ("show", _show), ("retry", _retry), ("drop", _drop)):
-        group.add_command(click.command(name)(placed(command)))
+        group.add_command(click.command(name)(placed(_copied(command))))
     return group
+
+
+def _copied(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that can be given options without the other group's commands getting them too."""
+
+    @functools.wraps(command)
+    def run(*words: Any, **options: Any) -> None:
+        command(*words, **options)
+
+    vars(run)["__click_params__"] = list(vars(command)["__click_params__"])
+    return run
 
 
 _NAME = click.argument("name")
@@ -84,7 +97,7 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
     chosen = _chosen(letter_ids, every=every)
     count = place.letters().retry(place.sink(name), chosen)
     _require(name, chosen, count)
-    line = f"{count} letters of {name} are to be sent again: at once if it runs now, else when it is run next"
+    line = f"{counted(count, 'letter')} of {name} to be sent again: at once if it runs now, else when it is run next"
     place.show({"sink": name, "retried": count}, line)
 
 
@@ -96,7 +109,7 @@ def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: 
     chosen = _chosen(letter_ids, every=every)
     count = place.letters().drop(place.sink(name), chosen)
     _require(name, chosen, count)
-    place.show({"sink": name, "dropped": count}, f"{count} letters of {name} are dropped")
+    place.show({"sink": name, "dropped": count}, f"{counted(count, 'letter')} of {name} dropped")
 
 
 def _chosen(letter_ids: Sequence[int], *, every: bool) -> Sequence[int] | None:

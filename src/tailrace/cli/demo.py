@@ -16,7 +16,7 @@ import uvloop
 from msgspec import json as msgspec_json
 
 from tailrace.cli.demo_pipeline import DemoPipeline
-from tailrace.cli.show import show_event
+from tailrace.cli.show import EventLines
 from tailrace.client import AsyncClient, AsyncSubscription, NotFound
 from tailrace.demo import TABLES, InOrder, Replica, Shop
 from tailrace.model.errors import TailraceError
@@ -166,9 +166,10 @@ async def _take(subscription: AsyncSubscription, events: InOrder) -> None:
 
 async def _print(events: InOrder) -> None:
     """Print the events of all tables in the order of their offsets: each table has a stream of its own."""
+    lines = EventLines()
     while True:
         for event in events.ready(time.monotonic()):
-            click.echo(show_event(event))
+            click.echo(lines.line(event))
         await asyncio.sleep(_PRINT_S)
 
 

@@ -4,8 +4,10 @@ import importlib
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 from tailrace import __version__
+from tailrace.cli.completion import VARIABLE
 from tailrace.cli.process import forgo
 from tailrace.model.errors import ConfigError, TailraceError
 
@@ -23,6 +25,7 @@ _COMMANDS = {
     "openapi": "Print the OpenAPI document of the HTTP interface.",
     "capture": "Set capture up in a database, look at it, remove it.",
     "demo": "Show what Tailrace does, on an SQLite shop of its own.",
+    "completion": "Print the script that completes commands and options in a shell.",
 }
 """The commands. Each is the function of that name in its module, imported when called, so that help starts at once."""
 
@@ -37,6 +40,12 @@ class _LazyGroup(click.Group):
         module = importlib.import_module(f"tailrace.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that fit without importing them: that would take seconds."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in _COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -54,7 +63,7 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
     try:
-        code = tailrace.main(standalone_mode=False)
+        code = tailrace.main(standalone_mode=False, complete_var=VARIABLE)
     except click.ClickException as error:
         error.show()
         code = error.exit_code

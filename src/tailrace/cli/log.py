@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import json as msgspec_json
 
+from tailrace.cli.help import Group
 from tailrace.clock import SystemClock
 from tailrace.datadir import DataDirectory, make_private
 from tailrace.direct import lines
@@ -28,7 +29,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _directory = click.argument("data_dir", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """List, print and verify the log of a data directory, or begin a new one."""
 

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from tailrace.cli.access import member_lines, server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
+from tailrace.cli.help import Group
 from tailrace.cli.pipeline_emit import emit
 from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
@@ -28,7 +29,7 @@ _NAME = click.argument("name")
 _POLICIES = [str(policy) for policy in OnRefused]
 
 
-@click.group()
+@click.group(cls=Group)
 def pipeline() -> None:
     """Copy tables into lakes, databases and files, and keep them up to date."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tailrace.cli.access import Access, access_options, counted, parse_value, source_option, table_lines
+from tailrace.cli.help import Group
 from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import BlockingEvent, Client, NotFound, QueryResult
 
@@ -19,7 +20,7 @@ _QUERY = click.argument("query")
 _ARGS = click.argument("args", nargs=-1)
 
 
-@click.group()
+@click.group(cls=Group)
 def query() -> None:
     """Prepare queries, run them, and watch their results change.
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 import uvloop
@@ -14,6 +14,7 @@ from msgspec import json as msgspec_json
 
 from tailrace import __version__
 from tailrace.app import Addresses, Application
+from tailrace.cli.help import GroupedCommand
 from tailrace.cli.process import prepare_process
 from tailrace.config import SETTINGS, Config, load_config, parse_source, split_list
 from tailrace.diagnostics import set_up_logging
@@ -42,7 +43,22 @@ def _limit_flags(command: _F) -> _F:
     return command
 
 
-@click.command()
+class _Serve(GroupedCommand):
+    headings: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Sources and data": ("sources", "data_dir", "metadata_url", "capture"),
+        "Addresses": ("host", "http_port", "grpc_port", "gateway_port", "allowed_"),
+        "Log and retention": ("log_", "retention_"),
+        "Access": ("auth",),
+        "TLS": ("tls_",),
+        "Prepared queries": ("query_",),
+        "Change streams (CoordiNode interface)": ("coordinode_",),
+        "Pullers (JimDB interface)": ("jimdb_",),
+        "Gateway and sinks": ("gateway_", "secrets_file"),
+        "Diagnostics and output": ("logging_", "as_json", "help"),
+    }
+
+
+@click.command(cls=_Serve)
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--source", "sources", multiple=True, metavar="NAME=URL", help="A source; may be repeated.")
 @click.option("--data-dir", metavar="DIR", help="Directory of log, metadata and embedded database.")

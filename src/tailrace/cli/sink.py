@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tailrace.cli.access import member_lines, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
+from tailrace.cli.help import Group
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.client.sink_reader import ServerReader
@@ -111,7 +112,7 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@click.group()
+@click.group(cls=Group)
 def sink() -> None:
     """Send changes to brokers, search engines and web hooks as they come, without Spark."""
 

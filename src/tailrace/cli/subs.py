@@ -19,6 +19,7 @@ from tailrace.cli.access import (
     source_option,
     table_lines,
 )
+from tailrace.cli.help import Group
 from tailrace.cli.query import query_id_of
 from tailrace.client import Backpressure, NotFound, SubscribeOptions, SubscriptionInfo
 
@@ -28,7 +29,7 @@ _SUB_ID = click.argument("sub_id")
 _STDIO = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
-@click.group()
+@click.group(cls=Group)
 def subs() -> None:
     """List, make, pause and close subscriptions."""
 

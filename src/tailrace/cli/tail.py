@@ -10,12 +10,14 @@ from pathlib import Path
 
 import click
 import uvloop
+from msgspec import Struct
 from msgspec import json as msgspec_json
 
-from tailrace.cli.show import show_event
+from tailrace.cli.show import EventLines
 from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
+from tailrace.model.subscription import Format
 from tailrace.sources import without_password
 
 __all__ = ["tail"]
@@ -50,23 +52,30 @@ def tail(
         raise click.UsageError("name a database URL or --server HTTP_URL, one of the two")
     if server is not None and not tables:
         raise click.UsageError("--server needs --table")
-    show = _printer(as_json=as_json or not sys.stdout.isatty())
+    output = _output(as_json=as_json or not sys.stdout.isatty())
     with until_stopped():
         if server is not None:
-            uvloop.run(_tail_server(server, token, source, tables, show, limit))
+            uvloop.run(_tail_server(server, token, source, tables, output, limit))
         else:
             assert url is not None
-            uvloop.run(_tail_database(url, tables, show, limit))
+            uvloop.run(_tail_database(url, tables, output, limit))
 
 
-def _printer(*, as_json: bool) -> Callable[[bytes], None]:
-    def print_json(event: bytes) -> None:
-        click.echo(event)
+class _Output(Struct, frozen=True):
+    """How events are asked for, and what becomes of them."""
+
+    format: Format
+    show: Callable[[bytes], None]
+
+
+def _output(*, as_json: bool) -> _Output:
+    """Return JSON lines, or text for people: that is made of typed values, by which blobs can be told from texts."""
+    lines = EventLines()
 
     def print_pretty(event: bytes) -> None:
-        click.echo(show_event(msgspec_json.decode(event)))
+        click.echo(lines.line(msgspec_json.decode(event)))
 
-    return print_json if as_json else print_pretty
+    return _Output(Format.PLAIN_JSON, click.echo) if as_json else _Output(Format.OBJECTS_JSON, print_pretty)
 
 
 def _ready(url: str) -> None:
@@ -74,10 +83,11 @@ def _ready(url: str) -> None:
     click.echo(f"tailrace: ready; changes of {without_password(url)} follow", err=True)
 
 
-async def _tail_database(url: str, tables: tuple[str, ...], show: Callable[[bytes], None], limit: int | None) -> None:
+async def _tail_database(url: str, tables: tuple[str, ...], output: _Output, limit: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="tailrace-tail-") as directory:
-        async with contextlib.aclosing(follow(url, Path(directory), tables, partial(_ready, url))) as events:
-            await _show(events, show, limit)
+        followed = follow(url, Path(directory), tables, partial(_ready, url), output.format)
+        async with contextlib.aclosing(followed) as events:
+            await _show(events, output.show, limit)
 
 
 async def _tail_server(
@@ -85,16 +95,16 @@ async def _tail_server(
     token: str | None,
     source: str | None,
     tables: tuple[str, ...],
-    show: Callable[[bytes], None],
+    output: _Output,
     limit: int | None,
 ) -> None:
     async with AsyncClient(url, token) as client, contextlib.AsyncExitStack() as stack:
         queue: asyncio.Queue[bytes | ClientError] = asyncio.Queue(_EVENTS_WAITING_MAX)
         for table in tables:
-            subscription = await client.subscribe(source, table, format="plain_json")
+            subscription = await client.subscribe(source, table, format=output.format.value)
             stack.push_async_callback(_end, asyncio.create_task(_pass_on(subscription, queue)))
         _ready(url)
-        await _show(_taken(queue), show, limit)
+        await _show(_taken(queue), output.show, limit)
 
 
 async def _show(events: AsyncIterator[bytes], show: Callable[[bytes], None], limit: int | None) -> None:

@@ -20,6 +20,7 @@ from tailrace.access.grant import ROLES, Grant, check_grant
 from tailrace.access.key import key_hash, make_key
 from tailrace.access.keys import credential_of
 from tailrace.cli.access import table_lines
+from tailrace.cli.help import Group
 from tailrace.clock import SystemClock
 from tailrace.config import Config, data_directory, load_config
 from tailrace.datadir import DataDirectory
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[^\s/\x00-\x1f]{1,128}")
 _US_PER_S = 1_000_000
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Make, list and revoke API keys."""
 

@@ -4,6 +4,8 @@ Members have the names of the HTTP interface, but for `offset`, which is `seq` t
 """
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -13,11 +15,14 @@ from msgspec import Struct
 from tailrace.client.errors import BadAnswer
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.subscription import Format
-from tailrace.model.value import from_literal
+from tailrace.model.value import Text, from_literal
 
 __all__ = ["Backpressure", "Control", "Event", "Heartbeat", "Notice", "decode_control", "decode_event"]
 
 _T = TypeVar("_T")
+
+_WIDTH_MAX = 60
+_BYTES_SHOWN = 16
 
 _MEMBERS = frozenset({"seq", "db", "table", "op", "pk", "before", "after", "query_id", "etag", "commit_ts_ms", "lsn"})
 """Members of an event that have a place of their own."""
@@ -58,6 +63,29 @@ class Event(Struct, Generic[_T], frozen=True, kw_only=True):
 
     acknowledge: Callable[[int], _T]
     """What `ack` calls with the offset."""
+
+    def __str__(self) -> str:
+        """Return the change as a person wants to see it: one line, an update with what it changed."""
+        clock = datetime.fromtimestamp(self.commit_ts_ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+        key = ",".join(map(_shown, self.pk))
+        head = f"{clock} #{self.offset} {self.op} {self.db}.{self.table}"
+        return "  ".join(filter(None, (f"{head} {key}".rstrip(), self._body())))
+
+    def __repr__(self) -> str:
+        """Return the members that say something, without the raw line and what acknowledges."""
+        members = {name: getattr(self, name) for name in self.__struct_fields__ if name not in {"raw", "acknowledge"}}
+        said = ", ".join(f"{name}={value!r}" for name, value in members.items() if value not in (None, (), {}))
+        return f"Event({said})"
+
+    def _body(self) -> str:
+        if self.query_id is not None:
+            return f"{self.query_id} {self.etag or ''}".rstrip()
+        before, after = self.before, self.after
+        if before is not None and after is not None:
+            changed = [name for name in after if name not in before or before[name] != after[name]]
+            pairs = [f"{name}: {_shown(before.get(name))} → {_shown(after[name])}" for name in changed]
+            return "  ".join(pairs) or "(no column changed)"
+        return "  ".join(f"{name}={_shown(value)}" for name, value in (after or before or {}).items())
 
     def ack(self) -> _T:
         """Acknowledge all changes up to this one. In the async client the result must be awaited."""
@@ -143,6 +171,23 @@ def decode_event(raw: bytes, format_: Format | None, acknowledge: Callable[[int]
         )
     except (KeyError, AttributeError, TypeError, ValueError, InvalidValueError) as error:
         raise BadAnswer(f"an event is malformed: {error!r}") from error
+
+
+def _shown(value: Any) -> str:
+    """Return a value in few characters; of a long one the beginning."""
+    match value:
+        case None:
+            return "null"
+        case bytes():
+            begin = value[:_BYTES_SHOWN].hex()
+            return f"x'{begin}'" if len(value) <= _BYTES_SHOWN else f"x'{begin}…' ({len(value):,} bytes)"
+        case Text():
+            text = value.text
+        case Decimal():
+            text = str(value)
+        case _:
+            text = repr(value)
+    return text if len(text) <= _WIDTH_MAX else f"{text[: _WIDTH_MAX - 1]}…"
 
 
 def _others(members: Mapping[str, Any]) -> dict[str, Any]:

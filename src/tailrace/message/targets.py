@@ -5,7 +5,7 @@ import importlib
 from tailrace.message.base import Target
 from tailrace.model.errors import ConfigError
 from tailrace.model.extra import how_to_install
-from tailrace.sink_url import SinkUrl
+from tailrace.sink_url import SinkUrl, a_sink
 
 __all__ = ["TARGETS", "target_of"]
 
@@ -49,5 +49,5 @@ def target_of(url: SinkUrl, name: str) -> Target:
     except ModuleNotFoundError as error:
         if module not in _EXTRAS or (error.name or "").startswith("tailrace"):
             raise
-        raise ConfigError(f"a {url.scheme} sink needs {error.name}: {how_to_install(_EXTRAS[module])}") from None
+        raise ConfigError(f"{a_sink(url.scheme)} needs {error.name}: {how_to_install(_EXTRAS[module])}") from None
     return target

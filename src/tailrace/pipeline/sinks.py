@@ -16,7 +16,7 @@ from tailrace.model.extra import how_to_install
 from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.table import TableName
 from tailrace.pipeline.sink.base import Mode, Sink
-from tailrace.sink_url import Secrets, SinkUrl, parse, refuse_shared, revealed, spelled
+from tailrace.sink_url import Secrets, SinkUrl, a_sink, parse, refuse_shared, revealed, spelled
 
 __all__ = ["MODES", "SINKS", "MessageOptions", "check_sink", "keeps_rows", "mode_of", "sink_of"]
 
@@ -97,7 +97,7 @@ def _chosen(parts: SinkUrl, mode: Mode | None) -> Mode:
     modes = MODES[parts.scheme]
     chosen = modes[0] if mode is None else mode
     if chosen not in modes:
-        raise ConfigError(f"a {parts.scheme} sink has no mode {chosen}: it has {', '.join(modes)}")
+        raise ConfigError(f"{a_sink(parts.scheme)} has no mode {chosen}: it has {', '.join(modes)}")
     return chosen
 
 
@@ -217,11 +217,11 @@ def _directory(url: SinkUrl, without: str = "") -> Path:
     """
     if url.host or url.user or url.port is not None or url.path in {"", "/"}:
         raise ConfigError(
-            f"a {url.scheme} sink is a directory: write {url.scheme}:///from/the/root or {url.scheme}:relative"
+            f"{a_sink(url.scheme)} is a directory: write {url.scheme}:///from/the/root or {url.scheme}:relative"
         )
     path = Path(url.path).absolute()
     if odd := sorted({letter for letter in str(path) if letter in without}):
-        raise ConfigError(f"a {url.scheme} sink cannot be in a directory with {' '.join(odd)!r} in its path")
+        raise ConfigError(f"{a_sink(url.scheme)} cannot be in a directory with {' '.join(odd)!r} in its path")
     return path
 
 

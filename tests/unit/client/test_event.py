@@ -119,3 +119,20 @@ def test_control_events_have_types():
 def test_a_malformed_control_event_is_refused(name):
     with pytest.raises(BadAnswer, match=name):
         decode_control(name, b"{")
+
+
+def test_an_event_is_printed_as_a_person_wants_to_see_it():
+    assert str(decode(LITERALS)) == (
+        "2026-09-21 14:13:20.000 #9 update app.users 1  name: 'A' → null  due: 2026-01-31 → 1.10"
+    )
+    same_images = msgspec.structs.replace(decode(LITERALS), after=decode(LITERALS).before)
+    assert str(same_images).endswith("app.users 1  (no column changed)")
+    blob = msgspec.structs.replace(decode(LITERALS), op="insert", before=None, after={"b": bytes(2000)})
+    assert str(blob).endswith(f"b=x'{'00' * 16}…' (2,000 bytes)")
+
+
+def test_the_representation_of_an_event_has_its_members_and_neither_functions_nor_bytes():
+    shown = repr(decode(LITERALS))
+    assert shown.startswith("Event(offset=9, db='app', table='users', op='update'")
+    assert "lambda" not in shown
+    assert "raw" not in shown

@@ -47,7 +47,7 @@ def test_the_examples_are_of_all_sinks():
         ("iceberg:///lake?table=a&table=b", "names an option twice"),
         ("delta:///100%2525/{table}", "a delta sink cannot be in a directory with '%' in its path"),
         ("delta:///a%5B1%5D/{table}", "a delta sink cannot be in a directory with '[ ]' in its path"),
-        ("iceberg:///c%23/lake", "a iceberg sink cannot be in a directory with '#' in its path"),
+        ("iceberg:///c%23/lake", "an iceberg sink cannot be in a directory with '#' in its path"),
         ("catalog:///lake/shop", "write a catalog sink as catalog:CATALOG.NAMESPACE.{table}"),
         ("catalog:lake..orders", "write a catalog sink as"),
         ("catalog:lake.{table}.orders", "write a catalog sink as"),
