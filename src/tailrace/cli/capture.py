@@ -12,6 +12,16 @@ from tailrace.sources import sqlite_path
 
 __all__ = ["capture"]
 
+_ADVICE = """\
+- ALTER TABLE … DROP COLUMN is refused by SQLite from now on. Run it with: tailrace capture exec {url} 'ALTER TABLE …'
+- A running server writes now and then: set a busy timeout in the application (PRAGMA busy_timeout = 5000).\
+"""
+
+_ADVICE_WAL = """\
+- The journal mode is {mode}: readers and writers lock each other out, so writes without a busy timeout fail at times,
+  and transactions may be merged into one commit. Recommended: PRAGMA journal_mode = wal\
+"""
+
 
 @click.group(cls=Group)
 def capture() -> None:
@@ -22,8 +32,13 @@ def capture() -> None:
 @click.argument("url")
 def set_up_capture(url: str) -> None:
     """From now on every write of any process is recorded, whether or not a server runs."""
-    set_up(sqlite_path(url))
+    path = sqlite_path(url)
+    set_up(path)
     click.echo("capture is set up")
+    click.echo(_ADVICE.format(url=url))
+    mode = status(path).journal_mode
+    if mode != "wal":
+        click.echo(_ADVICE_WAL.format(mode=mode))
 
 
 @capture.command("remove")
@@ -55,6 +70,7 @@ def show_status(url: str, *, as_json: bool) -> None:
         return
     click.echo(f"capture {found.capture}: {found.waiting} changes wait, {found.size_bytes} bytes")
     click.echo(f"tables: {', '.join(found.tables) or 'none'}")
+    click.echo(f"journal mode: {found.journal_mode}")
     for reader in found.readers:
         kind = "a tail" if reader.ephemeral else "a server"
         state = ", gone" if not reader.alive else "" if reader.reading else ", stopped"

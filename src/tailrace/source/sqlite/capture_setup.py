@@ -76,6 +76,7 @@ class Status(Struct, frozen=True):
     waiting: int = 0
     size_bytes: int = 0
     readers: tuple[ReaderStatus, ...] = ()
+    journal_mode: str = ""
 
 
 def set_up(path: Path, options: SqliteOptions | None = None) -> None:
@@ -118,7 +119,8 @@ def status(path: Path, options: SqliteOptions | None = None) -> Status:
         tables = tuple(sorted(version.name for version in load_versions(connection, live=True).values()))
         size = connection.execute("SELECT pgsize FROM dbstat WHERE aggregate = 1 AND name = ?", (CHANGE,)).get
         waiting = max((reader.waiting for reader in readers if reader.alive), default=last - first)
-        return Status(capture.capture, tables, waiting, int(size), readers)
+        mode = str(connection.pragma("journal_mode"))
+        return Status(capture.capture, tables, waiting, int(size), readers, mode)
 
 
 def remove_reader(path: Path, name: str, options: SqliteOptions | None = None, *, force: bool = False) -> None:

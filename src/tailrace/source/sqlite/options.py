@@ -30,6 +30,9 @@ class SqliteOptions(Struct, frozen=True):
     read_changes_max: int = 1024
     """Most rows fetched from the change table at once; keeps read locks short."""
 
+    read_changes_locked: int = 128
+    """Most rows fetched at once where readers lock writers out, that is without WAL."""
+
     read_bytes: int = 4 << 20
     """Bytes of row images to aim at when rows are fetched; large rows are fetched fewer at a time."""
 
@@ -54,6 +57,10 @@ class SqliteOptions(Struct, frozen=True):
 
     trim_interval_s: float = 5.0
     """How long confirmed changes may stay in the database."""
+
+    trim_rest_s: float = 1.0
+    trim_rest_max_s: float = 60.0
+    """Without WAL, how long nobody must have written before changes are removed, and how long to wait for that."""
 
     trim_backlog: int = 20_000
     """So many confirmed changes are removed at once, without waiting for the interval."""

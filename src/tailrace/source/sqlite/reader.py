@@ -1,5 +1,6 @@
 """Reads the change table: what is new, where transactions end, and the rows. Blocking; used by one thread at a time."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, Border, cell_na
 from tailrace.source.sqlite.connection import FileId, connect, rows, translated, writing
 from tailrace.source.sqlite.history import History, fresh_mark
 from tailrace.source.sqlite.hold import WalHold
+from tailrace.source.sqlite.journal import RollbackJournal
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.place import Place
 from tailrace.source.sqlite.registry import (
@@ -27,6 +29,8 @@ from tailrace.source.sqlite.registry import (
 from tailrace.source.sqlite.table_version import TableVersion
 
 __all__ = ["ChangeReader"]
+
+logger = logging.getLogger(__name__)
 
 _PATH_ROWS_MAX = 200_000
 """Most rows of the change table for which its pages are looked up to find the borders of transactions."""
@@ -49,6 +53,7 @@ class ChangeReader:
         self._clock = clock
         self._connection: apsw.Connection | None = None
         self._hold = WalHold(self._path, options, clock)
+        self._journal = RollbackJournal(self._path, clock)
         self._data_version = -1
         self.schema_version = -1
         """The number of the schema that capture was last fitted to."""
@@ -85,6 +90,12 @@ class ChangeReader:
             self._fit()
             self._hold.open()
             self.backlog = self._newest(self._connection) or 0  # from here on, borders are known
+        if self.locks_writers:
+            logger.warning(
+                "the database is not in WAL mode: set a busy timeout in the application, or use "
+                "PRAGMA journal_mode = wal",
+                extra={"database": str(self._path)},
+            )
 
     def close(self) -> None:
         """Disconnect."""
@@ -92,6 +103,7 @@ class ChangeReader:
             self._connection.close()
             self._connection = None
         self._hold.close()
+        self._journal.reset()
         self._data_version = -1
         self.history = None
 
@@ -124,6 +136,11 @@ class ChangeReader:
             self.marks = frozenset({mark})
             return number
 
+    @property
+    def locks_writers(self) -> bool:
+        """Return whether writers have to wait for us while we read, as they do without WAL."""
+        return not self._journal.in_wal
+
     def look(self) -> list[Border] | None:
         """Return where transactions ended since the last look, rising; None when nobody has written since.
 
@@ -132,6 +149,9 @@ class ChangeReader:
         """
         connection = self._open()
         with translated(self._path):
+            if not self._journal.may_look():
+                self.place.look(connection, unwritten=True)
+                return None
             data_version = int(connection.pragma("data_version"))
             self.place.look(connection, unwritten=data_version == self._data_version)
             if data_version == self._data_version:
@@ -150,6 +170,9 @@ class ChangeReader:
         """Return at most `limit` rows after one number and through another, oldest first."""
         connection = self._open()
         where = f"FROM {CHANGE} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        if self.locks_writers:
+            self._journal.wait_for_gap()
+            limit = min(limit, self._options.read_changes_locked)
         with translated(self._path):
             try:
                 return rows(connection, f"SELECT * {where}", (after, through, limit))

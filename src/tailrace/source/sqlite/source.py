@@ -41,6 +41,9 @@ _REST_CHANGE_S = 0.0001
 """Least time from one look to the next; it grows with the number of changes found, so with more than 10 000 changes a
 second the reader looks less often: the more at once, the less it costs, also the writer."""
 
+_REST_LOCKED_S = 0.025
+"""The same where readers lock writers out, that is without WAL: the less often we look, the less often one meets us."""
+
 _READ_FIRST = 64
 """Rows fetched at first, before their size is known."""
 
@@ -280,6 +283,8 @@ class _Session:
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
         self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
+        if changes and self._reader.locks_writers:
+            self._rest_s = _REST_LOCKED_S
         return drafts
 
     def _mark(self, rows: Sequence[Sequence[Any]], complete: list[Draft]) -> None:

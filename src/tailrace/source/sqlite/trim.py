@@ -18,6 +18,7 @@ from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.source.sqlite.capture_setup import remove_from
 from tailrace.source.sqlite.change_table import CHANGE, READER
 from tailrace.source.sqlite.connection import FileId, connect, file_id, translated, writing
+from tailrace.source.sqlite.journal import RollbackJournal
 from tailrace.source.sqlite.options import Reader, SqliteOptions
 from tailrace.source.sqlite.registry import leave_reader, mark_reader, read_capture, read_entry, read_readers, window
 
@@ -51,7 +52,9 @@ class Trimmer:
         self.fitted = -1
         """The number of the schema that the reading side has looked at last; in any other, nothing is removed."""
 
+        self._journal = RollbackJournal(self._path, clock)
         self._time_s = clock.monotonic_s()
+        self._trim_time_s = self._time_s
 
     def confirmed(self, number: int, mark: str) -> None:
         """Take notice that the log has everything through a row; `mark` is that of the history up to it."""
@@ -75,6 +78,9 @@ class Trimmer:
         self._executor.shutdown()
 
     def _trim(self) -> None:
+        if not self._may_lock():
+            return
+        self._trim_time_s = self._clock.monotonic_s()
         target = self._confirmed
         try:
             connection = self._connect(self._options.trim_busy_timeout_ms)
@@ -82,11 +88,20 @@ class Trimmer:
                 _relax(connection)
                 while not self._slice(connection, target):
                     self._stop.wait(_PAUSE_S)
+                    self._journal.wait_for_gap()
             self._trimmed = target[0]
         except SourceUnavailableError:
             logger.info("trimming put off, the database is busy", extra={"through": target[0]})
         except _UnfamiliarError:
             logger.info("trimming put off, the database has changed", extra={"through": target[0]})
+
+    def _may_lock(self) -> bool:
+        """Return whether to remove changes now: without WAL that takes long, so it waits until nobody writes."""
+        waited_s = self._clock.monotonic_s() - self._trim_time_s
+        pressing = waited_s >= self._options.trim_rest_max_s or (
+            self._confirmed[0] - self._trimmed >= self._options.trim_backlog
+        )
+        return self._journal.rests(0.0 if pressing else self._options.trim_rest_s)
 
     def _connect(self, busy_timeout_ms: int) -> apsw.Connection:
         """Connect to the file that is read.
