@@ -14,6 +14,9 @@ from serving import DEADLINE_S, Server, run, wait_until
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as coordinode
 from tailrace.delivery.grpc.proto import sochdb_pb2 as sochdb
 
+pytestmark = pytest.mark.timeout(400)
+"""Servers and commands are started one after the other, which takes long on a busy machine."""
+
 
 class World:
     """A server of one database."""
