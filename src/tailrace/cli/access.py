@@ -107,8 +107,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[s
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things in words: `1 row`, `2 rows`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return a number of things in words: `1 row`, `2,000 rows`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def member_lines(members: Mapping[str, Any]) -> list[str]:

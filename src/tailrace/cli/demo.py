@@ -15,6 +15,7 @@ import click
 import uvloop
 from msgspec import json as msgspec_json
 
+from tailrace.cli.access import counted
 from tailrace.cli.demo_pipeline import DemoPipeline
 from tailrace.cli.show import EventLines
 from tailrace.client import AsyncClient, AsyncSubscription, NotFound
@@ -220,8 +221,8 @@ async def _prove(client: AsyncClient, shop: Shop, trades: int) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     total = sum(map(len, rows.values()))
     click.echo(
-        f"demo: {replica.applied} changes of {trades + 1} transactions received; replayed, they are exactly the "
-        f"{total} rows of the shop's {len(TABLES)} tables"
+        f"demo: {counted(replica.applied, 'change')} of {counted(trades + 1, 'transaction')} received; replayed, they "
+        f"are exactly the {counted(total, 'row')} of the shop's {len(TABLES)} tables"
     )
 
 

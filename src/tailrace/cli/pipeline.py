@@ -9,7 +9,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
-from tailrace.cli.access import member_lines, server_option, table_lines
+from tailrace.cli.access import counted, member_lines, server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.help import Group
 from tailrace.cli.pipeline_emit import emit
@@ -195,10 +195,10 @@ def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
     verdict = job.verify(name, repair=repair, watcher=watcher, stopped=lambda: False)
     lines = [f"{name}: {'equal' if verdict.equal else 'NOT equal'} at offset {verdict.offset:,}"]
     if verdict.repaired:
-        lines.append(f"  {verdict.repaired:,} rows repaired")
+        lines.append(f"  {counted(verdict.repaired, 'row')} repaired")
     for one in verdict.tables:
         wrong = f"{one.missing:,} missing, {one.extra:,} extra, {one.differs:,} different, {one.twice:,} twice"
-        lines.append(f"  {one.table}: {one.rows:,} rows, {'equal' if one.equal else wrong}")
+        lines.append(f"  {one.table}: {counted(one.rows, 'row')}, {'equal' if one.equal else wrong}")
         lines += [f"    {fault}: {key}" for key, fault in one.keys]
     place.show(verdict, *lines)
     if not verdict.equal:

@@ -5,6 +5,7 @@ from typing import Any
 import click
 import msgspec
 
+from tailrace.cli.access import counted
 from tailrace.cli.apart import Stop, apart
 from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
@@ -59,12 +60,15 @@ def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
     owner = owner or worker_name()
     runner = lambda: place.job(store, choice, copy, sessions)  # noqa: E731
     worker = Worker(store, runner, sessions, owner, place.watcher, WorkerOptions(most=most))
-    place.show({"event": "working", "worker": owner, "most": most}, f"worker {owner}: up to {most} pipelines")
+    place.show(
+        {"event": "working", "worker": owner, "most": most}, f"worker {owner}: up to {counted(most, 'pipeline')}"
+    )
     apart(lambda: worker.run(stop.asked), stop)
     place.show({"event": "ended", "worker": owner}, f"worker {owner} has ended")
 
 
 def _summary(found: PipelineStatus) -> str:
     if found.stage in ("register", "snapshot"):
-        return f"{found.rows_copied:,} of about {found.rows:,} rows copied"
-    return f"{found.rows_copied:,} rows copied, {found.changes:,} changes applied, at offset {found.offset:,}"
+        return f"{found.rows_copied:,} of about {counted(found.rows, 'row')} copied"
+    applied = f"{counted(found.changes, 'change')} applied, at offset {found.offset:,}"
+    return f"{counted(found.rows_copied, 'row')} copied, {applied}"

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from tailrace.cli.access import counted
 from tailrace.model.pipeline import Figures
 from tailrace.pipeline.watcher import Watcher
 
@@ -40,7 +41,7 @@ class TextWatcher(Watcher):
         """Show a bar."""
         part = min(1.0, rows / total) if total else 1.0
         bar = ("█" * round(part * _BAR_WIDTH)).ljust(_BAR_WIDTH, "░")
-        self._move(f"copying  {bar} {part:4.0%}  {rows:,} of about {total:,} rows", last=rows >= total)
+        self._move(f"copying  {bar} {part:4.0%}  {rows:,} of about {counted(total, 'row')}", last=rows >= total)
 
     def comparing(self, reason: str) -> None:
         """Tell that it takes a while."""
@@ -56,7 +57,7 @@ class TextWatcher(Watcher):
 
     def followed(self, figures: Figures) -> None:
         """Show rate and lag."""
-        self._move(f"following  {figures.changes:,} changes  {figures.changes_per_s:,.0f}/s", last=False)
+        self._move(f"following  {counted(figures.changes, 'change')}  {figures.changes_per_s:,.0f}/s", last=False)
 
     def end(self) -> None:
         """Leave the moving line."""

@@ -14,7 +14,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import Struct
 
-from tailrace.cli.access import member_lines, table_lines
+from tailrace.cli.access import counted, member_lines, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.help import Group
 from tailrace.client.bulk import BulkClient, BulkOptions
@@ -173,7 +173,9 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
     with sink_named(name):
         relay.run()
     figures = last[0] if last else SinkFigures()
-    line = f"sink {name}: {figures.messages:,} messages, {figures.parked:,} parked, at offset {figures.offset:,}"
+    line = (
+        f"sink {name}: {counted(figures.messages, 'message')}, {figures.parked:,} parked, at offset {figures.offset:,}"
+    )
     place.show({"name": name, **msgspec.to_builtins(figures)}, line)
 
 
