@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ListenError
@@ -28,11 +29,17 @@ _BACKLOG = 1024
 _RESERVE = 512
 """Descriptors that connections leave to the log, the sources and the metadata; a quarter where there are few."""
 
-_ACCEPTED_A_TURN = 32
+_ACCEPTED_A_TURN = 8
 """Connections that are accepted before others have their turn."""
 
 _PAUSE_S = 0.5
 """How long nothing is accepted after the system had no descriptor or no memory for one more."""
+
+_ACCEPTED_CROWDED = 2
+"""Connections that are accepted at once where many wait for their turn."""
+
+_CROWDED_S = 0.01
+"""How long nothing more is accepted then."""
 
 _QUIET_S = 60.0
 """Shortest time between two lines in the log about refused connections."""
@@ -73,7 +80,8 @@ class Listener:
     """Accepts connections and has a protocol made for each, until it is closed.
 
     `opened` counts the connections that are open. One that finds `opened_max` of them, or whose descriptor would be of
-    the reserve, is sent `refusal` and closed. A TLS handshake may take `handshake_s_max`, and counts as open.
+    the reserve, is sent `refusal` and closed. A TLS handshake may take `handshake_s_max`, and counts as open. While
+    `crowded` is true, most wait in the queue of the kernel.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         refusal: bytes = b"",
         metrics: Metrics | None = None,
+        crowded: Callable[[], bool] | None = None,
     ) -> None:
         self._listening = listening
         self._name = name
@@ -96,6 +105,7 @@ class Listener:
         self._opened_max = opened_max
         self._handshake_s_max = handshake_s_max if tls is not None else None
         self._tls = tls
+        self._crowded = crowded
         self._refusal = refusal if tls is None else b""
         self._loop = asyncio.get_running_loop()
         self._ceiling = ceiling_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -126,14 +136,18 @@ class Listener:
         return self._opened() + len(self._beginning)
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED_A_TURN):
+        crowded = self._crowded is not None and self._crowded()
+        if crowded:
+            self._pause(_CROWDED_S)
+        for _ in range(_ACCEPTED_CROWDED if crowded else _ACCEPTED_A_TURN):
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    self._pause()
+                    self._note_refused()
+                    self._pause(_PAUSE_S)
                     return
                 continue  # the client has gone already
             connection.setblocking(False)
@@ -144,7 +158,7 @@ class Listener:
             else:
                 task = self._loop.create_task(self._begin(connection))
                 self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
+                task.add_done_callback(partial(self._begun, connection))
 
     async def _begin(self, connection: socket.socket) -> None:
         try:
@@ -152,6 +166,11 @@ class Listener:
                 self._make, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_s_max
             )
         except (OSError, TimeoutError):  # no TLS, another version, no certificate, too slow, or gone
+            connection.close()
+
+    def _begun(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._beginning.discard(task)
+        if task.cancelled():  # perhaps before it had begun
             connection.close()
 
     def _refuse(self, connection: socket.socket) -> None:
@@ -164,11 +183,10 @@ class Listener:
                 connection.send(self._refusal)
                 connection.shutdown(socket.SHUT_WR)
 
-    def _pause(self) -> None:
+    def _pause(self, pause_s: float) -> None:
         """Leave connections in the queue of the kernel for a moment: trying at once would try for ever."""
         self._loop.remove_reader(self._listening)
-        self._loop.call_later(_PAUSE_S, self._resume)
-        self._note_refused()
+        self._loop.call_later(pause_s, self._resume)
 
     def _resume(self) -> None:
         if not self._closed:

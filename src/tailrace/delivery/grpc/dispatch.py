@@ -84,8 +84,10 @@ class Dispatcher:
             self._site.check_host(stream.authority, stream.local)
             self._site.check_origin(stream.header("origin"), stream.authority)
         if self._gate is None or method.open_to_all:
+            stream.admitted = self._gate is None
             return
         stream.principal = await self._gate(stream.path, stream.metadata)
+        stream.admitted = True
         if method.capability is not None:
             stream.principal.require(method.capability)
 

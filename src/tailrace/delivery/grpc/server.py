@@ -13,6 +13,7 @@ from tailrace.delivery.grpc.http2.connection import Connection
 from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.http2.turns import Turns
 from tailrace.delivery.grpc.reflection import reflection_services
 from tailrace.delivery.listener import Listener, listen
 from tailrace.delivery.site import Site
@@ -53,6 +54,7 @@ class GrpcServer:
         self._tls = tls
         self._on_stop = on_stop
         self._metrics = metrics
+        self.turns: Turns
         self._listener: Listener | None = None
         self._connections: set[Connection] = set()
         self._moved = asyncio.Event()
@@ -63,6 +65,7 @@ class GrpcServer:
         Raises:
             ListenError: The port is taken, or the address is not of this machine.
         """
+        self.turns = Turns(self.options)
         listening = listen(self._host, self._port)
         port = listening.getsockname()[1]
         self._listener = Listener(
@@ -74,6 +77,7 @@ class GrpcServer:
             handshake_s_max=self.options.handshake_s_max,
             tls=self._tls,
             metrics=self._metrics,
+            crowded=lambda: self.turns.crowded,
         )
         return f"{_shown(self._host)}:{port}"
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import select
 from collections.abc import Coroutine, Iterable
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from h2.errors import ErrorCodes
@@ -24,6 +26,7 @@ from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.meter import FrameMeter, FrameRefusedError
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.http2.turns import Account, Turns
 from tailrace.delivery.grpc.http2.wire import Wire
 
 __all__ = ["Connection", "Host"]
@@ -36,6 +39,7 @@ class Host(Protocol):
 
     options: TransportOptions
     held: Held
+    turns: Turns
 
     def find(self, path: str) -> Method | None:
         """Return the method at a path."""
@@ -64,15 +68,17 @@ class Connection(asyncio.Protocol):
         self._host = host
         self._options = host.options
         self._loop = asyncio.get_running_loop()
-        self._meter = FrameMeter(self._options.frame_bytes_max, self._options.frames_a_turn)
+        self.account = Account(self._options)
+        self._meter = FrameMeter(self._options.frame_bytes_max, self._options.frames_a_step)
         self._held = Held(self._options.connection_held_bytes_max, host.held)
         self._transport: asyncio.Transport
         self._wire: Wire
         self._peer = ""
         self._local: str | None = None
+        self._descriptor = -1
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backlog = b""
+        self._backlog = memoryview(b"")
         self._spoken = False
         self._leaving = False
         self._closing = False
@@ -108,6 +114,7 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = transport = cast("asyncio.Transport", transport)
         self._peer = _shown(transport.get_extra_info("peername"))
+        self._descriptor = transport.get_extra_info("socket").fileno()
         own = transport.get_extra_info("sockname")
         self._local = own[0] if isinstance(own, tuple) else None
         transport.set_write_buffer_limits(high=self._options.write_bytes)
@@ -120,10 +127,10 @@ class Connection(asyncio.Protocol):
         """Read what came, as far as this turn goes."""
         if self._closing:
             return
-        if self._backlog:
-            self._backlog += data
-        else:
-            self._read(data)
+        waiting = bool(self._backlog)
+        self._backlog = memoryview(bytes(self._backlog) + data if waiting else data)
+        if not waiting and not self._host.turns.offer(self):
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         """Close: a client that sends nothing more can acknowledge nothing more."""
@@ -134,8 +141,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._wire.close()
-        for stream in self.calls:
-            stream.lost()
+        self._end_calls()
         self._host.left(self)
 
     def pause_writing(self) -> None:
@@ -148,11 +154,38 @@ class Connection(asyncio.Protocol):
 
     # How frames are read.
 
-    def _read(self, data: bytes) -> bool:
-        """Read what this turn allows; tell whether that was all, so that more may come."""
+    def read_share(self, end_s: float) -> bool:
+        """Read what has come until a point in time, but some frames in any case; tell whether there is more."""
+        if self._deserted():
+            self._transport.abort()
+            return False
+        while self._backlog and not self._closing:
+            if not self._read():
+                return False
+            if self._backlog and self._host.turns.now_s() >= end_s:
+                return True
+        if not self._closing and not self._transport.is_closing():
+            self._transport.resume_reading()
+        return False
+
+    def _deserted(self) -> bool:
+        """Tell whether the client has closed behind what it sent, and need not be heard out.
+
+        While there is more to read we do not read the socket, and do not see its end. A client that is known to be of
+        use is heard out; what others leave behind would only pile up.
+        """
+        if self._closing or self.account.is_light(self._host.turns.now_s()):
+            return False
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+    def _read(self) -> bool:
+        """Read some frames of what has come; tell whether the connection goes on."""
         try:
-            end = self._meter.measure(data, self._loop.time())
-            events = self._wire.h2.receive_data(data if end == len(data) else data[:end])
+            end = self._meter.measure(self._backlog, self._loop.time())
+            data, self._backlog = bytes(self._backlog[:end]), self._backlog[end:]
+            events = self._wire.h2.receive_data(data)
             for event in events:
                 self._handle(event)
         except FrameRefusedError as error:
@@ -167,22 +200,10 @@ class Connection(asyncio.Protocol):
             if events:
                 self._heard_s = self._loop.time()
             self._wire.flush()
-            if self._transport.get_write_buffer_size() > self._options.unread_bytes_max:
-                self._transport.abort()
-            elif end < len(data):
-                self._backlog = data[end:]
-                self._transport.pause_reading()
-                self._loop.call_soon(self._read_on)
-            else:
+            if self._transport.get_write_buffer_size() <= self._options.unread_bytes_max:
                 return True
+            self._transport.abort()
         return False
-
-    def _read_on(self) -> None:
-        if self._closing:
-            return
-        data, self._backlog = self._backlog, b""
-        if self._read(data) and not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -199,7 +220,10 @@ class Connection(asyncio.Protocol):
                     stream.receive_end()
             case StreamReset():
                 if (stream := self._streams.get(event.stream_id)) is not None:
+                    hasty = not stream.answered
                     stream.lost()
+                    if hasty:
+                        self._offend()
             case WindowUpdated():
                 stream = self._streams.get(event.stream_id)
                 self._wire.window_opened(() if stream is None else (stream.outgoing,))
@@ -234,15 +258,32 @@ class Connection(asyncio.Protocol):
             stream.task = task = self._loop.create_task(self._host.handle(stream, method))
             self._tasks.add(task)
             task.add_done_callback(self._done)
+            self._host.turns.charge(self._options.call_s)
 
     def _refuse(self, event: RequestReceived, headers: list[tuple[bytes, bytes]]) -> None:
         self._wire.send_headers(event.stream_id, headers, end=True)
         if event.stream_ended is None:
             self._wire.reset(event.stream_id, ErrorCodes.NO_ERROR)
+        self._offend()
+
+    def _offend(self) -> None:
+        """Take note of a call that was of no use.
+
+        Raises:
+            FrameRefusedError: There were too many of them.
+        """
+        if not self.account.offend(self._host.turns.now_s()):
+            raise FrameRefusedError("too_many_calls_refused_or_reset")
 
     def _forget(self, stream: Stream) -> None:
         self._streams.pop(stream.stream_id, None)
         self._called_s = self._loop.time()
+        if stream.refused:
+            if not self.account.offend(self._host.turns.now_s()) and not self._closing:
+                self._wire.go_away(ErrorCodes.ENHANCE_YOUR_CALM, "too_many_calls_refused_or_reset")
+                self._close()
+        elif stream.admitted and stream.answered:
+            self.account.proven = True
         self._host.settled()
         if self._leaving:
             self._close_when_idle()
@@ -292,8 +333,14 @@ class Connection(asyncio.Protocol):
         except OSError:
             self._transport.abort()
         self._loop.call_later(self._options.close_s_max, self._transport.abort)
-        for stream in self.calls:
+        self._end_calls()
+
+    def _end_calls(self) -> None:
+        """End all calls, some in each turn of the loop: each has a handler that cleans up."""
+        for stream in islice(list(self._streams.values()), self._options.ended_a_turn):
             stream.lost()
+        if self._streams:
+            self._loop.call_soon(self._end_calls)
 
 
 def _shown(address: object) -> str:

@@ -63,7 +63,7 @@ class FrameMeter:
         self._left = {kind: float(burst) for kind, (burst, _) in _LIMITS.items()}
         self._time_s = 0.0
 
-    def measure(self, data: bytes, time_s: float) -> int:
+    def measure(self, data: bytes | memoryview, time_s: float) -> int:
         """Return how many of the bytes may be read in this turn; call again with the rest in the next one.
 
         Raises:

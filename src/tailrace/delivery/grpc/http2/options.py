@@ -44,8 +44,35 @@ class TransportOptions(Struct, frozen=True):
     share_bytes: int = 128 << 10
     """How much one stream sends before another has its turn."""
 
-    frames_a_turn: int = 256
-    """Frames of one connection that are read before other connections have their turn."""
+    frames_a_step: int = 2
+    """Frames of one connection that are read before the clock is looked at."""
+
+    share_s: float = 0.001
+    """How long one connection reads before other connections have their turn."""
+
+    turn_s: float = 0.004
+    """How long all connections read before everything else in the process has its turn."""
+
+    call_s: float = 0.0002
+    """What the beginning of a call counts beside reading it: its handler runs later in the same turn."""
+
+    waiting_max: int = 64
+    """Connections that wait for their turn before few more are accepted; the kernel keeps those that come."""
+
+    light_s: float = 0.05
+    """Reading time of late, halved each second, below which a connection comes before others."""
+
+    offence_s: float = 0.005
+    """What a call that is refused or broken off counts beside reading it."""
+
+    offences_max: int = 1_000
+    """Calls of a connection that may be refused, or broken off by the client before an answer; then it is closed."""
+
+    offences_per_s: float = 50.0
+    """How many of those are forgotten each second."""
+
+    ended_a_turn: int = 50
+    """Calls of a connection that has gone which are ended before other connections have their turn."""
 
     handshake_s_max: float = 10.0
     """Longest time until a connection has said that it speaks HTTP/2, and for its TLS handshake."""

@@ -53,6 +53,15 @@ class Stream:
         self.ended = False
         """Whether its status is decided: nothing more is written."""
 
+        self.admitted = False
+        """Whether its caller has shown who they are, or need not."""
+
+        self.refused = False
+        """Whether its caller was not admitted."""
+
+        self.answered = False
+        """Whether an answer was begun, or a status sent."""
+
         self._wire = wire
         self._options = options
         self._closed = closed
@@ -139,6 +148,7 @@ class Stream:
         if self.ended:
             return
         self._trailers = status_headers(code, message, trailing)
+        self.refused = code is Code.UNAUTHENTICATED
         self._decide()
         if self.outgoing.left:
             self.outgoing.cut()
@@ -201,7 +211,7 @@ class Stream:
             raise RuntimeError("the call has begun already")
         if not self.ended:
             self._wire.send_headers(self.stream_id, [*BEGIN, *metadata_headers(metadata)])
-            self._begun = True
+            self._begun = self.answered = True
 
     def _offer(self, messages: bytes | memoryview) -> None:
         if self.ended:
@@ -213,6 +223,7 @@ class Stream:
 
     def _send_trailers(self) -> None:
         if self._trailers is not None:
+            self.answered = True
             headers = self._trailers if self._begun else [*BEGIN, *self._trailers]
             self._wire.send_headers(self.stream_id, headers, end=True)
             if not self._complete:
