@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -82,7 +83,26 @@ def transact(engine: Engine, statements: Callable[[Connection], _T]) -> _T:
         with engine.begin() as connection:
             return statements(connection)
     except SQLAlchemyError as error:
-        raise MetadataError(f"the metadata database refused: {type(error).__name__}") from error
+        raise MetadataError(f"the metadata database refused: {_reason(error)}") from error
+
+
+_SQLITE_REASONS = {
+    sqlite3.SQLITE_NOTADB: "its file is no SQLite database; restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: "its file is damaged; restore it from a backup",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened; it must be a file that this user may write",
+    sqlite3.SQLITE_READONLY: "its file is read-only; it must be a file that this user may write",
+    sqlite3.SQLITE_BUSY: "another process keeps its file locked; end that process, then try again",
+    sqlite3.SQLITE_FULL: "its disk is full; free some space",
+    sqlite3.SQLITE_IOERR: "its disk failed",
+}
+"""What is wrong with the file, by the code of SQLite's error. Messages of other databases may hold values."""
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """Return why the database refused, without anything that may be a value."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    known = None if code is None else _SQLITE_REASONS.get(code & 0xFF)
+    return known or type(error).__name__
 
 
 def open_engine(url: str) -> Engine:

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from log_samples import SMALL, PlainLog, contents, draft, rows_of
 from tailrace.log.recover import read_state, recover
-from tailrace.log.segment import segment_index
+from tailrace.log.retention import horizon_by_changes, removable
+from tailrace.log.segment import index_name, segment_index
+from tailrace.log.segments import list_segments
 from tailrace.log.verify import verify
 from tailrace.log.writer import disk_error
 from tailrace.model.errors import LogFullError, LogWriteError
@@ -53,6 +55,50 @@ def test_a_crash_at_any_operation_leaves_every_acknowledged_commit_and_no_hole(o
         else:
             break
     assert at > 30
+
+
+def retain(files: MemoryFiles, log: PlainLog, changes_max: int) -> None:
+    """Do what the log does from time to time: write down the horizon, then remove what lies below it."""
+    entries, head = list_segments(files), Offset(log.writer.next_offset - 1)
+    horizon = horizon_by_changes(head, changes_max)
+    count = removable([segment.first_offset for segment in entries], horizon, head)
+    log.writer.move_horizon(horizon, durable=bool(count))
+    for segment in entries[:count]:
+        files.remove(segment.name)
+        files.remove(index_name(segment.first_index))
+
+
+def test_a_crash_at_any_operation_of_retention_leaves_the_newest_changes_and_a_sound_log():
+    options = replace(ROTATING, retention_changes=6)
+    drafts = [draft(number, 1 + number % 4, "x" * (number * 40)) for number in range(1, 9)]
+    at = removed = 0
+    while True:
+        files = MemoryFiles()
+        files.crash_at = at
+        acknowledged = 0
+        try:
+            log = PlainLog(files, options)
+            for one in drafts:
+                log.append(one)
+                acknowledged += 1
+                retain(files, log, 6)
+        except Crash:
+            for seed in range(5):
+                after = files.after_crash(seed)
+                assert verify(after).problems == ()
+                again = PlainLog(after, options)
+                commits = again.found.last_index
+                assert acknowledged <= commits <= acknowledged + 1
+                rows = rows_of(drafts[:commits])
+                kept = contents(after)
+                assert kept == rows[len(rows) - len(kept) :]
+                assert len(kept) >= min(6, len(rows))
+                removed += len(kept) < len(rows)
+            at += 1
+        else:
+            break
+    assert at > 50
+    assert removed > 50
 
 
 def test_a_restart_never_repeats_and_goes_on_with_the_next_numbers():

@@ -1,0 +1,86 @@
+"""Facts about a metadata database that is damaged, missing or held by somebody else."""
+
+import contextlib
+import os
+import sqlite3
+
+import pytest
+
+from tailrace.clock import SystemClock
+from tailrace.meta.store import MetaStore
+from tailrace.model.errors import MetadataError
+
+
+async def made(path):
+    store = await MetaStore.open(f"sqlite:///{path}", SystemClock())
+    await store.close()
+
+
+def garbage(path):
+    path.write_bytes(os.urandom(5000))
+
+
+def other_magic(path):
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:6000])
+
+
+def zeros(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(8192) + data[12288:])
+
+
+def directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("hurt", "reason"),
+    [
+        (garbage, "no SQLite database; restore"),
+        (other_magic, "no SQLite database; restore"),
+        (cut, "damaged; restore"),
+        (zeros, "damaged; restore"),
+        (directory, "cannot be opened"),
+    ],
+    ids=["garbage", "another magic", "cut short", "zeros in its middle", "a directory"],
+)
+async def test_a_damaged_file_is_refused_with_what_to_do(tmp_path, hurt, reason):
+    path = tmp_path / "metadata.db"
+    await made(path)
+    hurt(path)
+    with pytest.raises(MetadataError, match=reason):
+        await made(path)
+
+
+async def test_a_file_that_somebody_keeps_locked_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "metadata.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(MetadataError, match="another process keeps its file locked"):
+            await made(path)
+    await made(path)
+
+
+@pytest.mark.parametrize("stem", ["", "-wal", "-shm"], ids=["the file", "its WAL", "its index of the WAL"])
+async def test_every_cut_of_a_file_opens_or_is_refused_by_name(tmp_path, stem):
+    """Never another error, and never a wait for ever."""
+    whole = tmp_path / "whole.db"
+    store = await MetaStore.open(f"sqlite:///{whole}", SystemClock())
+    files = {one: (tmp_path / f"whole.db{one}").read_bytes() for one in ("", "-wal", "-shm")}
+    await store.close()
+    outcomes = set()
+    for number, size in enumerate(range(0, len(files[stem]), max(1, len(files[stem]) // 12))):
+        path = tmp_path / f"{number}.db"
+        for one, data in files.items():
+            (tmp_path / f"{path.name}{one}").write_bytes(data[:size] if one == stem else data)
+        try:
+            await made(path)
+            outcomes.add("opened")
+        except MetadataError:
+            outcomes.add("refused")
+    assert "opened" in outcomes or stem == ""
