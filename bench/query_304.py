@@ -17,7 +17,7 @@ from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.subscription.query import Judge, analyse, begin, bind, etag, not_modified, parse, scan
+from tailrace.subscription.query import Judge, analyse, begin, bind, not_modified, parse, scan, state_tag
 
 ROWS = 100_000
 ROUNDS = 5
@@ -45,16 +45,16 @@ def measure(connection, catalog, name, sql, arguments, *, bar):
     dependencies = analyse(statement, catalog)
     judge = Judge(dependencies, bound)
     state = begin(dependencies, "log", Offset(1000))
-    current = etag(statement.query_id, bound, state)
+    current = state_tag(statement.query_id, bound, state)
     chunk = foreign_changes()
 
     def answer():
-        assert not_modified(current, etag(statement.query_id, bound, state))
+        assert not_modified(current, state_tag(statement.query_id, bound, state))
 
     def answer_after_scan():
         moved = scan(state, judge, chunk)
         assert not moved.relevant
-        assert not_modified(current, etag(statement.query_id, bound, moved.state))
+        assert not_modified(current, state_tag(statement.query_id, bound, moved.state))
 
     def run():
         connection.execute(statement.text, bound).fetchall()

@@ -134,6 +134,12 @@ class Metrics:
             ["answer"],
             registry=self.registry,
         )
+        self.query_checks = Counter(
+            "tailrace_query_checks_total",
+            "Runs that decided whether a precise subscription is told of changes, by what they showed.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.query_runs = Histogram(
             "tailrace_query_run_seconds",
             "Time that the database took for a query, waiting for its turn included.",

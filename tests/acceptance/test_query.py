@@ -196,7 +196,8 @@ def test_a_tree_is_prepared_like_text(world):
 
 def test_invalidations_come_through_every_wire_with_the_etag_of_the_new_result(world):
     query_id = world.prepare("SELECT name FROM members WHERE id = ?")
-    made = world.subscribe(query_id, args=[{"t": "i64", "v": 1}], include={"before": True, "after": True})
+    images = {"before": True, "after": True}
+    made = world.subscribe(query_id, args=[{"t": "i64", "v": 1}], include=images, precise=True)
     assert list(made) == ["sub_id", "offset", "sse_url", "ws_url"]
     etag = world.get(query_id, [1]).headers["etag"]
     world.write("UPDATE users SET name = 'other' WHERE id = 2")  # another key
@@ -276,7 +277,8 @@ def test_a_new_index_tells_nobody_and_its_columns_count_from_then_on(world):
     (event,) = world.poll(made)
     assert (event["op"], event["seq"]) == ("invalidate", made["offset"] + 1)
     changed = world.get(query_id)
-    assert (changed.json()["data"]["rows"], changed.headers["etag"]) == ([["cat"]], event["etag"])
+    assert changed.json()["data"]["rows"] == [["cat"]]
+    assert changed.headers["etag"] == world.poll(made)[0]["etag"] != event["etag"]
 
 
 def test_everything_is_there_after_a_restart(serve, path):
@@ -285,6 +287,7 @@ def test_everything_is_there_after_a_restart(serve, path):
         query_id = world.prepare("SELECT name FROM members WHERE id = ?", name="kept")
         made = world.subscribe(query_id, args=[1], format="plain_json")
         etag = world.get(query_id, [1]).headers["etag"]
+        unchanged = world.get(query_id, [2]).headers["etag"]
         assert world.server.stop() == 0
         world.write("UPDATE users SET name = 'meanwhile' WHERE id = 1")
     with world_of(serve(*source), path) as world:
@@ -294,8 +297,9 @@ def test_everything_is_there_after_a_restart(serve, path):
         assert (event["op"], event["pk"], event["query_id"]) == ("invalidate", [1], query_id)
         answer = world.get(query_id, [1], etag=etag)
         assert (answer.status_code, answer.json()["data"]["rows"]) == (200, [["meanwhile"]])
-        assert answer.headers["etag"] == event["etag"]
+        assert answer.headers["etag"] == world.poll(made)[0]["etag"] != event["etag"]
         assert world.get(query_id, [1], etag=answer.headers["etag"]).status_code == 304
+        assert world.get(query_id, [2], etag=unchanged).status_code == 304
         listed = world.server.call("cdc.list", {})["subscriptions"]
         assert [entry.get("query_id") for entry in listed] == [None, query_id, None]
 
@@ -344,13 +348,31 @@ def test_events_of_a_query_are_streamed_without_a_subscription(world):
         assert [next(lines) for _ in range(3)] == [":", "", "id: 2"]
 
 
-def test_volatile_queries_are_never_the_same(world):
-    for sql in ("SELECT random()", "SELECT name, datetime('now') FROM users"):
-        query_id = world.prepare(sql)
-        etag = world.get(query_id).headers["etag"]
-        again = world.get(query_id, etag=etag)
-        assert again.status_code == 200
-        assert again.headers["etag"] != etag
+def test_volatile_queries_are_run_each_time_and_compared(world):
+    query_id = world.prepare("SELECT random()")
+    etag = world.get(query_id).headers["etag"]
+    again = world.get(query_id, etag=etag)
+    assert again.status_code == 200
+    assert again.headers["etag"] != etag
+    query_id = world.prepare("SELECT name, date('now') > '2000' FROM users")
+    etag = world.get(query_id).headers["etag"]
+    assert world.get(query_id, etag=etag).status_code == 304
+
+
+def test_a_result_that_was_touched_and_is_the_same_is_not_sent_again(world):
+    query_id = world.prepare("SELECT count(*), max(score) FROM users")
+    etag = world.get(query_id).headers["etag"]
+    made = world.subscribe(query_id)
+    world.write("BEGIN; UPDATE users SET score = 1 WHERE id = 2; COMMIT")
+    assert world.get(query_id, etag=etag).status_code == 304
+    (event,) = world.poll(made)
+    assert event["etag"] == etag  # the one of the result, as somebody has run the query
+    world.write("UPDATE users SET score = 9 WHERE id = 2")
+    other = world.get(query_id, etag=etag)
+    assert other.status_code == 200
+    world.write("UPDATE users SET score = 1 WHERE id = 2")
+    back = world.get(query_id, etag=f"{other.headers['etag']}, {etag}")
+    assert (back.status_code, back.headers["etag"]) == (304, etag)
 
 
 REFUSED = [
@@ -481,6 +503,7 @@ def test_neither_a_304_nor_silence_hides_a_changed_result(serve, path):
 def compare(world, rng):
     prepared = [(world.prepare(sql), sql, args) for sql, args in QUERIES]
     subscriptions = {query_id: world.subscribe(query_id, args=args or []) for query_id, _, args in prepared}
+    precise = {query_id: world.subscribe(query_id, args=args or [], precise=True) for query_id, _, args in prepared}
     remembered = {}
     kept = changed = 0
     for _ in range(250):
@@ -491,13 +514,24 @@ def compare(world, rng):
         etag, rows = remembered.get(query_id, (None, None))
         answer = world.get(query_id, args, etag=etag)
         now = [list(row) for row in world.database.execute(sql, args or ())]
+        now = now if "ORDER BY" in sql else sorted(now, key=repr)
+        looked = world.server.call(
+            "cdc.poll", {"sub_id": precise[query_id]["sub_id"], "from_offset": precise[query_id]["offset"]}
+        )
+        precise[query_id]["offset"] = looked["next_offset"]
+        if rows is not None:
+            assert bool(looked["events"]) == (rows != now), f"not told, or needlessly: {sql}"
+        if looked["events"]:
+            assert looked["events"][-1]["etag"] == answer.headers["etag"]
         if answer.status_code == 304:
             kept += 1
             assert rows == now, sql
         else:
             changed += 1
             assert answer.status_code == 200
-            assert answer.json()["data"]["rows"] == now, sql
+            given = answer.json()["data"]["rows"]
+            assert (given if "ORDER BY" in sql else sorted(given, key=repr)) == now, sql
+            assert rows != now, f"the same was sent again: {sql}"
             events = world.poll(subscriptions[query_id], wait_ms=0)
             assert events or rows is None or rows == now, f"nobody was told: {sql}"
             if events:
@@ -506,6 +540,44 @@ def compare(world, rng):
             remembered[query_id] = (answer.headers["etag"], now)
     assert kept > 20
     assert changed > 20
+
+
+def test_a_precise_subscription_is_told_of_other_results_alone(world):
+    query_id = world.prepare("SELECT max(score) FROM users")
+    etag = world.get(query_id).headers["etag"]
+    made = [
+        world.subscribe(query_id, precise=True, deliver=how, format="plain_json") for how in ("invalidate", "result")
+    ]
+    plain = world.subscribe(query_id)
+    for score in (0, 1, 0.5):
+        world.write("UPDATE users SET score = ? WHERE id = 2", score)
+    assert world.get(query_id, etag=etag).status_code == 304
+    assert [event["seq"] for event in world.poll(plain)] == [1, 2, 3]
+    assert [world.poll(one, wait_ms=0) for one in made] == [[], []]
+    world.write("UPDATE users SET score = 3 WHERE id = 2")
+    (event,), (with_result,) = (world.poll(one) for one in made)
+    assert event["seq"] == with_result["seq"] == 4
+    assert with_result["result"]["rows"] == [[3]]
+    current = world.get(query_id, etag=event["etag"])
+    assert (current.status_code, event["etag"]) == (304, with_result["etag"])
+    (again,) = world.poll(made[0])  # what was not acknowledged comes again
+    assert again == event
+    checks = [line for line in world.http.get("/metrics").text.splitlines() if "query_checks_total{" in line]
+    assert any('outcome="same"' in line for line in checks)
+    assert any('outcome="changed"' in line for line in checks)
+
+
+def test_a_result_that_was_another_for_a_moment_is_told_to_whoever_may_have_it(world):
+    query_id = world.prepare("SELECT max(score) FROM users")
+    made = world.subscribe(query_id, precise=True)
+    world.write("UPDATE users SET score = 9 WHERE id = 2")
+    for_a_moment = world.get(query_id).headers["etag"]
+    world.write("UPDATE users SET score = 1 WHERE id = 2")
+    now = world.get(query_id).headers["etag"]
+    assert now != for_a_moment
+    events = world.poll(made)
+    assert events
+    assert events[-1]["etag"] == now
 
 
 def test_answers_runs_verdicts_and_invalidations_are_counted(world):
@@ -570,7 +642,7 @@ def test_subscriptions_to_queries_move_to_another_server(world, elsewhere):
     first = world.subscribe(
         by_text, args=[1], deliver="result", format="plain_json", ops=["update"], where="name <> 'x'"
     )
-    second = world.subscribe(by_tree, args=[{"t": "i64", "v": 1}], auto_ack=True)
+    second = world.subscribe(by_tree, args=[{"t": "i64", "v": 1}], auto_ack=True, precise=True)
     world.subscribe(by_text, args=[2])
     world.write("UPDATE users SET name = 'x' WHERE id = 1")
     wait_until(lambda: world.poll(second | {"offset": 0}, wait_ms=0) == [], "captured")
@@ -601,6 +673,7 @@ def test_subscriptions_to_queries_move_to_another_server(world, elsewhere):
         ({"args": []}, "argument"),
         ({"args": 1}, "`args`"),
         ({"deliver": "cake"}, "`deliver`"),
+        ({"precise": 1}, "`precise`"),
         ({"db": "nowhere"}, "nowhere"),
         ({"db": 1}, "`db`"),
     ],

@@ -69,16 +69,24 @@ def run(query: str, args: Sequence[str], etag: str | None, source: str | None, a
 @_QUERY
 @_ARGS
 @click.option("--run", "and_run", is_flag=True, help="Run the query at the start and after each change.")
+@click.option("--precise", is_flag=True, help="Leave out changes after which the result is the same.")
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
 @source_option
 @access_options
 def watch(
-    query: str, args: Sequence[str], access: Access, *, and_run: bool, limit: int | None, source: str | None
+    query: str,
+    args: Sequence[str],
+    access: Access,
+    *,
+    and_run: bool,
+    precise: bool,
+    limit: int | None,
+    source: str | None,
 ) -> None:
     """Print a line each time that the result of a query may have changed, until told to stop."""
     with until_stopped(), access.client() as client:
         query_id, values = query_id_of(client, query, source), _values(args)
-        subscription = client.subscribe_query(query_id, values, format="plain_json", include=())
+        subscription = client.subscribe_query(query_id, values, format="plain_json", include=(), precise=precise)
         try:
             if and_run:
                 _run(client, query_id, values, access)

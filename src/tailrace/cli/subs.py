@@ -61,6 +61,7 @@ def show(sub_id: str, access: Access) -> None:
 @source_option
 @click.option("--query", help="Subscribe to this prepared query, by id or name, instead of a table.")
 @click.option("--arg", "args", multiple=True, metavar="VALUE", help="With --query: an argument; may be repeated.")
+@click.option("--precise", is_flag=True, help="With --query: leave out changes after which the result is the same.")
 @click.option("--op", "ops", multiple=True, help="Only insert, update or delete; may be repeated.")
 @click.option(
     "--include",
@@ -88,6 +89,8 @@ def create(
     """
     if (table is None) == (query is None):
         raise click.UsageError("name a TABLE or --query, one of the two")
+    if given["precise"] and query is None:
+        raise click.UsageError("--precise is for --query")
     options = _options(given)
     with access.client() as client:
         if query is not None:
@@ -203,6 +206,8 @@ def _options(given: dict[str, Any]) -> SubscribeOptions:
         options["snapshot"] = True
     if given["auto_ack"]:
         options["auto_ack"] = True
+    if given["precise"]:
+        options["precise"] = True
     return options
 
 

@@ -49,8 +49,11 @@ class SubscribeOptions(TypedDict, total=False):
     deliver: Literal["result"]
     """Of a query: deliver the new result with each event."""
 
+    precise: bool
+    """Of a query: leave out events after which the result is the same as before; the server runs the query to know."""
 
-_AS_THEY_ARE = ("where", "cel", "snapshot", "auto_ack", "deliver")
+
+_AS_THEY_ARE = ("where", "cel", "snapshot", "auto_ack", "deliver", "precise")
 
 
 def table_params(db: str | None, table: str | None) -> dict[str, str]:

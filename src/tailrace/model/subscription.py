@@ -64,14 +64,16 @@ class Deliver(StrEnum):
 class QueryTarget(Struct, frozen=True, tag="query"):
     """The subscription is for changes that can touch the result of a prepared query with these arguments.
 
-    `args` are typed literals. `tables` are those that the query depended on when the subscription was made, for people:
-    what it depends on is found out anew each time.
+    `args` are typed literals. `precise` leaves out those after which the result is the same as before. `tables` are
+    those that the query depended on when the subscription was made, for people: what it depends on is found out anew
+    each time.
     """
 
     query_id: str
     args: tuple[Json, ...] = ()
     deliver: Deliver = Deliver.INVALIDATE
     tables: tuple[TableName, ...] = ()
+    precise: bool = False
 
 
 class SourceTarget(Struct, frozen=True, tag="source"):

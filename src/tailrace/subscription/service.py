@@ -172,7 +172,10 @@ class SubscriptionService:
         accept_query(target, filter_options, self._logs, self._options.dialect)
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(msgspec.structs.replace(draft, owner=owner))
+        made = await self._registry.add(msgspec.structs.replace(draft, owner=owner))
+        if target.precise:
+            await self.queries.begin_precise(made.id, target, cursor)
+        return made
 
     async def subscribe_source(
         self,
@@ -280,6 +283,8 @@ class SubscriptionService:
             self.queries.adopt(prepared)
         for number in replaced:
             self._opener.end(number, UnknownSubscriptionError(f"sub-{number}"))
+            if self.queries is not None:
+                self.queries.verified.pop(number, None)
 
     async def close(self, subscription_id: SubscriptionId) -> None:
         """Remove a subscription and end its feeds.
@@ -288,6 +293,8 @@ class SubscriptionService:
             UnknownSubscriptionError: There is none of that number.
         """
         await self._registry.remove(subscription_id)
+        if self.queries is not None:
+            self.queries.verified.pop(subscription_id, None)
         self._opener.end(subscription_id, UnknownSubscriptionError(f"sub-{subscription_id}"))
 
     def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:

@@ -35,6 +35,7 @@ CASES = {
     "a snapshot": ({"snapshot": True}, {"snapshot": True}),
     "acknowledged when sent": ({"auto_ack": True}, {"auto_ack": True}),
     "a query's result": ({"deliver": "result"}, {"deliver": "result"}),
+    "a precise query": ({"precise": True}, {"precise": True}),
     "from a word": ({"from_": "earliest"}, {"from": "earliest"}),
     "from an offset": ({"from_": 7}, {"from": 7}),
     "from a time": ({"from_": datetime(2026, 1, 31, tzinfo=UTC)}, {"from": "2026-01-31T00:00:00+00:00"}),

@@ -106,7 +106,7 @@ def _target_member(source: str, target: Target, prepared: Mapping[str, PreparedQ
             return {"Table": {"db": source, "table": tables[0].wire}}
         case SourceTarget(_, names):
             return {"Source": {"db": source, "tables": list(names)}}
-        case QueryTarget(query_id, args, deliver, tables):
+        case QueryTarget(query_id, args, deliver, tables, precise):
             return {
                 "Query": {
                     "query_id": query_id,
@@ -115,6 +115,7 @@ def _target_member(source: str, target: Target, prepared: Mapping[str, PreparedQ
                     "dep_tables": [f"{source}.{table.wire}" for table in tables],
                     "db": source,
                     "deliver": str(deliver),
+                    "precise": precise,
                 }
             }
 

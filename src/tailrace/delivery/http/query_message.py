@@ -121,6 +121,7 @@ class SubscribeQueryParams(SubscribeParams, frozen=True, kw_only=True, forbid_un
     query_id: str
     args: list[Any] = field(default_factory=list)
     deliver: Deliver = Deliver.INVALIDATE
+    precise: bool = False
 
 
 def arguments_of(args: Sequence[Json]) -> list[Value]:

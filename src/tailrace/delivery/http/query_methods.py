@@ -71,7 +71,7 @@ class QueryMethods:
     async def subscribe(self, params: SubscribeQueryParams) -> SubscribeResult:
         """Answer `cdc.subscribe_query`."""
         subscription = await self._service.subscribe_query(
-            QueryTarget(params.query_id, literals_of(params.args), params.deliver),
+            QueryTarget(params.query_id, literals_of(params.args), params.deliver, precise=params.precise),
             filter_options=filter_options_of(params),
             include=include_of(params),
             format_=params.format or Format.OBJECTS_JSON,

@@ -128,7 +128,10 @@ async def _query_target(member: dict[str, Any], queries: _Queries) -> tuple[str,
         deliver = Deliver(member.get("deliver", Deliver.INVALIDATE))
     except ValueError:
         raise InvalidRequestError(f"`deliver` is one of {', '.join(Deliver)}") from None
-    return prepared.source, QueryTarget(prepared.query_id, literals_of(args), deliver)
+    precise = member.get("precise", False)
+    if not isinstance(precise, bool):
+        raise InvalidRequestError("`precise` is true or false")
+    return prepared.source, QueryTarget(prepared.query_id, literals_of(args), deliver, precise=precise)
 
 
 def _source_of(tables: Any) -> str | None:

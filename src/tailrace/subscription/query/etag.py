@@ -1,16 +1,19 @@
-"""ETags of query results, and the state from which they are computed. Pure.
+"""ETags of query results, and tags of the states that queries are in. Pure.
 
-The ETag of a result is a hash of the query, its arguments, the catalog's version, and for each table it depends on the
-offset of the last change that could touch the result: its *version*. So an invalidation and a new ETag are the same
-thing. Why a 304 never hides a changed result:
+The **ETag** of a result is a hash of the query, its arguments, and the columns and rows of the result itself. So an
+equal result has an equal ETag, in whichever process and however it came about.
+
+The **state tag** is a hash of the query, its arguments, the catalog's version, and for each table it depends on the
+offset of the last change that could touch the result: its *version*. While the state is the same, so is the result, and
+nobody needs to run the query to know that. Why a 304 that relies on it never hides a changed result:
 
 * A version only grows, and offsets are never used twice within one log. `log_id` tells logs apart: a log that is begun
   anew counts from 1 again.
-* A state begins with the head as the version of every table. An equal ETag from earlier must have had that same head as
+* A state begins with the head as the version of every table. An equal tag from earlier must have had that same head as
   its version, and no change has come since.
-* A state ends with its process: `log_id` tells processes apart too, so a restart gives every client a new ETag once.
-* The caller computes the ETag of a result *before* it runs the query, and compares ETags only after it has scanned
-  every change that the database had committed when the request came.
+* A state ends with its process: `log_id` tells processes apart too.
+* The caller computes the tag of a state *before* it runs the query, and compares tags only after it has scanned every
+  change that the database had committed when the request came.
 """
 
 import base64
@@ -18,17 +21,19 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tailrace.model.number import Offset
 from tailrace.subscription.query.argument import Stored
+from tailrace.subscription.query.delta import Row
 from tailrace.subscription.query.dependency import Dependencies
 
-__all__ = ["QueryState", "advance", "begin", "etag", "not_modified"]
+__all__ = ["QueryState", "advance", "begin", "not_modified", "result_etag", "state_tag"]
 
-_FORM = 1
-"""Goes into every ETag; raised when their making changes."""
+_FORM = 2
+"""Goes into every ETag and tag; raised when their making changes."""
 
 _ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
@@ -54,15 +59,32 @@ def advance(state: QueryState, relevant: Mapping[str, Offset], scanned: Offset) 
     return QueryState(state.log_id, state.catalog_version, scanned, versions)
 
 
-def etag(query_id: str, arguments: Sequence[Stored], state: QueryState, *, unique: str = "") -> str:
-    """Return the weak validator of the result that the query has as of this state: `W/"q:…"`.
+def state_tag(query_id: str, arguments: Sequence[Stored], state: QueryState, *, unique: str = "") -> str:
+    """Return the tag of a state, of the form of an ETag. No result has it as its ETag.
 
-    A volatile query passes something `unique` each time: no ETag of it is ever seen again.
+    A volatile query passes something `unique` each time: no tag of it is ever seen again.
     """
     versions = sorted(state.versions.items())
-    parts = [_FORM, query_id, _arguments(arguments), state.log_id, state.catalog_version, versions, unique]
-    digest = hashlib.sha256(msgspec_json.encode(parts)).digest()
-    return f'W/"q:{base64.b32encode(digest[:20]).decode().lower()}"'
+    parts = [_FORM, "state", query_id, _arguments(arguments), state.log_id, state.catalog_version, versions, unique]
+    return _tag(msgspec_json.encode(parts))
+
+
+def result_etag(
+    query_id: str, arguments: Sequence[Stored], columns: Sequence[str], rows: Sequence[Row], *, ordered: bool
+) -> str:
+    """Return the weak validator of a result: `W/"q:…"`.
+
+    It is the same for the same columns and the same rows, equally often, with the same types and values; and in the
+    same order where the query is `ordered`.
+    """
+    encode = msgspec.msgpack.Encoder().encode  # which tells 1, 1.0, '1' and x'31' apart
+    encoded = [encode(row) for row in rows]
+    head = [_FORM, "result", query_id, _arguments(arguments), list(columns), len(rows)]
+    digest = hashlib.sha256(msgspec_json.encode(head))
+    for row in encoded if ordered else sorted(encoded):
+        digest.update(b"%d:" % len(row))
+        digest.update(row)
+    return _tag(digest.digest())
 
 
 def not_modified(if_none_match: str | None, current: str) -> bool:
@@ -74,6 +96,11 @@ def not_modified(if_none_match: str | None, current: str) -> bool:
         return False
     tag = current.removeprefix("W/")
     return tag in _ENTITY_TAG.findall(if_none_match)
+
+
+def _tag(content: bytes) -> str:
+    digest = hashlib.sha256(content).digest()
+    return f'W/"q:{base64.b32encode(digest[:20]).decode().lower()}"'
 
 
 def _arguments(arguments: Sequence[Stored]) -> list[list[str]]:

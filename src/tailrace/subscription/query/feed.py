@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec import structs
+
 from tailrace.model.errors import BehindHorizonError, PredicateError, SourceUnavailableError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
@@ -18,6 +20,7 @@ from tailrace.model.value import from_literal
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.log_view import LogView
+from tailrace.subscription.query.precise import Verified, is_told, moved_to, passed
 from tailrace.subscription.query.query_filter import Mark, QueryFilter
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import Standing, Tracker
@@ -34,12 +37,12 @@ _UNREACHABLE_PAUSE_S = 0.1
 class QueryFeed(Feed):
     """Reads the log for one subscriber of a query; otherwise like any feed.
 
-    Each batch carries the ETag that the result has after all of the batch's changes, or a newer one: the query is
-    followed at least that far before the batch is handed out. While the database cannot tell whether its schema is
+    Each batch carries the ETag that the result has after all of the batch's changes, or a newer one; where nobody has
+    run the query since, it carries the tag of its state instead. While the database cannot tell whether its schema is
     still the one that the query was analysed for, there is no batch.
     """
 
-    __slots__ = ("_news", "_queries", "_target")
+    __slots__ = ("_news", "_queries", "_target", "_verified")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class QueryFeed(Feed):
         self.snapshot = None
         self._target = subscription.target
         self._queries = queries
+        self._verified: Verified | None = None
         self._log = log
         self._wake = wake
         self._restriction = restriction
@@ -111,7 +115,12 @@ class QueryFeed(Feed):
         self._news.set()
 
     def release(self) -> None:
-        """Do nothing: nobody evaluates changes for this feed but itself."""
+        """Leave what is verified to the next feed of the subscription; nobody evaluates changes but this one itself.
+
+        Where two were open at one time, what the first one leaves counts: it is for its reader alone.
+        """
+        if self._verified is not None and self._ended is None and self.subscription.id:
+            self._queries.verified.setdefault(self.subscription.id, self._verified)
 
     async def _sleep(self, timeout_s: float) -> None:
         """Return when the log has grown, somebody set `_news`, or after the time-out."""
@@ -138,32 +147,71 @@ class QueryFeed(Feed):
             return None
         chunk = await self._log.read(self.after)
         if chunk is None:
+            if self._target.precise:
+                await self._establish()
             return None
         window = window_of(chunk, self.after)
         target = self._target
-        tracker = await self._queries.tracker(target.query_id, [from_literal(literal) for literal in target.args])
+        tracker = await self._tracker()
         try:
             catalog = await self._queries.catalog(tracker, window.last)
         except SourceUnavailableError:
             await asyncio.sleep(_UNREACHABLE_PAUSE_S)  # the changes stay where they are until somebody can judge them
             return None
         standing = await tracker.follow(window.last, catalog)
-        chosen = QueryFilter(self.subscription.filter, standing, Mark(target.query_id, standing.etag()), self._source)
+        tag = standing.tag()
+        mark = Mark(target.query_id, tracker.etag_at(tag) or tag)
+        chosen = QueryFilter(self.subscription.filter, standing, mark, self._source)
         if self._restriction is not None:
             self._restriction.require_whole(chosen.tables)
             window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
         batch = FeedBatch(self._source, window, chosen, self.after)
         if chosen.costly:
             batch = await self._wake.evaluator.evaluate(batch)
+        if target.precise:
+            batch = await self._verified_batch(_before_failure(batch), tracker, standing, chosen)
         if target.deliver is Deliver.RESULT:
             batch = _before_failure(batch)
             if any(batch.chunk.first + row > self.after for row in batch.rows()):
                 chosen.mark = await self._with_result(tracker, standing, chosen.mark)
         return batch
 
+    async def _establish(self) -> None:
+        """Find out the result of this moment, if it is not known yet and nothing can have touched it."""
+        if self._known().etag is None:
+            found = await self._queries.establish(await self._tracker(), self.after)
+            self._verified = found or self._verified
+
+    async def _verified_batch(
+        self, batch: FeedBatch, tracker: Tracker, standing: Standing, chosen: QueryFilter
+    ) -> FeedBatch:
+        """Return a batch without the invalidations after which the result is the same as before."""
+        chunk, rows, known = batch.chunk, batch.rows(), self._known()
+        if any(chunk.first + row > max(known.high, self.after) for row in rows):
+            known = await self._queries.verify(tracker, standing, known, chunk.last)
+        else:
+            known = passed(known, chunk.last)
+        self._verified = known
+        told = [row for row in rows if is_told(known, Offset(chunk.first + row))]
+        chosen.told = tuple(told)
+        if known.etag is not None:
+            chosen.mark = Mark(chosen.mark.query_id, known.etag)
+        return structs.replace(batch, passing=told)
+
+    def _known(self) -> Verified:
+        """Return what is verified, by this feed or by the last one of the same subscription."""
+        if self._verified is None:
+            self._verified = self._queries.verified.pop(self.subscription.id, None)
+        self._verified = moved_to(self._verified, self.after)
+        return self._verified
+
+    async def _tracker(self) -> Tracker:
+        args = [from_literal(literal) for literal in self._target.args]
+        return await self._queries.tracker(self._target.query_id, args)
+
     async def _with_result(self, tracker: Tracker, standing: Standing, mark: Mark) -> Mark:
-        extra = await self._queries.inline(tracker, standing, mark.etag, self.subscription.format)
-        return Mark(mark.query_id, mark.etag, extra)
+        etag, extra = await self._queries.inline(tracker, standing, self.subscription.format)
+        return Mark(mark.query_id, etag or mark.etag, extra)
 
     @property
     def _source(self) -> str:

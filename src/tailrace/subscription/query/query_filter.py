@@ -1,6 +1,7 @@
 """Filters of query subscriptions: the changes that can touch a result, less those that the subscriber does not want."""
 
 from array import array
+from collections.abc import Hashable
 from functools import partial
 
 from msgspec import Struct, structs
@@ -36,19 +37,25 @@ class QueryFilter(Filter):
     has no such changes. It is made for one look at the log: `mark` holds the ETag of that moment.
     """
 
-    __slots__ = ("mark", "standing")
+    __slots__ = ("mark", "standing", "told")
 
     def __init__(self, options: FilterOptions, standing: Standing, mark: Mark, source: str) -> None:
         tables = tuple(TableName(source, name) for name in standing.dependencies.tables)
         super().__init__(TableTarget(tables), options)
         self.standing = standing
         self.mark = mark
+        self.told: tuple[int, ...] | None = None
+        """The rows that a precise subscription is told of; it is equal only to one that is told of the same."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueryFilter) and self.mark == other.mark and self.identity == other.identity
+        return isinstance(other, QueryFilter) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.mark, self.identity))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Hashable, ...]:
+        return self.mark, self.told, self.identity
 
     def select(self, chunk: Chunk) -> Rows:
         """Return the rows of a chunk that pass."""

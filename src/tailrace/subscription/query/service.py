@@ -25,7 +25,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
-from tailrace.model.subscription import Format, QueryTarget
+from tailrace.model.subscription import Format, QueryTarget, SubscriptionId
 from tailrace.model.table import TableName
 from tailrace.model.value import Value, from_literal
 from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
@@ -34,9 +34,10 @@ from tailrace.subscription.query.ast_form import to_sql
 from tailrace.subscription.query.dependency import analyse
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
+from tailrace.subscription.query.precise import Verified, is_told, verify
 from tailrace.subscription.query.result import InlineLimits, inline_members
 from tailrace.subscription.query.statement import Statement, parse
-from tailrace.subscription.query.tracker import QueryLog, Standing, Tracker
+from tailrace.subscription.query.tracker import QueryLog, Ran, Standing, Tracker
 
 __all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]
 
@@ -44,6 +45,9 @@ _ATTEMPTS_MAX = 3
 """So often a query is run anew when the schema changes under it."""
 
 _NAME_MAX = 255
+
+_ROWS_FEW = 200
+"""The ETag of a result with more rows is computed in a thread."""
 
 _OUTCOMES: Mapping[type[TailraceError], str] = {QueryTimeoutError: "timeout", SourceUnavailableError: "unavailable"}
 """How a failed run is counted; any other failure is the query's own and counts as refused."""
@@ -84,6 +88,8 @@ class QueryService:
         self._prepared: dict[str, PreparedQuery] = {}
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self._catalogs: dict[str, tuple[Offset, str]] = {}
+        self.verified: dict[SubscriptionId, Verified] = {}
+        """What precise subscriptions know that nobody reads now."""
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
         self.metrics.queries_prepared.set_function(lambda: len(self._prepared))
         self.metrics.queries_followed.set_function(lambda: len(self._trackers))
@@ -255,7 +261,9 @@ class QueryService:
         return tracker
 
     async def execute(self, query_id: str, args: Sequence[Value], if_none_match: str | None = None) -> Executed:
-        """Run a query, unless its result is the one that the client has by an ETag.
+        """Return the result of a query, or that it is the one that the client has by an ETag.
+
+        The query is not run where nothing can have touched the result since it was run last.
 
         Raises:
             UnknownQueryError: There is none of that id.
@@ -264,25 +272,110 @@ class QueryService:
             SourceUnavailableError: The database cannot be reached.
         """
         tracker = await self.tracker(query_id, args)
-        shard = self._shards[tracker.prepared.source]
+        source = tracker.prepared.source
         for _ in range(_ATTEMPTS_MAX):
-            barrier = await shard.source.newest(self.options.barrier_timeout_s)
-            complete = await self._reach(shard, barrier)
-            standing = await tracker.follow(shard.log.head, barrier.catalog)
+            standing, complete = await self._stand(tracker)
             if standing.problem is not None:
                 raise InvalidRequestError(str(standing.problem))
-            etag, tables = standing.etag(), self._versions(tracker.prepared.source, standing)
-            if complete and standing.repeatable and not_modified(if_none_match, etag):
+            tables = self._versions(source, standing)
+            known = tracker.etag_at(standing.tag()) if complete else None
+            if known is not None and not_modified(if_none_match, known):
+                tracker.given.note(known)
                 self.metrics.query_answers.labels("not_modified").inc()
-                return Executed(etag, None, tables)
-            result = await self.run(tracker)
-            if result.catalog == standing.catalog:
-                self.metrics.query_answers.labels("result").inc()
-                return Executed(etag, result, tables)
+                return Executed(known, None, tables)
+            ran = await self._run_for_client(tracker)
+            if ran.catalog == standing.catalog:
+                tracker.learn(standing, ran)
+                same = not_modified(if_none_match, ran.etag)
+                self.metrics.query_answers.labels("unchanged" if same else "result").inc()
+                return Executed(ran.etag, None if same else ran.result, tables)
         raise SourceUnavailableError("the schema of the database changes all the time")
 
+    async def newest(self, tracker: Tracker, standing: Standing) -> Ran | None:
+        """Return a result that has all changes that a standing has. Whoever asks at the same time shares one run.
+
+        None where it cannot be had: it is too large, takes too long, or no longer fits the schema.
+        """
+        async with tracker.running:
+            ran = tracker.ran
+            if ran is None or ran.head < standing.state.scanned or ran.catalog != standing.catalog:
+                try:
+                    ran = await self._run_for_client(tracker)
+                except (InvalidRequestError, QueryTimeoutError, SourceUnavailableError):
+                    return None
+        if ran.catalog != standing.catalog:
+            return None
+        tracker.learn(standing, ran)
+        return ran
+
+    async def verify(self, tracker: Tracker, standing: Standing, verified: Verified, through: Offset) -> Verified:
+        """Return what a precise subscription knows after changes through `through` that can touch the result."""
+        ran = await self.newest(tracker, standing)
+        await tracker.given.settle()  # a run that began before this one may give what was there before
+        given, number = tracker.given.since(verified.number), tracker.given.number
+        found = verify(verified, through, number, None if ran is None else ran.etag, given)
+        outcome = "failed" if ran is None else "changed" if is_told(found, through) else "same"
+        self.metrics.query_checks.labels(outcome).inc()
+        return found
+
+    async def begin_precise(self, subscription_id: SubscriptionId, target: QueryTarget, cursor: Offset) -> None:
+        """Find out the result with which a new precise subscription begins, if that can be had."""
+        try:
+            tracker = await self.tracker(target.query_id, [from_literal(literal) for literal in target.args])
+            found = await self.establish(tracker, cursor)
+        except TailraceError:
+            return  # the first invalidation is told then
+        if found is not None:
+            self.verified[subscription_id] = found
+
+    async def establish(self, tracker: Tracker, after: Offset) -> Verified | None:
+        """Return what a precise subscription knows that has been told everything through `after`; None if nothing.
+
+        The result of that moment is known where no change since then can have touched it, neither before nor while the
+        query is run.
+        """
+        head = self._shards[tracker.prepared.source].log.head
+        if tracker.unestablished == head:
+            return None  # nothing has changed since it could not be had
+        tracker.unestablished = head
+        try:
+            standing, complete = await self._stand(tracker)
+            if not (complete and standing.repeatable and _untouched(standing, after)):
+                return None
+            ran = await self.newest(tracker, standing)
+            await tracker.given.settle()
+            number = tracker.given.number
+            later, complete = await self._stand(tracker)
+        except SourceUnavailableError:
+            return None
+        if ran is None or not complete or later.tag() != standing.tag():
+            return None
+        tracker.unestablished = None
+        return Verified(max(after, standing.state.scanned), number, ran.etag)
+
+    async def _stand(self, tracker: Tracker) -> tuple[Standing, bool]:
+        """Return where a query stands with all that the database has now; False where the log does not have it yet."""
+        shard = self._shards[tracker.prepared.source]
+        barrier = await shard.source.newest(self.options.barrier_timeout_s)
+        complete = await self._reach(shard, barrier)
+        return await tracker.follow(shard.log.head, barrier.catalog), complete
+
+    async def _run_for_client(self, tracker: Tracker) -> Ran:
+        """Run a query, and note what it gives as handed out."""
+        with tracker.given.running():
+            head = self._shards[tracker.prepared.source].log.head
+            result = await self.run(tracker)
+            large = len(result.rows) > _ROWS_FEW
+            etag = await asyncio.to_thread(tracker.etag_of, result) if large else tracker.etag_of(result)
+            tracker.given.note(etag)
+        ran = Ran(head, etag, result.catalog, result)
+        if tracker.ran is None or head >= tracker.ran.head:
+            kept = result if len(result.rows) <= self.options.delta_rows_max else None
+            tracker.ran = Ran(head, etag, result.catalog, kept)
+        return ran
+
     async def run(self, tracker: Tracker) -> ResultRows:
-        """Run a query, whatever anybody knows of its result."""
+        """Run a query, whether or not anybody knows its result."""
         limits = RunLimits(self.options.rows_max, self.options.bytes_max, self.options.run_timeout_s)
         shard = self._shards[tracker.prepared.source]
         begin_s, outcome = self._clock.monotonic_s(), "ok"
@@ -294,29 +387,21 @@ class QueryService:
         finally:
             self.metrics.query_runs.labels(outcome).observe(self._clock.monotonic_s() - begin_s)
 
-    async def inline(self, tracker: Tracker, standing: Standing, etag: str, format_: Format) -> bytes:
-        """Return the members with which an event of this ETag tells the new result, for `deliver: "result"`.
+    async def inline(self, tracker: Tracker, standing: Standing, format_: Format) -> tuple[str | None, bytes]:
+        """Return the ETag of the new result, and the members with which an event tells it, for `deliver: "result"`.
 
         A result that cannot be had (it is too large, takes too long, no longer fits the schema) is left out.
         """
+        limits = InlineLimits(self.options.inline_rows_max, self.options.inline_bytes_max)
+        ran = await self.newest(tracker, standing)
+        if ran is None or ran.result is None:
+            return None if ran is None else ran.etag, inline_members(None, None, format_, limits)
         told = tracker.told
-        if told is not None and told[0] == etag:
-            old: tuple[str, ResultRows] | None = tracker.told_before
-            new: ResultRows | None = told[1]
-        else:
-            old, new = told, await self._run_for_event(tracker, standing)
-            if new is not None and len(new.rows) <= self.options.delta_rows_max:
-                tracker.told_before, tracker.told = told, (etag, new)
-        return inline_members(
-            new, old, format_, InlineLimits(self.options.inline_rows_max, self.options.inline_bytes_max)
-        )
-
-    async def _run_for_event(self, tracker: Tracker, standing: Standing) -> ResultRows | None:
-        try:
-            result = await self.run(tracker)
-        except (InvalidRequestError, QueryTimeoutError, SourceUnavailableError):
-            return None
-        return result if result.catalog == standing.catalog else None
+        if told is not None and told[0] == ran.etag:
+            return ran.etag, inline_members(told[1], tracker.told_before, format_, limits)
+        if len(ran.result.rows) <= self.options.delta_rows_max:
+            tracker.told_before, tracker.told = told, (ran.etag, ran.result)
+        return ran.etag, inline_members(ran.result, told, format_, limits)
 
     async def _reach(self, shard: QueryShard, barrier: Barrier) -> bool:
         """Wait until the log has what the database had; tell whether it does."""
@@ -362,3 +447,8 @@ class QueryService:
 
     def _versions(self, source: str, standing: Standing) -> Sequence[tuple[str, Offset]]:
         return [(f"{source}.{table}", version) for table, version in sorted(standing.state.versions.items())]
+
+
+def _untouched(standing: Standing, after: Offset) -> bool:
+    """Tell whether no change after an offset can have touched the result, as far as a standing goes."""
+    return max(standing.state.versions.values(), default=Offset(0)) <= after

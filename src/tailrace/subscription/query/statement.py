@@ -46,6 +46,14 @@ class Statement(Struct, frozen=True):
     tree: exp.Expr | None
     problem: str = ""
 
+    @property
+    def ordered(self) -> bool:
+        """Tell whether the order of rows belongs to the result: it has an ORDER BY, or nobody knows."""
+        tree = self.tree
+        while isinstance(tree, exp.Subquery) and not tree.args.get("order"):
+            tree = tree.this
+        return tree is None or bool(tree.args.get("order"))
+
 
 def parse(sql: str) -> Statement:
     """Return the statement of a query's text.

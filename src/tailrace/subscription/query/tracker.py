@@ -1,7 +1,8 @@
-"""A tracker: follows the log for one query with its arguments, and knows the ETag of its result at any time."""
+"""A tracker: follows the log for one query with its arguments, and knows where the query stands at any time."""
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from typing import Protocol
 
 import pyarrow.compute as pc
@@ -17,12 +18,15 @@ from tailrace.source.base import QuerySource, ResultRows
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.argument import Stored
 from tailrace.subscription.query.dependency import Dependencies, analyse
-from tailrace.subscription.query.etag import QueryState, begin, etag
+from tailrace.subscription.query.etag import QueryState, begin, result_etag, state_tag
+from tailrace.subscription.query.given import Given
 from tailrace.subscription.query.invalidation import scan
 from tailrace.subscription.query.relevance import Judge
 from tailrace.subscription.query.statement import Statement
 
-__all__ = ["QueryLog", "Standing", "Tracker", "has_schema_change"]
+__all__ = ["QueryLog", "Ran", "Standing", "Tracker", "has_schema_change"]
+
+_STATES_KEPT = 8
 
 _BACKLOG_MAX = 100_000
 """From so many changes behind on, a new beginning costs less than looking at them all."""
@@ -58,20 +62,32 @@ class Standing(Struct, frozen=True):
 
     @property
     def repeatable(self) -> bool:
-        """Tell whether an equal ETag means an equal result."""
+        """Tell whether an equal tag means an equal result."""
         return self.problem is None and not self.dependencies.volatile
 
-    def etag(self) -> str:
-        """Return the ETag of the result as of now; another one each time where the result is not repeatable."""
+    def tag(self) -> str:
+        """Return the tag of the state as of now; another one each time where the result is not repeatable."""
         unique = "" if self.repeatable else secrets.token_hex(12)
-        return etag(self.query_id, self.arguments, self.state, unique=unique)
+        return state_tag(self.query_id, self.arguments, self.state, unique=unique)
+
+
+class Ran(Struct, frozen=True):
+    """A result, its ETag, and the head of the log when its run began: the result has all changes up to there.
+
+    A result that is too large to be kept has no `rows` later on.
+    """
+
+    head: Offset
+    etag: str
+    catalog: str
+    result: ResultRows | None
 
 
 class Tracker:
     """Follows one log for one query with its arguments. For tasks of one event loop.
 
     It begins with the head as the version of every table, so that nothing it says depends on what was before. `epoch`
-    differs for every process that serves this log: ETags of another one are never taken for ours.
+    differs for every process that serves this log: state tags of another one are never taken for ours.
     """
 
     def __init__(
@@ -90,6 +106,14 @@ class Tracker:
         self.told: tuple[str, ResultRows] | None = None
         """The newest result that went along with an event, and its ETag; and the one before it."""
         self.told_before: tuple[str, ResultRows] | None = None
+        self.given = Given()
+        self.running = asyncio.Lock()
+        """Held by a run that others wait for."""
+        self.ran: Ran | None = None
+        """The run that saw the newest changes."""
+        self.unestablished: Offset | None = None
+        """The head at which nobody could tell the result of the moment."""
+        self._known: OrderedDict[str, str] = OrderedDict()
         self._source = source
         self._log = log
         self._epoch = epoch
@@ -102,6 +126,22 @@ class Tracker:
     def catalog(self) -> str | None:
         """Return the name of the schema version for which the query was analysed last; None before that."""
         return None if self._standing is None else self._standing.catalog
+
+    def etag_at(self, tag: str) -> str | None:
+        """Return the ETag of the result in a state, if the query was run in it."""
+        return self._known.get(tag)
+
+    def learn(self, standing: Standing, ran: Ran) -> None:
+        """Note what was run in a state. A run sees that state or a newer one: see `etag`."""
+        if standing.repeatable:
+            self._known[standing.tag()] = ran.etag
+            if len(self._known) > _STATES_KEPT:
+                self._known.popitem(last=False)
+
+    def etag_of(self, result: ResultRows) -> str:
+        """Return the ETag of a result. Large ones take a moment."""
+        ordered = self.statement.ordered
+        return result_etag(self.prepared.query_id, self.arguments, result.columns, result.rows, ordered=ordered)
 
     async def follow(self, through: Offset, catalog: str | None = None) -> Standing:
         """Return where the query stands after all changes through `through` or later, under the schema `catalog`.

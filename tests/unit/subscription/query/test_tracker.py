@@ -48,7 +48,7 @@ class World:
         await self.log.append([draft_of([(op, schema)])])
 
     async def etag(self, catalog=None):
-        return (await self.tracker.follow(self.log.head, catalog)).etag()
+        return (await self.tracker.follow(self.log.head, catalog)).tag()
 
 
 @pytest.fixture
@@ -81,12 +81,12 @@ async def test_a_new_tracker_never_repeats_an_etag_after_a_change_that_mattered(
     first = await world.etag()
     await world.append(Op.INSERT, world.users)
     other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "e", Metrics())
-    assert (await other.follow(world.log.head)).etag() != first
+    assert (await other.follow(world.log.head)).tag() != first
 
 
 async def test_another_epoch_gives_other_etags(world):
     other = Tracker(world.tracker.prepared, world.tracker.statement, (), world.database, world.log, "f", Metrics())
-    assert (await other.follow(world.log.head)).etag() != await world.etag()
+    assert (await other.follow(world.log.head)).tag() != await world.etag()
 
 
 async def test_a_schema_change_in_the_log_has_the_query_analysed_anew(world):
@@ -113,12 +113,12 @@ async def test_a_query_that_no_longer_fits_has_a_problem_until_it_fits_again(wor
     await world.append(Op.SCHEMA, world.users)
     standing = await world.tracker.follow(world.log.head)
     assert standing.problem is not None
-    assert standing.etag() != standing.etag()
+    assert standing.tag() != standing.tag()
     world.database.connection.execute(USERS)
     await world.append(Op.SCHEMA, world.users)
     standing = await world.tracker.follow(world.log.head)
     assert standing.problem is None
-    assert standing.etag() == standing.etag()
+    assert standing.tag() == standing.tag()
 
 
 async def test_a_volatile_query_has_another_etag_each_time():
