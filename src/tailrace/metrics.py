@@ -124,6 +124,11 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
+        self._add_queries()
+        self.pipelines = PipelineGauges(self.registry)
+
+    def _add_queries(self) -> None:
+        """Make the metrics of queries."""
         self.queries_prepared = Gauge("tailrace_queries_prepared", "Prepared queries.", registry=self.registry)
         self.queries_followed = Gauge(
             "tailrace_queries_followed", "Queries with arguments that are followed now.", registry=self.registry
@@ -192,7 +197,6 @@ class Metrics:
             "Changes told to subscribers of queries as invalidations.",
             registry=self.registry,
         )
-        self.pipelines = PipelineGauges(self.registry)
 
 
 class QueryProcessMetrics:
