@@ -95,7 +95,7 @@ def read(url: str, path: str) -> list[int]:
     count = 0
     rest = b""
     with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         while count < TOTAL:
             data = connection.recv(1 << 16)
             now = time.monotonic_ns()

@@ -162,7 +162,7 @@ class Peer:
 
     def connect(self, sub_id: str) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port))
-        request = f"GET /api/v1/cdc/sse/{sub_id}?from_offset=0 HTTP/1.1\r\nHost: bench\r\n\r\n"
+        request = f"GET /api/v1/cdc/sse/{sub_id}?from_offset=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         connection.sendall(request.encode())
         return connection
 

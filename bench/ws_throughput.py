@@ -99,7 +99,7 @@ def connect(peer: Peer, wire: str, offset: int = 0) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", peer.port))
     more = f"{UPGRADE}Sec-WebSocket-Version: 13\r\n" if wire == "ws" else ""
     path = f"/api/v1/cdc/{wire}/{SUB_ID}?from_offset={offset}"
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n{more}\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode())
     return connection
 
 
