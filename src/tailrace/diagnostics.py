@@ -103,5 +103,5 @@ def set_up_logging(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     handler.addFilter(RepeatFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("httpx", "httpcore", "uvicorn", "asyncio"):
+    for noisy in ("httpx", "httpcore", "uvicorn", "asyncio", "py4j", "pyspark"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))

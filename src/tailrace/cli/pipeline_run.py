@@ -53,7 +53,7 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
 @placed
 def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
     """Run all pipelines that no other worker has, and those that are still to be made, until told to stop."""
-    set_up_logging("warning", "auto")
+    set_up_logging("info", "auto")
     stop = Stop()
     choice, copy = spark_choice(**spark)
     store, sessions = place.store(), SparkSessions(choice, place.directory)
