@@ -115,6 +115,9 @@ class Feed:
         self._ended = reason
         self._watch.wake()
 
+    def share(self) -> None:
+        """Note that another feed of the same subscription is open at the same time: they share nothing."""
+
     def release(self) -> None:
         """Have nobody evaluate changes for this feed any more. It is not used after that."""
         self._wake.remove(self._watch)

@@ -29,9 +29,13 @@ class OpenFeeds:
     def add(self, feed: Feed) -> None:
         """Note that a feed is open."""
         feeds = self._feeds.get(feed.subscription.id)
+        if feeds is not None:
+            feed.share()
         if isinstance(feeds, dict):
             feeds[feed] = None
         else:
+            if feeds is not None:
+                feeds[0].share()
             self._feeds[feed.subscription.id] = (feed,) if feeds is None else {feeds[0]: None, feed: None}
 
     def remove(self, feed: Feed) -> None:

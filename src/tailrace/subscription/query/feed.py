@@ -42,7 +42,7 @@ class QueryFeed(Feed):
     still the one that the query was analysed for, there is no batch.
     """
 
-    __slots__ = ("_news", "_queries", "_target", "_verified")
+    __slots__ = ("_alone", "_news", "_queries", "_target", "_verified")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class QueryFeed(Feed):
         self._target = subscription.target
         self._queries = queries
         self._verified: Verified | None = None
+        self._alone = True
         self._log = log
         self._wake = wake
         self._restriction = restriction
@@ -115,12 +116,18 @@ class QueryFeed(Feed):
         self._news.set()
 
     def release(self) -> None:
-        """Leave what is verified to the next feed of the subscription; nobody evaluates changes but this one itself.
+        """Leave what is verified to the next feed of the subscription, if no other was open meanwhile."""
+        if self._verified is not None and self._ended is None and self.subscription.id and self._alone:
+            self._queries.verified[self.subscription.id] = self._verified
 
-        Where two were open at one time, what the first one leaves counts: it is for its reader alone.
+    def share(self) -> None:
+        """Keep what is verified to this feed: another one of the same subscription is open at the same time.
+
+        What one reader was spared, another one may need. So neither takes over what a former feed left, nor leaves
+        anything to a later one, which then begins without a result to compare with.
         """
-        if self._verified is not None and self._ended is None and self.subscription.id:
-            self._queries.verified.setdefault(self.subscription.id, self._verified)
+        self._alone = False
+        self._queries.verified.pop(self.subscription.id, None)
 
     async def _sleep(self, timeout_s: float) -> None:
         """Return when the log has grown, somebody set `_news`, or after the time-out."""

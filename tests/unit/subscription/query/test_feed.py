@@ -9,7 +9,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.model.errors import SourceUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.start import Latest
-from tailrace.model.subscription import QueryTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, QueryTarget
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
@@ -31,6 +31,9 @@ class Database:
             raise SourceUnavailableError("the database is locked")
         self.consulted += 1
         return use(SqliteCatalog(self.connection)), str(self.connection.pragma("schema_version"))
+
+    async def newest(self, timeout_s):
+        raise SourceUnavailableError("nobody tells how far the database is")
 
 
 class World:
@@ -92,3 +95,22 @@ async def test_another_schema_has_the_query_analysed_anew_before_changes_are_jud
         await world.append()
         after = (await feed.next(30.0)).filter.standing
         assert after.catalog == str(world.database.connection.pragma("schema_version")) != before.catalog
+
+
+async def test_what_is_verified_is_left_to_the_next_feed_unless_two_were_open_at_one_time(world):
+    target = QueryTarget(world.target.query_id, precise=True)
+    made = await world.service.subscribe_query(
+        target, filter_options=FilterOptions((Op.INSERT,)), include=Include(), format_=Format.PLAIN_JSON
+    )
+    verified = world.queries.verified
+    with world.service.feed(made.id, Latest()) as feed:
+        await feed.next(0)
+    assert made.id in verified
+    with world.service.feed(made.id, Latest()) as first, world.service.feed(made.id, Latest()) as second:
+        assert made.id not in verified
+        for feed in (first, second):
+            await feed.next(0)
+    assert made.id not in verified
+    with world.service.feed(made.id, Latest()) as feed:
+        await feed.next(0)
+    assert made.id in verified
