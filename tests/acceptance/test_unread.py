@@ -15,7 +15,7 @@ from serving import wait_until
 
 STREAMS = 400
 ROWS = 6000
-HELD_BYTES_MAX = 40_000_000
+HELD_BYTES_MAX = 60_000_000
 """What the server may need for all of them: about 26 KB for a connection, and pieces that they share."""
 
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n"

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import socket
+from contextlib import ExitStack
 
 import httpx
 import pytest
 import uvloop
 
 from grpc_serving import Bare, served
+from serving import wait_until
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.http import serve
 from tailrace.metrics import Metrics
@@ -61,10 +63,14 @@ def test_so_are_those_of_grpc():
     with (
         served(options=TransportOptions(connections_max=2), metrics=metrics) as server,
         Bare(server) as first,
-        Bare(server) as second,
+        ExitStack() as stack,
     ):
         first.await_frame(4)
+        # For a moment a connection counts as one that begins and as one that is open.
+        wait_until(lambda: sample(metrics, "open", "grpc") == 1, "the first connection is open")
+        second = stack.enter_context(Bare(server))
         second.await_frame(4)
+        wait_until(lambda: sample(metrics, "open", "grpc") == 2, "the second connection is open")
         with Bare(server, preface=False) as third:
             assert third.await_close() == []
         assert sample(metrics, "refused_total", "grpc") == 1

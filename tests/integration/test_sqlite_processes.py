@@ -14,7 +14,7 @@ import pytest
 
 from serving import wait_until
 from tailrace.metrics import Metrics
-from tailrace.model.errors import QueryTimeoutError, ResultTooLargeError, SourceUnavailableError
+from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError, SourceUnavailableError
 from tailrace.source.base import RunLimits
 from tailrace.source.sqlite import process_pool, query, set_up
 from tailrace.source.sqlite.options import Reader
@@ -176,7 +176,8 @@ async def test_a_query_that_takes_for_ever_to_compile_is_refused_when_it_is_prep
     database.execute("CREATE VIEW v0 AS SELECT id FROM item")
     for number in range(1, 30):
         database.execute(f"CREATE VIEW v{number} AS SELECT x.id FROM v{number - 1} AS x, v{number - 1} AS y")
-    with pytest.raises(QueryTimeoutError, match="prepare"):
+    # On a fast machine SQLite counts too many references before the time is over.
+    with pytest.raises((QueryTimeoutError, InvalidRequestError), match=r"to prepare|too many references"):
         await queries.consult(lambda catalog: catalog.footprint("SELECT * FROM v29", 0))
     footprint, _ = await queries.consult(lambda catalog: catalog.footprint("SELECT * FROM v1", 0))
     assert footprint.tables == {"item"}

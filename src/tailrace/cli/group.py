@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 
 from tailrace import __version__
 from tailrace.cli.completion import VARIABLE
-from tailrace.cli.process import forgo
+from tailrace.cli.process import forgo, leave
 from tailrace.model.errors import ConfigError, TailraceError
 
 __all__ = ["main", "tailrace"]
@@ -75,4 +75,6 @@ def main() -> None:
     except TailraceError as error:
         click.echo(f"tailrace: {error}", err=True)
         code = 1
+    if "pyspark" in sys.modules:
+        leave(code or 0)
     sys.exit(code or 0)
