@@ -45,7 +45,7 @@ async def follow(
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
     pump = Pump(source, log, CaptureState())
     try:
-        await source.open(log)
+        await pump.open()  # waits where a writer has the database locked
         on_ready()
         capture = asyncio.create_task(pump.run())
         try:
