@@ -90,7 +90,7 @@ def problem_of(error: msgspec.ValidationError, kind: type[Struct], tree: Mapping
 
 
 def located(problem: Problem, origins: Mapping[str, str], file: Path | None) -> str:
-    """Return a problem with the place where somebody can correct it.
+    """Return a problem with the place where it can be corrected.
 
     `origins` has the variable or flag of each path that came from one; all others came from the file.
     """

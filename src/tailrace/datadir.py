@@ -84,7 +84,7 @@ class DataDirectory:
             self._descriptor = -1
 
     def _warn_of_others(self) -> None:
-        """Say which parts other users may read: somebody else has made them, or an earlier version has."""
+        """Say which parts other users may read: another program made them, or an earlier version did."""
         if not self.path.stat().st_mode & _OTHERS:
             return
         parts = [self.embedded, self.metadata, self.pipelines.parent, self.shard(0).parent]

@@ -141,7 +141,7 @@ class Metrics:
         )
         self.query_checks = Counter(
             "tailrace_query_checks_total",
-            "Runs that decided whether a precise subscription is told of changes, by what they showed.",
+            "Runs that decided whether a precise subscription gets an event, by their outcome.",
             ["outcome"],
             registry=self.registry,
         )

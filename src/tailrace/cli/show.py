@@ -29,7 +29,7 @@ class EventLines:
     def line(self, event: Mapping[str, Any]) -> str:
         """Return one event as a line; an update shows what it changed.
 
-        Values are plain JSON, or typed literals, by which blobs can be told from texts.
+        Values are plain JSON, or typed literals, which distinguish blobs from texts.
         """
         op, table, key = str(event["op"]), str(event["table"]), ",".join(map(_cell, event.get("pk") or []))
         self._table_width = max(self._table_width, min(len(table), _COLUMN_WIDTH_MAX))

@@ -69,7 +69,7 @@ class _Output(Struct, frozen=True):
 
 
 def _output(*, as_json: bool) -> _Output:
-    """Return JSON lines, or text for people: that is made of typed values, by which blobs can be told from texts."""
+    """Return JSON lines, or text for people: that is made of typed values, which distinguish blobs from texts."""
     lines = EventLines()
 
     def print_pretty(event: bytes) -> None:

@@ -34,7 +34,7 @@ class Site:
 
     Where it is `guarded`, credentials are what keeps strangers out: then names and origins are looked at only where
     some are configured. Otherwise `Host` must be a loopback name, the address that the connection came to, the name
-    that the server was told to listen on, or one of `hosts`; and a page must be of the same origin or of `origins`.
+    of the setting `host`, or one of `hosts`; and a page must be of the same origin or of `origins`.
     """
 
     def __init__(

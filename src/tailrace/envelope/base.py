@@ -32,7 +32,7 @@ class UnfitError(ValueError):
 
 
 class Envelope(Protocol):
-    """One way to tell changes. Pure: equal changes, told at the same time, are equal bytes."""
+    """One way to tell changes. Pure: equal changes, encoded at the same time, give equal bytes."""
 
     tombstones: bool
     """Whether a deletion is followed by a tombstone where the target compacts by key."""
@@ -40,7 +40,7 @@ class Envelope(Protocol):
     def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change of a row, which is known as `id_`; in a snapshot it is a row as it was read.
 
-        `now_us` is the time at which it is told, for envelopes that have a place for it; that of the commit by default.
+        `now_us` is the time of encoding, for envelopes that have a place for it; that of the commit by default.
 
         Raises:
             UnfitError: The envelope has no form for one of its values.

@@ -24,7 +24,7 @@ _SCHEMAS_KEPT = 1024
 class DebeziumEnvelope:
     """`{"before":…,"after":…,"source":{…},"transaction":{…},"op":"c|u|d|r","ts_ms":…}`, keyed by `{"id":1}`.
 
-    The times inside of `source` are those of the commit, the outer ones when the change is told. A change does not know
+    The times inside of `source` are those of the commit, the outer ones the time of encoding. A change does not know
     its place among those of its commit: the orders in `transaction` are its offset, which rises within a commit.
 
     With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and

@@ -30,7 +30,7 @@ class FeedBatch(Struct, frozen=True):
     def before_failure(self) -> "FeedBatch":
         """Return the changes before the first on which the filter fails, of those after `after`.
 
-        For a batch whose `rows` fails. What failed at or before `after` is over: somebody went on behind it.
+        For a batch whose `rows` fails. What failed at or before `after` is over: the reader has continued after it.
 
         Raises:
             PredicateError: It fails on the very next change.

@@ -15,7 +15,7 @@ __all__ = ["Trouble"]
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
-"""How often to look: no subscription and no horizon is told of more often."""
+"""How often to look: nothing is logged more often."""
 
 _AT_ONCE = 2000
 """Subscriptions that are looked at before others get their turn."""
@@ -66,7 +66,7 @@ class Trouble:
         for one in subscriptions:
             log = self._logs.get(one.source)
             if log is None or one.paused or (one.cursor >= calm[one.source] and one.id not in self._states):
-                continue  # a pause is told of when it begins
+                continue  # a pause is logged when it begins
             self._move(status_of(one, log, self._retention_changes))
 
     def _calm(self, log: LogView) -> int:

@@ -20,7 +20,7 @@ uvicorn itself copies what it sends, so a thousand clients that do not read woul
 _UNSENT_BYTES_MAX = 16 << 10
 """How much may wait in a connection of ours before its writers wait; the last write may be larger."""
 
-# Requests that are no HTTP are told to their client; a line in the log for each would let strangers fill it.
+# A request that is not HTTP is answered with an error; a line in the log for each would let strangers fill it.
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.ERROR)
 

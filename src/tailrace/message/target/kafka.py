@@ -88,7 +88,7 @@ class KafkaTarget:
         self._codes: list[int] = []
         """Errors that are about no message: connections, credentials, the producer itself."""
         self._statistics = ""
-        """What the library told last of the producer, as JSON."""
+        """The newest statistics of the library's producer, as JSON."""
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect and make the topics of these tables."""

@@ -27,7 +27,7 @@ _UNAVAILABLE = (
     apsw.IOError,
     apsw.SchemaChangeError,
     apsw.FullError,
-    apsw.ReadOnlyError,  # a writer was killed, and somebody who may write has to roll it back first
+    apsw.ReadOnlyError,  # a writer was killed, and a process that may write has to roll it back first
     apsw.CorruptError,
     apsw.NotADBError,
 )

@@ -12,7 +12,7 @@ In both cases nothing is overwritten that `BorderFinder` has not followed when t
 
 A log that cannot be started anew grows. From `hold_bytes` on we copy it ourselves: with the writer's pauses that is all
 it takes. Where a writer makes no pause, the write lock gives one, from `hold_bytes_lock` on, for as long as the last
-frames take. What neither helps against (a transaction of somebody else that reads for hours, a disk that is slow) ends
+frames take. What neither helps against (another program's transaction that reads for hours, a disk that is slow) ends
 the hold at `hold_bytes_max`, until the log is small again. All this is done by a thread of its own, whatever the reader
 of changes waits for.
 
@@ -57,7 +57,7 @@ _LOCK_TIMEOUT_S = 1.0
 """How long to try to get the write lock. Nobody waits for us meanwhile."""
 
 _LOCKED_S = 0.02
-"""How long to wait, with the write lock, for somebody else who copies the log."""
+"""How long to wait, with the write lock, for another process that copies the log."""
 
 _SPIN_S = 0.0002
 """Pause between two tries."""
@@ -97,7 +97,7 @@ class WalHold:
         self._finder.close()
 
     def wake(self) -> None:
-        """Say that somebody writes."""
+        """Note that a program writes."""
         if self._thread is not None:
             self._thread.wake.set()
 
@@ -308,7 +308,7 @@ def _end(connection: apsw.Connection) -> None:
 
 
 def _checkpoint(connection: apsw.Connection) -> bool:
-    """Copy what nobody's read transaction keeps from being copied; return False when somebody else does so now."""
+    """Copy what nobody's read transaction keeps from being copied; return False when another process does so now."""
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     except apsw.BusyError:

@@ -1,6 +1,6 @@
 """Keeps out of the way of writers in rollback-journal mode, by looking at the files alone.
 
-There a reader locks writers out: a commit that comes while somebody reads is refused, at once where the application has
+There a reader locks writers out: a commit during a read is refused, at once where the application has
 no busy timeout. In WAL mode nobody waits for readers. So, without WAL, we read only when something was written, and not
 while a transaction is being written, unless that lasts long.
 """
@@ -30,7 +30,7 @@ _SPIN_S = 0.0005
 
 
 class RollbackJournal:
-    """Whether somebody writes to a database just now. Used by one thread at a time."""
+    """Whether a program writes to a database just now. Used by one thread at a time."""
 
     def __init__(self, database: Path, clock: Clock) -> None:
         self._database = database

@@ -162,7 +162,7 @@ _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 def failure_of(error: TailraceError) -> Failure:
-    """Return how an error is told. It is of one of the kinds above, or of a class derived from one."""
+    """Return the message for an error. It is of one of the kinds above, or of a class derived from one."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
     return Failure(kind, str(error))
 

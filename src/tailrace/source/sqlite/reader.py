@@ -253,7 +253,7 @@ class ChangeReader:
             raise SourceStateError(f"capture was removed from the database; {NEW_LOG}")
 
     def _newest(self, connection: apsw.Connection) -> int | None:
-        """Return the newest row; None when capture does not fit the schema, which then must be mended first.
+        """Return the newest row; None when capture does not fit the schema, which then must be fixed first.
 
         A restore through SQLite's backup (`.restore`) always changes the number of the schema.
         """

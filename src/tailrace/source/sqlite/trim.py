@@ -155,7 +155,7 @@ class Trimmer:
                 self._leave(connection)
         except SourceUnavailableError:
             logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
-        except (SourceStateError, _UnfamiliarError) as error:  # the file is gone, say: whoever reads it has told
+        except (SourceStateError, _UnfamiliarError) as error:  # the file is gone, say: the reading side reports it
             logger.info("the reader stays entered", extra={"reader": self._reader.name, "reason": str(error)})
 
     def _leave(self, connection: apsw.Connection) -> None:

@@ -1,9 +1,9 @@
 """Leaving out invalidations after which the result is the same as before. Pure.
 
-A precise subscription keeps what it verified last: that every result which was handed out up to a number, and which its
-subscriber was not told to be old, has one ETag. When changes come that can touch the result, the query is run. They are
-left out if the new ETag is that one, and so are those of all results that were handed out since: a result may have been
-another one for a moment, and whoever got it then must be told. See `docs/decisions/query-invalidation.md`.
+A precise subscription keeps what it verified last: that every result which was handed out up to a number, and which no
+event has invalidated since, has one ETag. When changes come that can touch the result, the query is run. They are left
+out if the new ETag is that one, and so are those of all results that were handed out since: a result may have been
+another one for a moment, and whoever got it then needs the event. See `docs/decisions/query-invalidation.md`.
 
 What was left out stays left out when it is read again.
 """
@@ -23,7 +23,7 @@ _SPANS_MAX = 64
 class Verified(Struct, frozen=True):
     """What a precise subscription knows after all changes through `high`.
 
-    Without `etag` it knows no result: the next invalidation is told. `left_out` are the newest spans of offsets, each
+    Without `etag` it knows no result: the next invalidation is sent. `left_out` are the newest spans of offsets, each
     after its first number and up to its second, whose invalidations were left out.
     """
 
@@ -61,5 +61,5 @@ def verify(
 
 
 def is_told(verified: Verified, offset: Offset) -> bool:
-    """Tell whether an invalidation is told."""
+    """Return whether an invalidation is sent."""
     return not any(begin < offset <= end for begin, end in verified.left_out)

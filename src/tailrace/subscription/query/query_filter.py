@@ -45,7 +45,7 @@ class QueryFilter(Filter):
         self.standing = standing
         self.mark = mark
         self.told: tuple[int, ...] | None = None
-        """The rows that a precise subscription is told of; it is equal only to one that is told of the same."""
+        """The rows that a precise subscription gets events for; filters with other rows are not equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QueryFilter) and self._key == other._key

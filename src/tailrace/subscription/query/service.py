@@ -324,12 +324,12 @@ class QueryService:
             tracker = await self.tracker(target.query_id, [from_literal(literal) for literal in target.args])
             found = await self.establish(tracker, cursor)
         except TailraceError:
-            return  # the first invalidation is told then
+            return  # the first invalidation is sent then
         if found is not None:
             self.verified[subscription_id] = found
 
     async def establish(self, tracker: Tracker, after: Offset) -> Verified | None:
-        """Return what a precise subscription knows that has been told everything through `after`; None if nothing.
+        """Return what a precise subscription knows that has had every event through `after`; None if nothing.
 
         The result of that moment is known where no change since then can have touched it, neither before nor while the
         query is run.
