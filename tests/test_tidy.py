@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ STATEMENTS_MAX = 40
 BANNED_FILES = {"utils.py", "common.py", "helpers.py", "misc.py", "types.py"}
 BANNED_NAMES = re.compile(r"\b(seq_no|evt|mgr|ctx|lsn|watermark|destination)\b")
 ALLOWED_NAMES = {"ctx": "cli/group.py", "lsn": "delivery"}
+CLIENT_SHARES = {"client", "clock", "model", "retry"}
+"""What `tailrace.client` may import of `tailrace`; the rest is the server."""
 
 
 def name(path: Path) -> str:
@@ -71,3 +74,13 @@ def test_the_words_are_those_of_the_glossary():
             if word and BANNED_NAMES.search(word) and ALLOWED_NAMES.get(word, "none of them") not in str(path):
                 found.append(f"{name(path)}: {word}")
     assert found == []
+
+
+def test_every_server_package_is_forbidden_to_the_client():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = [each for each in contracts if each["name"] == "the client imports no server package"]
+    package = ROOT / "src" / "tailrace"
+    present = {path.stem for path in package.glob("[!_]*.py")} | {
+        path.parent.name for path in package.glob("*/__init__.py")
+    }
+    assert {name.removeprefix("tailrace.") for name in contract["forbidden_modules"]} == present - CLIENT_SHARES

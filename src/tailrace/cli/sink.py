@@ -17,9 +17,9 @@ from msgspec import Struct
 from tailrace.cli.access import counted, member_lines, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.help import Group
+from tailrace.cli.sink_reader import ServerReader
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
-from tailrace.client.sink_reader import ServerReader
 from tailrace.clock import SystemClock
 from tailrace.config import Config, data_directory, load_config
 from tailrace.datadir import make_private
