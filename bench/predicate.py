@@ -9,7 +9,8 @@ import msgspec
 
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.subscription.predicate import compile_cel, compile_where
+from tailrace.sql.sqlite.predicate import compile_where
+from tailrace.subscription.cel import compile_cel
 
 ROUNDS = 9
 CHANGES = 8192

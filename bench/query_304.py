@@ -17,7 +17,8 @@ from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.subscription.query import Judge, analyse, begin, bind, not_modified, parse, scan, state_tag
+from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.subscription.query import begin, not_modified, scan, state_tag
 
 ROWS = 100_000
 ROUNDS = 5

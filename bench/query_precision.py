@@ -14,7 +14,8 @@ import apsw
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.subscription.query import Judge, analyse, bind, parse, result_etag
+from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.subscription.query import result_etag
 from tailrace.subscription.query.precise import Verified, is_told, verify
 
 SCHEMA = """

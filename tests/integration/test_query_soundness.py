@@ -9,12 +9,13 @@ import apsw
 import pytest
 
 from integration.query_generator import Database, Queries, fill, writes
-from tailrace.model.catalog import Rowid
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.subscription.query import Judge, advance, analyse, begin, bind, parse, result_etag, state_tag
+from tailrace.sql.sqlite.catalog import Rowid
+from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.subscription.query import advance, begin, result_etag, state_tag
 from tailrace.subscription.query.precise import Verified, is_told, verify
 
 LONG = bool(os.environ.get("LONG_TESTS"))

@@ -15,7 +15,7 @@ from tailrace.model.errors import InvalidPredicateError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.value import to_natural
-from tailrace.subscription.predicate import CelValue, compile_cel_value
+from tailrace.subscription.cel import CelValue, compile_cel_value
 
 __all__ = ["Projection", "compile_projection"]
 

@@ -15,7 +15,9 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, InvalidPredicateError, PredicateError, SinkRefusedError
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
-from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
+from tailrace.sql.predicate import Predicate
+from tailrace.sql.sqlite.predicate import compile_where
+from tailrace.subscription.cel import compile_cel
 
 __all__ = ["Shape", "ShapeOptions", "Shaped", "message_id"]
 

@@ -6,12 +6,12 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.model.catalog import Catalog
 from tailrace.model.commit import Draft
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.result import ResultRows, RunLimits, Stored
+from tailrace.sql.sqlite.catalog import Catalog
 
 __all__ = [
     "Barrier",

@@ -6,10 +6,10 @@ from tailrace.model.errors import InvalidRequestError, UnknownSourceError, Unkno
 from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget, TableTarget
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.model.value import from_literal
+from tailrace.sql.sqlite.predicate.sql import parse
 from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.key_filter import KeyBounds
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.predicate.sql import parse
 from tailrace.subscription.source_filter import SourceFilter
 from tailrace.subscription.table import find_table
 

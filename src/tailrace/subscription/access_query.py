@@ -11,9 +11,9 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import QueryTarget
 from tailrace.model.value import Value
-from tailrace.subscription.query.ast_form import to_sql
+from tailrace.sql.sqlite.query.ast_form import to_sql
+from tailrace.sql.sqlite.query.statement import parse
 from tailrace.subscription.query.service import Executed, QueryService
-from tailrace.subscription.query.statement import parse
 from tailrace.subscription.query.tracker import Tracker
 from tailrace.subscription.restrict import Restriction, Restrictions
 

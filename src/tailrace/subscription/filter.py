@@ -15,9 +15,11 @@ from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.sql.predicate import Predicate
+from tailrace.sql.sqlite.predicate import compile_where
+from tailrace.subscription.cel import compile_cel
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.predicate import Predicate, compile_cel, compile_where
 from tailrace.subscription.raw_key import RawKey
 from tailrace.subscription.row_filter import RowFilter
 

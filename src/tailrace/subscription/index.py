@@ -14,10 +14,8 @@ from tailrace.model.errors import PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.subscription.predicate.cells import cell_reader
-from tailrace.subscription.predicate.expression import Image
-from tailrace.subscription.predicate.predicate import Equality
-from tailrace.subscription.predicate.value import SqlValue
+from tailrace.sql.predicate import Equality, Image, SqlValue
+from tailrace.sql.sqlite.predicate.cells import cell_reader
 from tailrace.subscription.row_filter import Changes, RowFilter
 
 __all__ = ["FilterIndex", "Match"]

@@ -28,8 +28,8 @@ from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.principal import Principal, row_path, table_path
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.subscription.predicate.compile import SqlPredicate, compile_where
-from tailrace.subscription.predicate.sql import parse
+from tailrace.sql.sqlite.predicate.compile import SqlPredicate, compile_where
+from tailrace.sql.sqlite.predicate.sql import parse
 
 __all__ = ["HIDDEN", "RestrictedChunks", "Restriction", "Restrictions", "check_rows"]
 

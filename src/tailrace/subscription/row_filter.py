@@ -10,9 +10,9 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableName
+from tailrace.sql.predicate import Predicate
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.predicate.predicate import Predicate
 
 __all__ = ["Changes", "RowFilter"]
 

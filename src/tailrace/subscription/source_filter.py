@@ -6,8 +6,8 @@ from tailrace.model.errors import PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.sql.predicate import Equality
 from tailrace.subscription.filter import Filter
-from tailrace.subscription.predicate import Equality
 from tailrace.subscription.row_filter import RowFilter
 from tailrace.subscription.table import readings
 

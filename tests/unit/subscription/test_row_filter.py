@@ -8,9 +8,10 @@ from tailrace.model.image import encode_image
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.sql.sqlite.predicate import compile_where
+from tailrace.subscription.cel import compile_cel
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.predicate import compile_cel, compile_where
 from tailrace.subscription.row_filter import Changes, RowFilter
 
 SCHEMA = TableSchema(

@@ -17,7 +17,7 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.model.op import Op
 from tailrace.model.table import Kind
 from tailrace.model.value import Json, from_natural, to_natural
-from tailrace.subscription.query.argument import Stored, bind
+from tailrace.sql.sqlite.query.argument import Stored, bind
 
 __all__ = [
     "Encoding",

@@ -15,7 +15,6 @@ from typing import TypeVar
 import apsw
 
 from tailrace.metrics import Metrics
-from tailrace.model.catalog import Catalog
 from tailrace.model.errors import QueryTimeoutError, SourceStateError, SourceUnavailableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
@@ -38,6 +37,7 @@ from tailrace.source.sqlite.process_message import (
 from tailrace.source.sqlite.process_pool import STOPS, ProcessPool
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
+from tailrace.sql.sqlite.catalog import Catalog
 
 __all__ = ["SqliteQuerySource"]
 

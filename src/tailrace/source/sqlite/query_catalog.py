@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from tailrace.model.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
 from tailrace.source.sqlite.catalog import list_tables
 from tailrace.source.sqlite.footprint import read_footprint
 from tailrace.source.sqlite.process_message import Touched
+from tailrace.sql.sqlite.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
 
 __all__ = ["SqliteCatalog"]
 
@@ -28,7 +28,7 @@ _AFFINITIES = (
 
 
 class SqliteCatalog:
-    """The main schema of a database as it was when this was made. Satisfies `tailrace.model.catalog.Catalog`.
+    """The main schema of a database as it was when this was made. Satisfies `tailrace.sql.sqlite.catalog.Catalog`.
 
     `touch` tells what SQLite says about a statement with so many arguments, in the same version of the schema. Without
     it the connection is asked, for as long as that takes.

@@ -14,10 +14,10 @@ from typing import Any
 
 import apsw
 
-from tailrace.model.catalog import fold
 from tailrace.model.errors import InvalidRequestError
 from tailrace.source.sqlite.change_table import PREFIX
 from tailrace.source.sqlite.kv_table import KV
+from tailrace.sql.sqlite.catalog import fold
 
 __all__ = [
     "READING",

@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tailrace.model.number import Offset
-from tailrace.subscription.query.argument import Stored
+from tailrace.sql.sqlite.query.argument import Stored
+from tailrace.sql.sqlite.query.dependency import Dependencies
 from tailrace.subscription.query.delta import Row
-from tailrace.subscription.query.dependency import Dependencies
 
 __all__ = ["QueryState", "advance", "begin", "not_modified", "result_etag", "state_tag"]
 

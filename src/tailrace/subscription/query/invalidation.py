@@ -10,8 +10,8 @@ from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import from_natural
+from tailrace.sql.sqlite.query.relevance import Image, Judge
 from tailrace.subscription.query.etag import QueryState, advance
-from tailrace.subscription.query.relevance import Image, Judge
 
 __all__ = ["Scan", "scan"]
 

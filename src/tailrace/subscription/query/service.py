@@ -29,14 +29,14 @@ from tailrace.model.subscription import Format, QueryTarget, SubscriptionId
 from tailrace.model.table import TableName
 from tailrace.model.value import Value, from_literal
 from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
-from tailrace.subscription.query.argument import bind
-from tailrace.subscription.query.ast_form import to_sql
-from tailrace.subscription.query.dependency import analyse
+from tailrace.sql.sqlite.query.argument import bind
+from tailrace.sql.sqlite.query.ast_form import to_sql
+from tailrace.sql.sqlite.query.dependency import analyse
+from tailrace.sql.sqlite.query.statement import Statement, parse
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.precise import Verified, is_told, verify
 from tailrace.subscription.query.result import InlineLimits, inline_members
-from tailrace.subscription.query.statement import Statement, parse
 from tailrace.subscription.query.tracker import QueryLog, Ran, Standing, Tracker
 
 __all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]

@@ -15,14 +15,14 @@ from tailrace.model.number import Offset, Position
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.source.base import QuerySource, ResultRows
+from tailrace.sql.sqlite.query.argument import Stored
+from tailrace.sql.sqlite.query.dependency import Dependencies, analyse
+from tailrace.sql.sqlite.query.relevance import Judge
+from tailrace.sql.sqlite.query.statement import Statement
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.query.argument import Stored
-from tailrace.subscription.query.dependency import Dependencies, analyse
 from tailrace.subscription.query.etag import QueryState, begin, result_etag, state_tag
 from tailrace.subscription.query.given import Given
 from tailrace.subscription.query.invalidation import scan
-from tailrace.subscription.query.relevance import Judge
-from tailrace.subscription.query.statement import Statement
 
 __all__ = ["QueryLog", "Ran", "Standing", "Tracker", "has_schema_change"]
 

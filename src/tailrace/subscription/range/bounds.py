@@ -2,7 +2,6 @@
 
 import msgspec
 
-from tailrace.model.catalog import CatalogTable
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.image import decode_key, encode_key
 from tailrace.model.key_interval import KeyInterval
@@ -10,7 +9,8 @@ from tailrace.model.key_range import KeyRange, RangedTable
 from tailrace.model.ordered_key import TABLE_BYTES, decode_ordered, encode_ordered
 from tailrace.model.range_errors import OutOfBoundError
 from tailrace.model.table import TableSchema
-from tailrace.subscription.query.comparison import UNKNOWN, storage
+from tailrace.sql.sqlite.catalog import CatalogTable
+from tailrace.sql.sqlite.query.comparison import UNKNOWN, storage
 
 __all__ = ["cut_of", "interval_after", "is_divisible", "is_kept", "ordered_of"]
 

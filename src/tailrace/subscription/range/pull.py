@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from tailrace.model.catalog import CatalogTable
 from tailrace.model.errors import CaptureDisabledError, InvalidRequestError, InvalidValueError, UnknownTableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.key_range import Epoch, KeyRange, Registration
@@ -13,6 +12,7 @@ from tailrace.model.number import Offset
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.range_errors import OutOfBoundError, UnknownRangeError
 from tailrace.model.table import TableSchema
+from tailrace.sql.sqlite.catalog import CatalogTable
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.range.bounds import cut_of, interval_after, is_divisible, is_kept
 from tailrace.subscription.range.log_page import TableDropped, read_changes

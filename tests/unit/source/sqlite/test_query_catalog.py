@@ -1,9 +1,9 @@
 import apsw
 import pytest
 
-from tailrace.model.catalog import Affinity, Rowid
 from tailrace.model.errors import InvalidRequestError
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.sql.sqlite.catalog import Affinity, Rowid
 
 
 def connect(*statements):

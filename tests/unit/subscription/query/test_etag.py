@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.subscription.query.dependency import Dependencies, Dependency
+from tailrace.sql.sqlite.query.dependency import Dependencies, Dependency
 from tailrace.subscription.query.etag import QueryState, advance, begin, not_modified, result_etag, state_tag
 
 DEPENDENCIES = Dependencies((Dependency("a", frozenset()), Dependency("b", frozenset())), "v1")

@@ -4,8 +4,9 @@ import pytest
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.subscription.query import Judge, begin, scan
-from unit.subscription.query.sqlite_oracle import database, dependencies
+from tailrace.sql.sqlite.query import Judge
+from tailrace.subscription.query import begin, scan
+from unit.sql.sqlite.query.sqlite_oracle import database, dependencies
 
 USERS = TableSchema(TableName("app", "users"), 1, (Column("id", Kind.I64), Column("name", Kind.STR)), ("id",))
 OTHER = TableSchema(TableName("app", "other"), 1, (Column("id", Kind.I64),), ("id",))

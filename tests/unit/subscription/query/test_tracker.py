@@ -9,8 +9,8 @@ from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.sql.sqlite.query.statement import parse
 from tailrace.subscription.query import tracker as module
-from tailrace.subscription.query.statement import parse
 from tailrace.subscription.query.tracker import Tracker, has_schema_change
 from tailrace.testing.log import MemoryLog
 

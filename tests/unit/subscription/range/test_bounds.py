@@ -2,12 +2,12 @@
 
 import pytest
 
-from tailrace.model.catalog import CatalogColumn, CatalogTable
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.key_range import KeyRange, RangedTable
 from tailrace.model.ordered_key import encode_ordered, table_prefix
 from tailrace.model.range_errors import OutOfBoundError
 from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.sql.sqlite.catalog import CatalogColumn, CatalogTable
 from tailrace.subscription.range.bounds import cut_of, interval_after, is_divisible, ordered_of
 
 NAME = TableName("s", "t")

@@ -1,0 +1,56 @@
+"""What every predicate offers, whatever language it is written in. Pure."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+__all__ = ["Equality", "Image", "Predicate", "SqlValue"]
+
+SqlValue = None | int | float | str | bytes
+"""A value as a predicate compares it."""
+
+
+class Image(StrEnum):
+    """Which row image a cell is of."""
+
+    ROW = "row"
+    """The row: each image in turn, or the newer one where the predicate speaks of before or after as well."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Equality(Struct, frozen=True):
+    """A condition that every passing change meets: this column has this value in this image.
+
+    `Image.ROW` is either image of the change. The value is to be compared with what `cell_reader` reads.
+    """
+
+    image: Image
+    column: str
+    value: SqlValue
+
+
+class Predicate(Protocol):
+    """A compiled condition on changes of one table. Keeps nothing between calls: it may be shared."""
+
+    canonical: str
+    """Equal for predicates that choose the same changes for the same reason: spaces, brackets and capitals aside."""
+
+    columns: frozenset[str]
+    """The columns that it reads."""
+
+    costly: bool
+    """Whether it is slow enough to be evaluated outside the event loop."""
+
+    equalities: tuple[Equality, ...]
+    """Conditions by which an index may find it: a change that does not meet all of them does not pass."""
+
+    def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
+        """Tell for each change whether it passes. Schema changes pass: they have no row.
+
+        Raises:
+            PredicateError: It failed on one of them.
+        """

@@ -1,0 +1,1 @@
+"""SQLite's dialect: its typing, its predicates and what its queries depend on."""

@@ -1,0 +1,82 @@
+"""A checked expression: names are columns, and every part knows how SQLite would type it. Pure."""
+
+from msgspec import Struct
+
+from tailrace.sql.predicate import Image, SqlValue
+from tailrace.sql.sqlite.affinity import Affinity, Classes
+
+__all__ = ["Alias", "Cell", "Choice", "Constant", "Expression", "Invocation", "OpWord", "Typing"]
+
+
+class Typing(Struct, frozen=True):
+    """How SQLite types an expression.
+
+    `declared` are the storage classes that its value should be of, by the declared types of its columns. `implicit` is
+    the collation that it has from a column, `explicit` the one that COLLATE gives it or anything in it.
+    """
+
+    declared: Classes
+    affinity: Affinity = Affinity.NONE
+    implicit: str | None = None
+    explicit: str | None = None
+
+
+class Constant(Struct, frozen=True):
+    """A literal value."""
+
+    value: SqlValue
+    typing: Typing
+    place: int
+
+
+class Cell(Struct, frozen=True):
+    """A column of a row image."""
+
+    image: Image
+    column: str
+    typing: Typing
+    place: int
+
+
+class OpWord(Struct, frozen=True):
+    """The change's op as a word."""
+
+    typing: Typing
+    place: int
+
+
+class Invocation(Struct, frozen=True):
+    """An operator, a cast (`CAST TEXT`) or a function with its operands.
+
+    `affinity` and `collation` are those of the comparison where it is one. `COLLATE` and the prefix `+` only change the
+    typing.
+    """
+
+    name: str
+    operands: tuple["Expression", ...]
+    typing: Typing
+    place: int
+    affinity: Affinity = Affinity.NONE
+    collation: str = "BINARY"
+
+
+class Choice(Struct, frozen=True):
+    """CASE: the first branch whose condition is true. With a base, conditions are comparisons with its alias."""
+
+    base: "Expression | None"
+    alias: "Alias | None"
+    branches: tuple[tuple["Expression", "Expression"], ...]
+    otherwise: "Expression"
+    typing: Typing
+    place: int
+
+
+class Alias(Struct, frozen=True):
+    """Stands for an expression whose value has been computed before."""
+
+    number: int
+    typing: Typing
+    place: int
+
+
+Expression = Constant | Cell | OpWord | Invocation | Choice | Alias
