@@ -16,9 +16,9 @@ from pathlib import Path
 
 import apsw
 
+from tailrace.source.base import Reader
 from tailrace.source.result import RunLimits
 from tailrace.source.sqlite.client_query import open_reading, run_query
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query import SqliteQuerySource
 
 ROWS = 10_000

@@ -20,7 +20,8 @@ from pathlib import Path
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
 from tailrace.log import DiskFiles, Log, LogOptions
-from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource, set_up, status
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, SqliteSource, set_up, status
 from tailrace.testing.registry import MemoryRegistry
 
 ROUNDS = 5

@@ -13,7 +13,8 @@ import apsw
 from tailrace.clock import SystemClock
 from tailrace.model.image import decode_image, encode_image, encode_key
 from tailrace.model.op import Op
-from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
 DEADLINE_S = 60

@@ -6,11 +6,11 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from tailrace.clock import Clock
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError
-from tailrace.source.base import QuerySource, Source
+from tailrace.source.base import QuerySource, Reader, Source
 from tailrace.source.key_value import KeyValueStore
 from tailrace.source.sqlite.connection import create_database, require_capturable
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.source.sqlite.statement import SqliteStatementRunner

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tailrace.model.errors import ResultTooLargeError
 from tailrace.model.key_value import Entry
+from tailrace.source.base import Reader
 from tailrace.source.key_value import PageLimits
 from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
-from tailrace.source.sqlite.options import Reader
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore
 

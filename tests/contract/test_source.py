@@ -10,7 +10,8 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.model.op import Op
-from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
 DEADLINE_S = 20

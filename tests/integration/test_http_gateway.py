@@ -19,7 +19,7 @@ from tailrace.delivery.http import HttpOptions, create_app, serve
 from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
-from tailrace.source.sqlite.options import Reader
+from tailrace.source.base import Reader
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
 from tailrace.subscription.access import Scopes

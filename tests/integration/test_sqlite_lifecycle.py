@@ -14,7 +14,8 @@ from sqlite_capture import ApswWriter, Captured, StdlibWriter, captured
 from tailrace.clock import SystemClock
 from tailrace.model.errors import NotFoundError, SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position
-from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource, remove, remove_reader, set_up, status
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, SqliteSource, remove, remove_reader, set_up, status
 from tailrace.source.sqlite.change_table import parse_position
 from tailrace.source.sqlite.connection import require_capturable
 from tailrace.testing.registry import MemoryRegistry
@@ -270,7 +271,8 @@ EPHEMERAL = """
 import asyncio, os, sys
 from pathlib import Path
 from tailrace.clock import SystemClock
-from tailrace.source.sqlite import Reader, SqliteOptions, SqliteSource
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 async def main():
     source = SqliteSource("app", Path(sys.argv[1]), Reader("tail", ephemeral=True), SqliteOptions(), SystemClock())

@@ -12,7 +12,8 @@ from tailrace.clock import SystemClock
 from tailrace.model.errors import InvalidValueError, ResultTooLargeError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableName
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.base import Reader
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.testing.registry import MemoryRegistry

@@ -15,9 +15,8 @@ import pytest
 from serving import wait_until
 from tailrace.metrics import Metrics
 from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError, SourceUnavailableError
-from tailrace.source.base import RunLimits
+from tailrace.source.base import Reader, RunLimits
 from tailrace.source.sqlite import process_pool, query, set_up
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.process_message import Failure, Found, ProcessLimits, QueryRequest
 from tailrace.source.sqlite.process_pool import ProcessPool
 from tailrace.source.sqlite.query import SqliteQuerySource
@@ -271,7 +270,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from tailrace.source.base import RunLimits
-from tailrace.source.sqlite.options import Reader
+from tailrace.source.base import Reader
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
 

@@ -14,8 +14,8 @@ from tailrace.model.errors import (
     ResultTooLargeError,
     SourceUnavailableError,
 )
-from tailrace.source.base import RunLimits
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.base import Reader, RunLimits
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.testing.registry import MemoryRegistry

@@ -13,7 +13,8 @@ from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.key_value import Entry
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
-from tailrace.source.sqlite import Reader, SqliteOptions, remove_reader, status
+from tailrace.source.base import Reader
+from tailrace.source.sqlite import SqliteOptions, remove_reader, status
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.place import Place
 from tailrace.source.sqlite.query import SqliteQuerySource

@@ -6,10 +6,9 @@ import apsw
 import pytest
 
 from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError
-from tailrace.source.base import RunLimits
+from tailrace.source.base import Reader, RunLimits
 from tailrace.source.sqlite.capture_setup import set_up
 from tailrace.source.sqlite.connection import create_database
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.query_catalog import SqliteCatalog
 from tailrace.source.sqlite.statement import SqliteStatementRunner

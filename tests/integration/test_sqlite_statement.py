@@ -14,9 +14,9 @@ from tailrace.model.errors import (
     SourceUnavailableError,
 )
 from tailrace.model.op import Op
-from tailrace.source.base import RunLimits
+from tailrace.source.base import Reader, RunLimits
 from tailrace.source.sqlite.connection import create_database
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.source import SqliteSource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
 from tailrace.testing.registry import MemoryRegistry

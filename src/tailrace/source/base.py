@@ -10,12 +10,14 @@ from tailrace.model.commit import Draft
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.source.reader import Reader
 from tailrace.source.result import ResultRows, RunLimits, Stored
 from tailrace.sql.sqlite.catalog import Catalog
 
 __all__ = [
     "Barrier",
     "QuerySource",
+    "Reader",
     "ResultRows",
     "RunLimits",
     "SchemaRegistry",

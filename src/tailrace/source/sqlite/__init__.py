@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tailrace.source.sqlite.bulk import exec_bulk
     from tailrace.source.sqlite.capture_setup import Status, exec_ddl, remove, remove_reader, set_up, status
-    from tailrace.source.sqlite.options import Reader, SqliteOptions
+    from tailrace.source.sqlite.options import SqliteOptions
     from tailrace.source.sqlite.source import SqliteSource
 
 __all__ = [
-    "Reader",
     "SqliteOptions",
     "SqliteSource",
     "Status",
@@ -25,7 +24,7 @@ __all__ = [
     "status",
 ]
 
-_HOMES = {"SqliteSource": "source", "exec_bulk": "bulk", "Reader": "options", "SqliteOptions": "options"}
+_HOMES = {"SqliteSource": "source", "exec_bulk": "bulk", "SqliteOptions": "options"}
 """The modules of names that are not in `capture_setup`."""
 
 

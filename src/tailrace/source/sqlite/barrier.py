@@ -4,9 +4,8 @@
 import apsw
 from msgspec import Struct
 
-from tailrace.source.base import Barrier
+from tailrace.source.base import Barrier, Reader
 from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, Code, format_position
-from tailrace.source.sqlite.options import Reader
 
 __all__ = ["Look", "look"]
 

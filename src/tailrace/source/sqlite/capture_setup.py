@@ -12,6 +12,7 @@ import apsw
 from msgspec import Struct
 
 from tailrace.model.errors import InvalidRequestError, NotFoundError, SourceStateError
+from tailrace.source.reader import Reader
 from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import (
     CAPTURE,
@@ -25,7 +26,7 @@ from tailrace.source.sqlite.change_table import (
     quote,
 )
 from tailrace.source.sqlite.connection import connect, rows, translated, writing
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.reconcile import drop_triggers, reconcile, width_of
 from tailrace.source.sqlite.registry import (
     Capture,

@@ -29,11 +29,10 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
-from tailrace.source.base import Barrier, SnapshotRows, Stored
+from tailrace.source.base import Barrier, Reader, SnapshotRows, Stored
 from tailrace.source.sqlite.barrier import Look
 from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
 from tailrace.source.sqlite.change_table import parse_position, quote
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.snapshot import begin_fitting

@@ -14,11 +14,11 @@ from tailrace.model.errors import KeyValueError, SourceError
 from tailrace.model.key_value import Entry
 from tailrace.retry import Backoff
 from tailrace.source.key_value import PageLimits
+from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.connection import connect, writing
 from tailrace.source.sqlite.connection_thread import ConnectionThread, for_clients
 from tailrace.source.sqlite.kv_table import KvTable
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.write_group import Write, WriteGroup
 
 __all__ = ["SqliteKeyValueStore"]

@@ -17,8 +17,8 @@ from tailrace.model.errors import (
     SourceUnavailableError,
     TailraceError,
 )
+from tailrace.source.reader import Reader
 from tailrace.source.result import ResultRows, RunLimits, StatementResult
-from tailrace.source.sqlite.options import Reader
 
 __all__ = [
     "HEADER",

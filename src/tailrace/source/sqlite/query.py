@@ -19,13 +19,12 @@ from tailrace.model.errors import QueryTimeoutError, SourceStateError, SourceUna
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
-from tailrace.source.base import Barrier, ResultRows, RunLimits, Stored
+from tailrace.source.base import Barrier, Reader, ResultRows, RunLimits, Stored
 from tailrace.source.sqlite.barrier import look
 from tailrace.source.sqlite.change_table import parse_position
 from tailrace.source.sqlite.client_query import snapshot
 from tailrace.source.sqlite.connection import file_id
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.process_message import (
     Failure,
     FootprintRequest,

@@ -9,13 +9,14 @@ import apsw
 from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
+from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, Border, cell_names, mark_of, parse_position
 from tailrace.source.sqlite.connection import FileId, connect, rows, translated, writing
 from tailrace.source.sqlite.history import History, fresh_mark
 from tailrace.source.sqlite.hold import WalHold
 from tailrace.source.sqlite.journal import RollbackJournal
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.place import Place
 from tailrace.source.sqlite.registry import (
     Capture,

@@ -7,10 +7,10 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
+from tailrace.source.reader import Reader
 from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, TABLE, Code, header
 from tailrace.source.sqlite.connection import rows
 from tailrace.source.sqlite.history import fresh_mark
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.table_version import TableVersion, decode_version, encode_version
 
 __all__ = [

@@ -19,11 +19,10 @@ import apsw
 from tailrace.model.errors import SourceStateError, SourceUnavailableError, UnknownTableError
 from tailrace.model.number import Position
 from tailrace.model.table import TableName, TableSchema
-from tailrace.source.base import Barrier, SnapshotRows
+from tailrace.source.base import Barrier, Reader, SnapshotRows
 from tailrace.source.sqlite.barrier import Look, look
 from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import parse_position, quote
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.trigger import row_cells

@@ -13,7 +13,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
-from tailrace.source.base import SchemaRegistry
+from tailrace.source.base import Reader, SchemaRegistry
 from tailrace.source.sqlite.announce import Announcer
 from tailrace.source.sqlite.change_table import (
     NEW_LOG,
@@ -25,7 +25,7 @@ from tailrace.source.sqlite.change_table import (
 )
 from tailrace.source.sqlite.connection import FileId, file_id
 from tailrace.source.sqlite.decode import Decoder
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
 from tailrace.source.sqlite.trim import Trimmer
 from tailrace.source.sqlite.watch import Watch

@@ -10,8 +10,8 @@ import msgspec
 
 from tailrace.metrics import Metrics
 from tailrace.model.errors import QueryTimeoutError, SourceUnavailableError
+from tailrace.source.reader import Reader
 from tailrace.source.result import RunLimits, StatementResult, Stored
-from tailrace.source.sqlite.options import Reader
 from tailrace.source.sqlite.process_message import (
     AskCommit,
     Failure,

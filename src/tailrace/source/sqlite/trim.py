@@ -15,11 +15,12 @@ import apsw
 
 from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
+from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import remove_from
 from tailrace.source.sqlite.change_table import CHANGE, READER
 from tailrace.source.sqlite.connection import FileId, connect, file_id, translated, writing
 from tailrace.source.sqlite.journal import RollbackJournal
-from tailrace.source.sqlite.options import Reader, SqliteOptions
+from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.registry import leave_reader, mark_reader, read_capture, read_entry, read_readers, window
 
 __all__ = ["Trimmer"]
