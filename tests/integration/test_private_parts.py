@@ -14,11 +14,14 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 HTTP_METHODS = {
+    "_start_asgi_task": ["cycle", "app"],
     "_unset_keepalive_if_required": [],
     "connection_lost": ["exc"],
     "connection_made": ["transport"],
     "data_received": ["data"],
     "handle_websocket_upgrade": [],
+    "on_body": ["body"],
+    "on_header": ["name", "value"],
     "on_headers_complete": [],
     "on_message_begin": [],
     "on_message_complete": [],
@@ -28,7 +31,17 @@ HTTP_METHODS = {
     "send_400_response": ["msg"],
     "timeout_keep_alive_handler": [],
 }
-HTTP_ATTRIBUTES = ["cycle", "flow", "logger", "loop", "timeout_keep_alive", "timeout_keep_alive_task", "transport"]
+HTTP_ATTRIBUTES = [
+    "cycle",
+    "flow",
+    "headers",
+    "logger",
+    "loop",
+    "pipeline",
+    "timeout_keep_alive",
+    "timeout_keep_alive_task",
+    "transport",
+]
 WS_METHODS = {
     "data_received": ["data"],
     "handle_connect": ["event"],

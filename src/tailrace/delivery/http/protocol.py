@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 __all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits"]
@@ -20,6 +21,9 @@ uvicorn itself copies what it sends, so a thousand clients that do not read woul
 _UNSENT_BYTES_MAX = 16 << 10
 """How much may wait in a connection of ours before its writers wait; the last write may be larger."""
 
+_PIECE_BYTES = 1 << 10
+"""How much is parsed at once, the body of a request aside: what a client sends ahead may be thousands of requests."""
+
 # A request that is not HTTP is answered with an error; a line in the log for each would let strangers fill it.
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.ERROR)
@@ -30,6 +34,9 @@ class ConnectionLimits(Struct, frozen=True):
 
     head_bytes_max: int = 64 << 10
     """Most bytes of a request line and its headers."""
+
+    headers_max: int = 256
+    """Most headers of a request: each look for one of them passes all others."""
 
     head_s_max: float = 20.0
     """Longest time until the first byte of a connection, and from the first byte of a head to its last."""
@@ -58,7 +65,9 @@ class BoundedProtocol(HttpToolsProtocol):
     """Refuses a request whose head is too large or whose parts come too slowly, and drops clients that do not read.
 
     The parser takes in a head for ever, and uvicorn waits for ever: it stops its only clock, that of idle connections,
-    at the first byte that comes.
+    at the first byte that comes. It also parses all requests that have come, however many wait for their answers, and
+    reads on after each answer. Here one waits at most, or as many as came in one piece; what is behind them stays
+    unparsed, and then in the socket.
     """
 
     def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any) -> None:
@@ -66,6 +75,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.logger = logger
         self._limits = limits
         self._head_bytes = 0
+        self._body_bytes = 0
+        self._unparsed = memoryview(b"")
+        self._running: RequestResponseCycle | None = None
         self._part: _Part | None = _Part.HEAD
         self._awaited: _Part | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -84,11 +96,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came from the socket."""
-        super().data_received(data)
-        if self._upgraded or self.transport.is_closing():
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has come, up to a request that must wait for the answers to those before it."""
+        while self._unparsed and not self.pipeline and not self._is_over():
+            # What belongs to a body holds no requests, and may be large.
+            size = max(_PIECE_BYTES, self._body_bytes)
+            piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            self._parse_piece(piece)
+        if self._unparsed and self.pipeline and not self._is_over():
+            self.flow.pause_reading()
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing more is parsed here."""
+        return self._upgraded or self.transport.is_closing()
+
+    def _parse_piece(self, piece: memoryview) -> None:
+        super().data_received(piece)  # type: ignore[arg-type]
+        if self._is_over():
             return
         if self._part is _Part.HEAD:
-            self._head_bytes += len(data)
+            self._head_bytes += len(piece)
             if self._head_bytes > self._limits.head_bytes_max:
                 self.send_400_response("The head of the request is too large.")
                 return
@@ -104,6 +134,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_clocks()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        # uvicorn tells the newest request alone; it is an older one that runs where others wait behind it.
+        if self._running is not None:
+            self._running.disconnected = not self._running.response_complete
+            self._running.message_event.set()
+        self._unparsed = memoryview(b"")
+        self.pipeline.clear()
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
@@ -122,9 +158,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin with the head of a request."""
         super().on_message_begin()
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
         self._await(None)
         self._part = _Part.HEAD
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; the parser refuses the request where this raises."""
+        if len(self.headers) >= self._limits.headers_max:
+            raise ValueError("too many headers")
+        if name.lower() == b"content-length":
+            self._body_bytes = int(value)
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Go on with its body."""
@@ -136,9 +180,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.scope is scope:  # type: ignore[redundant-expr]
             scope["extensions"] = {PIECES: partial(self._send_piece, self.cycle)}  # type: ignore[dict-item]
 
+    def on_body(self, body: bytes) -> None:
+        """Take a part of its body."""
+        self._body_bytes -= len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Have the whole request."""
         self._part = None
+        self._body_bytes = 0
         super().on_message_complete()
 
     # What uvicorn calls.
@@ -155,6 +205,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_stall()
+        elif self.pipeline:
+            self.flow.pause_reading()  # uvicorn reads on after each answer
+        else:
+            self._parse()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that is idle; what it has not read by now, it never will."""
