@@ -4,8 +4,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
-
 from tailrace.delivery.grpc.call import Call, Method, Service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
@@ -24,14 +22,12 @@ from tailrace.delivery.grpc.sochdb_request import (
     target_of,
     watched_of,
 )
-from tailrace.delivery.grpc.sochdb_stream import Sending, send
-from tailrace.delivery.present import Wire
-from tailrace.delivery.presenter import Presenter
-from tailrace.metrics import Metrics
+from tailrace.delivery.present import Wire, view_of
+from tailrace.delivery.sender import Sender, SenderTools, Sending, SendLimits
 from tailrace.model.errors import MetadataError, UnknownSourceError, UnknownSubscriptionError
 from tailrace.model.start import After
 from tailrace.model.subscription import Format, Include, SourceTarget, Subscription, SubscriptionId
-from tailrace.subscription.access import Scoped, Scopes
+from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
 __all__ = ["SochdbTools", "sochdb_service"]
@@ -41,12 +37,9 @@ logger = logging.getLogger(__name__)
 _BOTH = Include(before=True, after=True)
 
 
-class SochdbTools(Struct, frozen=True):
-    """What all calls share."""
+class SochdbTools(SenderTools, frozen=True):
+    """What all calls share, and the settings of the gRPC port."""
 
-    scopes: Scopes
-    presenter: Presenter
-    metrics: Metrics
     options: GrpcOptions
 
 
@@ -71,7 +64,7 @@ class _Handlers:
     def __init__(self, tools: SochdbTools) -> None:
         self._tools = tools
         self._scopes = tools.scopes
-        self._live: dict[SubscriptionId, list[Sending]] = {}
+        self._live: dict[SubscriptionId, list[_Events]] = {}
 
     async def subscribe(self, call: Call, message: bytes) -> None:
         """Stream the changes of a new subscription, or of the one that the metadata name, until it is closed.
@@ -101,7 +94,8 @@ class _Handlers:
         target, wanted = watched_of(service.source(request.namespace), request.table, request.key)
         with service.feed_of_source(target, wanted) as feed:
             call.begin()
-            await send(self._tools, call, feed, Sending(Wire.SOCHDB_KEY, self._tools.options.stream_changes_max))
+            batch = self._tools.options.stream_changes_max
+            await self._send(call, _Events(self._tools, feed, Wire.SOCHDB_KEY, batch, auto_ack=False))
 
     async def list(self, call: Call, message: bytes) -> bytes:
         """Answer the subscriptions that are being streamed now, over whatever interface."""
@@ -135,15 +129,27 @@ class _Handlers:
         """Send a feed until its subscription is closed."""
         number = feed.subscription.id
         batch = batch_of(request.batch_size, self._tools.options.stream_changes_max)
-        sending = Sending(Wire.SOCHDB, batch, request.start_sequence, auto_ack=auto_ack)
+        sending = _Events(self._tools, feed, Wire.SOCHDB, batch, request.start_sequence, auto_ack=auto_ack)
         self._live.setdefault(number, []).append(sending)
         try:
             call.begin(((SUBSCRIPTION, name_of(number)),))
-            await send(self._tools, call, feed, sending)
+            await self._send(call, sending)
         finally:
             self._live[number].remove(sending)
             if not self._live[number]:
                 del self._live[number]
+
+    async def _send(self, call: Call, sending: Sending) -> None:
+        """Write the events of a feed until its subscription is closed.
+
+        Raises:
+            BehindHorizonError: The feed's place was removed by retention.
+            LogClosedError: The server stops.
+            PredicateError: The filter failed on a change.
+        """
+        ending = await Sender(self._tools, call.write).send(sending)
+        if not isinstance(ending, UnknownSubscriptionError):
+            raise ending
 
     @asynccontextmanager
     async def _made(self, service: Scoped, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
@@ -184,9 +190,20 @@ class _Handlers:
             namespace=namespace or subscription.source,
             tables=names,
             start_sequence=0 if sending is None else sending.start_sequence,
-            current_sequence=feed.after if sending is None else max(sending.start_sequence, sending.sent),
+            current_sequence=feed.after if sending is None else max(sending.start_sequence, sending.last),
             created_at_us=subscription.created_time_us,
         )
+
+
+class _Events(Sending):
+    """The events of one stream, and the sequence after which its client asked for them."""
+
+    def __init__(
+        self, tools: SochdbTools, feed: Feed, wire: Wire, batch_max: int, start_sequence: int = 0, *, auto_ack: bool
+    ) -> None:
+        limits = SendLimits(batch_max, tools.options.stream_bytes_max, tools.options.stream_wait_s)
+        super().__init__(tools, feed, view_of(wire, feed.subscription), limits, auto_ack=auto_ack)
+        self.start_sequence = start_sequence
 
 
 def _named(service: Scoped, name: str, request: proto.SubscribeRequest) -> Subscription:

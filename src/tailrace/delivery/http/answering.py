@@ -8,10 +8,11 @@ from tailrace.delivery.http.command import Ack, Command, Pause, Resume, Subscrib
 from tailrace.delivery.http.framing import WsFraming, WsManyFraming
 from tailrace.delivery.http.message import AckParams, PauseParams
 from tailrace.delivery.http.methods import Methods
-from tailrace.delivery.http.session import Session, Write
+from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending
 from tailrace.delivery.http.ws_protocol import FRAMES
 from tailrace.delivery.problem import problem_of
+from tailrace.delivery.sender import Write
 from tailrace.model.errors import InvalidRequestError, TailraceError
 from tailrace.model.subscription import SubscriptionId
 from tailrace.model.subscription_name import parse_sub_id, sub_id_of

@@ -151,7 +151,7 @@ class _Connection:
             answer = answer_of(request_id, *await carry_out(request))
         except TailraceError as error:
             answer = error_of(request_id, message_of(error))
-        await self._session.say(answer)
+        await self._session.answer(answer)
 
     async def _ping(self, _request: Request) -> tuple[str, object]:
         return "pong", {"ts": self._clock.now_us() // _US_PER_MS}
@@ -229,7 +229,7 @@ class _Connection:
                 return
             await self._forget(feed.subscription.id)
             self._feeds.pop(request_id, None)  # only now: should this task be cancelled, `run` forgets it
-            await self._session.say(error_of(request_id, message_of(error)))
+            await self._session.answer(error_of(request_id, message_of(error)))
         except OSError:
             return  # the client left
 

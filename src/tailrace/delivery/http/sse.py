@@ -17,10 +17,11 @@ from tailrace.delivery.http.framing import Framing, SseFraming, SseManyFraming
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.multiplex import parse_streams
 from tailrace.delivery.http.protocol import PIECES
-from tailrace.delivery.http.session import Session, Write
+from tailrace.delivery.http.session import Session
 from tailrace.delivery.http.stream import Ending, StreamTools, end_record
 from tailrace.delivery.http.stream_options import stream_options
 from tailrace.delivery.resume import begins_with_snapshot, seen_in, start_after
+from tailrace.delivery.sender import Write
 from tailrace.model.errors import AccessError, InvalidRequestError, LogClosedError, NotFoundError, QuotaError
 from tailrace.model.number import Offset
 from tailrace.model.subscription_name import parse_sub_id

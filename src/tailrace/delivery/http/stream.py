@@ -17,45 +17,34 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct, structs
 
-from tailrace.delivery.collect import CollectLimits, collect
+from tailrace.delivery.encoded import Piece
 from tailrace.delivery.enveloped import enveloped_rows
 from tailrace.delivery.http.framing import Framing
 from tailrace.delivery.http.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.stream_options import USUAL, StreamOptions
 from tailrace.delivery.present import view_of
-from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import problem_of
 from tailrace.delivery.read_event import READ, read_events
 from tailrace.delivery.resume import RESNAPSHOT_REASON
-from tailrace.metrics import Metrics
+from tailrace.delivery.sender import SCANNED_FAR, SenderTools, Sending, SendLimits
 from tailrace.model.errors import (
     AccessError,
     BehindHorizonError,
     LogClosedError,
-    MetadataError,
     TailraceError,
     UnauthenticatedError,
     UnknownSubscriptionError,
 )
 from tailrace.model.number import Offset
 from tailrace.model.subscription_name import sub_id_of
-from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
-from tailrace.subscription.service import SubscriptionService
 from tailrace.subscription.snapshot import Snapshot
 
-__all__ = ["Ending", "HeartbeatEvent", "Stream", "StreamTools", "end_record"]
+__all__ = ["Ending", "HeartbeatEvent", "Stream", "StreamTools", "end_record", "ending_of"]
 
 logger = logging.getLogger(__name__)
-
-_SCANNED_FAR = 1 << 16
-"""So many changes without a match are worth a heartbeat, and an acknowledgement where that is automatic."""
-
-
-_WRITE_BYTES_ENOUGH = 32 << 10
-"""A write of so many bytes costs little more than the sending of its bytes."""
 
 _ROWS_WAIT_S = 1.0
 """How often a stream that waits for the rows of its snapshot looks whether it has ended."""
@@ -83,6 +72,23 @@ class Ending(StrEnum):
     """What the client may see of a table cannot be told: its last record was an `error`."""
 
 
+def ending_of(error: TailraceError) -> Ending:
+    """Return why a stream ended whose feed ended with an error."""
+    match error:
+        case BehindHorizonError():
+            return Ending.RESNAPSHOT
+        case UnknownSubscriptionError():
+            return Ending.CLOSED
+        case LogClosedError():
+            return Ending.STOPPED
+        case UnauthenticatedError():
+            return Ending.UNAUTHORIZED
+        case AccessError():
+            return Ending.FORBIDDEN
+        case _:
+            return Ending.FAILED
+
+
 class EndEvent(Struct, frozen=True):
     """Data of the record that ends one of the streams of a connection; the others go on."""
 
@@ -105,40 +111,26 @@ class SnapshotEvent(Struct, frozen=True):
     rows: int
 
 
-class StreamTools(Struct, frozen=True):
-    """What all streams of a server share. Who may open which feed is decided by `scopes`; see there."""
+class StreamTools(SenderTools, frozen=True):
+    """What all streams of a server share, and the settings of its HTTP interface."""
 
-    scopes: Scopes
-    presenter: Presenter
-    metrics: Metrics
     options: HttpOptions
 
-    @property
-    def service(self) -> SubscriptionService:
-        """Return the service, for feeds that are open already."""
-        return self.scopes.service
 
-
-class Stream:
-    """The records of one feed. For one task: `wait`, then `take`, then after sending `sent`; until `ending` is set.
-
-    It holds no bytes between two calls, so a stream whose connection is slow costs nothing but itself.
-    """
+class Stream(Sending):
+    """The records of one feed: its events, and control records between them."""
 
     def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, asked: StreamOptions = USUAL) -> None:
-        self.ending: Ending | None = None
-        self.feed = feed
-        self._tools = tools
+        self._options = tools.options
+        limits = SendLimits(tools.options.stream_changes_max, tools.options.stream_bytes_max)
+        view = view_of(framing.wire, feed.subscription, asked.envelope)
+        super().__init__(tools, feed, view, limits, auto_ack=feed.subscription.auto_ack)
         self._framing = framing
         self._heartbeat = asked.heartbeat
-        self._view = view_of(framing.wire, feed.subscription, asked.envelope)
-        wire, metrics = framing.wire.value, tools.metrics
-        self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._state = PressureState.HEALTHY
         self._subscription = feed.subscription
         self._standing = (0, Offset(0), Offset(0))
-        self._told = self._acknowledged = feed.after
-        self._taken = 0
+        self._told = feed.after
         self._fresh = True
         self._loop = asyncio.get_running_loop()
         self._silent_due_s = 0.0
@@ -151,56 +143,47 @@ class Stream:
         elif self._fresh:
             self._fresh = False
         elif self.feed.paused or self.feed.caught_up:
-            try:
-                silent_s = max(0.0, self._silent_due_s - self._loop.time())
-                await self.feed.next(min(silent_s, self._tools.options.stream_state_s))
-            except TailraceError as error:
-                # The feed will say the same again to `take`, which has the words for it.
-                logger.debug("feed ends", extra={"reason": type(error).__name__})
+            silent_s = max(0.0, self._silent_due_s - self._loop.time())
+            await self._wait_for_changes(min(silent_s, self._options.stream_state_s))
 
     async def take(self) -> bytes:
         """Return the next records, none when there are none. Sets `ending` with the last ones."""
-        tools, feed = self._tools, self.feed
         records = b""
         try:
-            if feed.snapshot is not None:
-                return await self._take_rows(feed.snapshot)
+            if self.feed.snapshot is not None:
+                return await self._take_rows(self.feed.snapshot)
             records = self._transition()
-            bytes_max = tools.presenter.turns.piece_bytes(tools.options.stream_bytes_max)
-            limits = CollectLimits(
-                tools.options.stream_changes_max, bytes_max, min(bytes_max // 8, _WRITE_BYTES_ENOUGH)
-            )
-            piece = await collect(feed, tools.presenter, self._view, limits, 0.0)
+            piece = await self._collect()
         except TailraceError as error:
-            return records + self._farewell(error)
-        self._taken += piece.count
-        records += self._framing.changes(feed.subscription.id, piece)
+            return records + self._end(error)
+        records += self._framed(piece)
         if piece.count:
-            self._told = feed.after
-            self._changes.inc(piece.count)
-            self._bytes.inc(len(records))
+            self._told = self.feed.after
         records = records or self._sign_of_life()
         if records:
             self._break_silence()
         return records
 
-    async def sent(self) -> None:
-        """Acknowledge what was sent, where the subscription wants that."""
-        through = self.feed.after
-        if not self.feed.subscription.auto_ack or not (self._taken or through - self._acknowledged >= _SCANNED_FAR):
-            return
-        self._taken = 0
-        self._acknowledged = through
-        try:
-            await self._tools.service.acknowledge(self.feed.subscription.id, through)
-        except (UnknownSubscriptionError, MetadataError) as error:
-            # Delivery is at least once: what is not acknowledged is sent again, and nothing is lost.
-            logger.warning("automatic acknowledgement failed", extra={"reason": type(error).__name__})
+    def frame(self, piece: Piece) -> bytes:
+        """Return events as records of the connection."""
+        return self._framing.changes(self.feed.subscription.id, piece)
+
+    def farewell(self, error: TailraceError) -> bytes:
+        """Return the last record of a stream, where it has one."""
+        match ending_of(error):
+            case Ending.RESNAPSHOT:
+                return self._resnapshot()
+            case Ending.CLOSED | Ending.STOPPED:
+                return b""
+            case Ending.FAILED:
+                logger.error("feed failed", extra={"subscription": self.feed.subscription.id}, exc_info=error)
+        problem = problem_of(error)
+        return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
 
     async def _wait_for_rows(self, snapshot: Snapshot) -> None:
         """Return when rows may be had; the rows of a large table take a while to be copied."""
         try:
-            await snapshot.ready(min(self._tools.options.stream_keepalive_s, _ROWS_WAIT_S))
+            await snapshot.ready(min(self._options.stream_keepalive_s, _ROWS_WAIT_S))
         except TailraceError as error:
             logger.debug("snapshot fails", extra={"reason": type(error).__name__})
 
@@ -224,8 +207,7 @@ class Stream:
         else:
             events = read_events(rows, wanted.format, wanted.include, wanted.filter.columns)
         records = b"".join([self._framing.answer(wanted.id, READ, event) for event in events])
-        self._changes.inc(len(events))
-        self._bytes.inc(len(records))
+        self._taken = (len(events), len(records), self.last)
         self._break_silence()
         return records
 
@@ -235,7 +217,7 @@ class Stream:
         await self._tools.service.snapshot_sent(feed.subscription.id, snapshot.offset)
         snapshot.close()
         feed.snapshot = None
-        self._told, self._taken = feed.after, 1  # so that it is acknowledged where that is automatic
+        self._told, self._due = feed.after, True
         return self._control("snapshot", SnapshotEvent(self._sub_id, feed.after, snapshot.count), feed.after)
 
     def _silent(self) -> bytes:
@@ -245,11 +227,11 @@ class Stream:
         return self._framing.silence
 
     def _break_silence(self) -> None:
-        self._silent_due_s = self._loop.time() + self._tools.options.stream_keepalive_s
+        self._silent_due_s = self._loop.time() + self._options.stream_keepalive_s
 
     def _sign_of_life(self) -> bytes:
         due = self._loop.time() >= self._silent_due_s
-        if self._heartbeat and (due or self.feed.after - self._told >= _SCANNED_FAR):
+        if self._heartbeat and (due or self.feed.after - self._told >= SCANNED_FAR):
             self._told = self.feed.after
             return self._control("heartbeat", HeartbeatEvent(self._sub_id, self._told), self._told)
         if due:
@@ -283,31 +265,6 @@ class Stream:
             latest_offset=status.head,
         )
         return self._control("backpressure", event, self.feed.after)
-
-    def _farewell(self, error: TailraceError) -> bytes:
-        """Return the last words of a stream."""
-        match error:
-            case BehindHorizonError():
-                self.ending = Ending.RESNAPSHOT
-                self._tools.metrics.resnapshots.labels(self._framing.wire.value).inc()
-                return self._resnapshot()
-            case UnknownSubscriptionError():
-                self.ending = Ending.CLOSED
-                return b""
-            case LogClosedError():
-                self.ending = Ending.STOPPED
-                return b""
-            case AccessError():
-                self.ending = Ending.UNAUTHORIZED if isinstance(error, UnauthenticatedError) else Ending.FORBIDDEN
-                return self._error(error)
-            case _:
-                self.ending = Ending.FAILED
-                logger.error("feed failed", extra={"subscription": self.feed.subscription.id}, exc_info=error)
-                return self._error(error)
-
-    def _error(self, error: TailraceError) -> bytes:
-        problem = problem_of(error)
-        return self._control("error", ErrorEvent(self._sub_id, problem.code, problem.message), self.feed.after)
 
     def _resnapshot(self) -> bytes:
         log = self._tools.service.logs[self.feed.subscription.source]

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from feeding import draft_of, feeding
+from feeding import feeding
 from tailrace.delivery.http.framing import SseFraming
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.session import Session
-from tailrace.delivery.http.stream import Ending, Stream, StreamTools
+from tailrace.delivery.http.stream import Ending, Stream, StreamTools, ending_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
@@ -53,21 +53,7 @@ async def test_a_lost_place_is_told_with_an_id_behind_which_nothing_is_missing()
             stream = Stream(tools, feed, SseFraming())
             # Resuming after the first of the two would be told again that changes are missing.
             assert await turn(stream) == [("backpressure", 2), ("resnapshot", 5)]
-            assert stream.ending is Ending.RESNAPSHOT
-
-
-async def test_what_a_narrow_filter_passed_over_is_acknowledged_too_when_it_is_much():
-    async with tools_of() as (world, tools):
-        subscription = await world.subscribe([Op.DELETE], auto_ack=True)
-        with world.service.feed(subscription.id, After(0)) as feed:
-            stream = Stream(tools, feed, SseFraming())
-            await world.append(*[Op.INSERT] * 10)
-            assert await turn(stream) == []
-            assert world.service.subscription(subscription.id).cursor == 0
-            await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * 70_000)])
-            while not feed.caught_up:
-                assert await turn(stream) == []
-            assert world.service.subscription(subscription.id).cursor >= 65_536
+            assert ending_of(stream.ending) is Ending.RESNAPSHOT
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])
