@@ -6,6 +6,7 @@ from functools import lru_cache
 from msgspec import structs
 
 from tailrace.clock import Clock, SystemClock
+from tailrace.delivery.column_encoder import encode_rows
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.frame import frame_of
 from tailrace.delivery.present import View, Wire
@@ -32,11 +33,15 @@ def encode_enveloped(chunk: Chunk, rows: Rows, view: View, clock: Clock = _CLOCK
     Raises:
         InvalidValueError: The envelope has no form for a value; the message names the column.
     """
-    changes, now_us = list(chunk.changes(rows)), clock.now_us()
-    events = [
-        b"" if change.op is Op.SCHEMA else _framed(_told(change, view, now_us), change, view.wire) for change in changes
-    ]
-    return Encoded.of_list(events, [change.offset for change in changes], chunk.last)
+    now_us = clock.now_us()
+    return encode_rows(
+        chunk,
+        rows,
+        lambda: [
+            b"" if change.op is Op.SCHEMA else _framed(_told(change, view, now_us), change, view.wire)
+            for change in chunk.changes(rows)
+        ],
+    )
 
 
 def enveloped_rows(rows: ReadRows, view: View, clock: Clock = _CLOCK) -> Iterable[bytes]:

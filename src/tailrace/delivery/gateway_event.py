@@ -5,11 +5,10 @@ the values are base64 of the bytes that seed A's gRPC events carry; null where t
 """
 
 from binascii import b2a_base64
-from collections.abc import Sequence
 
 import msgspec
-import pyarrow as pa
 
+from tailrace.delivery.column_encoder import ddl_of, encode_rows, rows_of
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.present import View
 from tailrace.delivery.raw_image import is_key_value, raw_of_image
@@ -24,28 +23,20 @@ __all__ = ["OPERATIONS", "encode_gateway_events"]
 OPERATIONS = {Op.INSERT: "Insert", Op.UPDATE: "Update", Op.DELETE: "Delete", Op.SCHEMA: "SchemaChange"}
 """Name of each op in an event."""
 
-_COLUMNS = ("index", "commit_time_us", "schema", "op", "key", "before", "after")
+_COLUMNS = ("offset", "index", "commit_time_us", "schema", "op", "key", "before", "after")
 _NULL = b"null"
-
-
-class _Ddl(msgspec.Struct):
-    ddl: str = ""
-
-
-_read_ddl = msgspec.json.Decoder(_Ddl).decode
 
 
 def encode_gateway_events(chunk: Chunk, rows: Rows, _view: View) -> Encoded:
     """Return the events of the given rows of a chunk, each with a line break behind it. There is but one view."""
-    if isinstance(rows, range):
-        batch = chunk.batch.slice(rows.start, len(rows))
-    else:
-        batch = chunk.batch.take(pa.array(rows, pa.int64()))
-    offsets: Sequence[int] = [chunk.first + row for row in rows]
-    columns = [batch.column(name).to_pylist() for name in _COLUMNS]
-    middles = {(number, op): _middle(chunk.schemas[number], op) for number, op in set(zip(*columns[2:4], strict=True))}
+    return encode_rows(chunk, rows, lambda: _events(chunk, rows))
+
+
+def _events(chunk: Chunk, rows: Rows) -> list[bytes]:
+    columns = [column.to_pylist() for column in rows_of(chunk, rows, _COLUMNS).columns]
+    middles = {(number, op): _middle(chunk.schemas[number], op) for number, op in set(zip(*columns[3:5], strict=True))}
     as_they_are = {number for number, _ in middles if _is_as_kept(chunk.schemas[number])}
-    events = [
+    return [
         b'{"sequence":%d,"timestamp_us":%d,"txn_id":%d%s%s}\n'
         % (
             offset,
@@ -54,9 +45,8 @@ def encode_gateway_events(chunk: Chunk, rows: Rows, _view: View) -> Encoded:
             middles[number, op],
             _row(op, key, before, after, None if number in as_they_are else chunk.schemas[number]),
         )
-        for offset, index, time_us, number, op, key, before, after in zip(offsets, *columns, strict=True)
+        for offset, index, time_us, number, op, key, before, after in zip(*columns, strict=True)
     ]
-    return Encoded.of_list(events, offsets, chunk.last)
 
 
 def _middle(schema: TableSchema, op: int) -> bytes:
@@ -73,7 +63,7 @@ def _is_as_kept(schema: TableSchema) -> bool:
 def _row(op: int, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema | None) -> bytes:
     """Return the members that tell of the row, or of the schema. Without a schema nothing is converted."""
     if op == Op.SCHEMA:
-        ddl = msgspec.json.encode(_read_ddl(after or b"{}").ddl)
+        ddl = msgspec.json.encode(ddl_of(after))
         return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % ddl
     if schema is not None:
         key = raw_of_key(key, schema)

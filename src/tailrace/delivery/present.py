@@ -4,14 +4,11 @@ One change becomes one JSON object, keys in this order: seq, db, table, op, pk, 
 commit_ts_ms, lsn. `query_id` and `etag` mark the change as an invalidation of a query; its op is then `invalidate`.
 Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text frame of an object with `id`, `event`
 and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
-
-A chunk is encoded column by column with Arrow; only values whose form really differs from what the log keeps are
-converted one by one. A handful of changes is encoded row by row, which then costs less. Both ways give equal bytes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from tailrace.delivery.column_encoder import NOTHING, Tables, encode_rows, rows_of, scalar
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.frame import frame_array, frame_of
 from tailrace.delivery.literal import key_literals
@@ -36,14 +34,10 @@ __all__ = ["FORMS", "TEXT_WIRES", "View", "Wire", "encode", "view_of"]
 _ROWS_FEW = 64
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
 
-_VECTOR_BYTES_MAX = 256 << 20
-"""Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
-
 _NO_KEY = b"[]"
 """Key of an invalidation by a schema change, which has no row."""
 
 _LITERAL = b'{"t":'
-_NOTHING = pa.scalar(b"", pa.binary())
 
 # As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time anew.
 _OP_FIRST, _OP_COUNT = pa.scalar(min(Op), pa.int32()), pa.scalar(len(Op), pa.int32())
@@ -105,35 +99,30 @@ def view_of(wire: Wire, subscription: Subscription, envelope: str = "") -> View:
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     """Return the events of the given rows of a chunk."""
-    offsets: Sequence[int]
-    if isinstance(rows, range):
-        offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
-    else:
-        offsets = [chunk.first + row for row in rows]
-    if view.mark is not None and view.mark.extra:
-        return _with_extra(chunk, rows, offsets, view, view.mark)
-    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX or (view.mark and _has_schema_change(chunk)):
-        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
-    return Encoded.of_array(_encode_many(_narrow(chunk.batch, rows, view), chunk, view), offsets, chunk.last)
+    mark = view.mark
+    if mark is not None and mark.extra:
+        return encode_rows(chunk, rows, lambda: _encode_few_with_extra(chunk, rows, view, mark))
+    return encode_rows(
+        chunk,
+        rows,
+        lambda: _encode_few(chunk, rows, view),
+        lambda: None if mark and _has_schema_change(chunk) else _encode_many(chunk, rows, view),
+        _ROWS_FEW,
+    )
 
 
-def _with_extra(chunk: Chunk, rows: Rows, offsets: Sequence[int], view: View, mark: Mark) -> Encoded:
+def _encode_few_with_extra(chunk: Chunk, rows: Rows, view: View, mark: Mark) -> list[bytes]:
     """Return the events of invalidations, of which the last one says more."""
     plain = msgspec.structs.replace(view, mark=msgspec.structs.replace(mark, extra=b""))
-    events = _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)
-    return Encoded.of_list(events, offsets, chunk.last)
+    return _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)
 
 
 def _has_schema_change(chunk: Chunk) -> bool:
     return bool(pc.any(pc.equal(chunk.batch.column("op"), pa.scalar(Op.SCHEMA.value, pa.int8()))).as_py())
 
 
-def _narrow(batch: Any, rows: Rows, view: View) -> Any:
-    """Return the wanted columns of the wanted rows."""
-    narrow = batch.select(["offset", "commit_time_us", "op", "schema", "key", *view.images])
-    if isinstance(rows, range):
-        return narrow.slice(rows.start, len(rows))
-    return narrow.take(pa.array(rows, pa.int64()))
+def _columns(view: View) -> list[str]:
+    return ["offset", "commit_time_us", "op", "schema", "key", *view.images]
 
 
 # ---- row by row
@@ -202,7 +191,7 @@ def _cells(chunk: Chunk, rows: Rows, view: View) -> Iterable[tuple[Any, ...]]:
         columns = [batch.column(place) for place in _PLACES]
         columns += [batch.column(_IMAGES[name]) for name in view.images]
         return [tuple(column[row].as_py() for column in columns) for row in rows]
-    columns = _narrow(chunk.batch, rows, view).columns[1:]
+    columns = rows_of(chunk, rows, _columns(view)).columns[1:]
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
@@ -250,50 +239,49 @@ def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
 # ---- column by column
 
 
-def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
-    present = pc.unique(batch.column("schema"))
-    schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
-    places = pc.index_in(batch.column("schema"), value_set=present)
+def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any:
+    batch = rows_of(chunk, rows, _columns(view))
+    tables = Tables.of(batch, chunk)
     codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
-    if len(schemas) > 1:
-        codes = pc.add(pc.multiply(places, _OP_COUNT), codes)
-    pieces = [_pieces(schema, op, view) for schema in schemas for op in Op]
+    if len(tables.schemas) > 1:
+        codes = pc.add(pc.multiply(tables.places, _OP_COUNT), codes)
+    pieces = [_pieces(schema, op, view) for schema in tables.schemas for op in Op]
     middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
     offset = _digits(batch.column("offset"))
     if view.wire in _BEGINS:
-        front = [_scalar(_BEGINS[view.wire]), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
+        front = [scalar(_BEGINS[view.wire]), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
     else:
-        front = [_scalar(pieces[0][0])]
+        front = [scalar(pieces[0][0])]
     images = []
     for name in ("before", "after"):
         if name in view.images:
-            column = _images(_cut_all(batch, name, view.columns), places, schemas, view.format)
+            column = _images(_cut_all(batch, name, view.columns), tables, view.format)
             # Null where there is no image, so the join below leaves the member out.
-            images.append(pc.binary_join_element_wise(_scalar(b',"%s":' % name.encode()), column, _NOTHING))
+            images.append(pc.binary_join_element_wise(scalar(b',"%s":' % name.encode()), column, NOTHING))
     events = pc.binary_join_element_wise(
         *front,
         offset,
         middle,
-        _keys(batch.column("key"), places, schemas, view.format),
+        _keys(batch.column("key"), tables, view.format),
         *images,
         pa.scalar(_marked(view) + b',"commit_ts_ms":', pa.binary()),
         _digits(pc.divide(batch.column("commit_time_us"), _US_PER_MS)),
-        _scalar(b',"lsn":'),
+        scalar(b',"lsn":'),
         offset,
-        _scalar(b"}" + _ENDS[view.wire]),
-        _NOTHING,
+        scalar(b"}" + _ENDS[view.wire]),
+        NOTHING,
         null_handling="replace",
         null_replacement=b"",
     )
     return frame_array(events) if view.wire is Wire.WS else events
 
 
-def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
+def _keys(keys: Any, tables: Tables, format_: Format) -> Any:
     if format_ is Format.OBJECTS_JSON:
-        literals, odd = key_literals(keys, places, schemas)
-        return _mend(literals, keys, odd, places, schemas, key_to_literals)
-    odd = _unlike_plain(keys, places, [_has_json(schema.key_columns) for schema in schemas])
-    return _mend(keys, keys, odd, places, schemas, key_to_plain)
+        literals, odd = key_literals(keys, tables.places, tables.schemas)
+        return tables.converted(literals, keys, odd, key_to_literals)
+    odd = _unlike_plain(keys, tables, [_has_json(schema.key_columns) for schema in tables.schemas])
+    return tables.converted(keys, keys, odd, key_to_plain)
 
 
 def _cut(image: bytes, columns: tuple[str, ...]) -> bytes:
@@ -309,39 +297,23 @@ def _cut_all(batch: Any, name: str, columns: tuple[str, ...]) -> Any:
     return pa.array(cut, pa.binary())
 
 
-def _images(images: Any, places: Any, schemas: Sequence[TableSchema], format_: Format) -> Any:
+def _images(images: Any, tables: Tables, format_: Format) -> Any:
     if format_ is Format.OBJECTS_JSON:
-        return _mend(images, images, pc.is_valid(images), places, schemas, image_to_literals)
-    odd = _unlike_plain(images, places, [_has_json(schema.columns) for schema in schemas])
-    return _mend(images, images, odd, places, schemas, image_to_plain)
+        return tables.converted(images, images, pc.is_valid(images), image_to_literals)
+    odd = _unlike_plain(images, tables, [_has_json(schema.columns) for schema in tables.schemas])
+    return tables.converted(images, images, odd, image_to_plain)
 
 
-def _unlike_plain(column: Any, places: Any, has_json: list[bool]) -> Any:
+def _unlike_plain(column: Any, tables: Tables, has_json: list[bool]) -> Any:
     """Return a mask of the values whose plain form may differ from what the log keeps; None for none."""
     masks = []
     if _LITERAL in _bytes_of(column):
         masks.append(pc.fill_null(pc.match_substring(column, _LITERAL), fill_value=False))
     if any(has_json):
-        masks.append(pc.and_(pa.array(has_json).take(places), pc.is_valid(column)))
+        masks.append(pc.and_(tables.each(has_json, pa.bool_()), pc.is_valid(column)))
     if not masks:
         return None
     return masks[0] if len(masks) == 1 else pc.or_(*masks)
-
-
-def _mend(
-    target: Any,
-    column: Any,
-    odd: Any,
-    places: Any,
-    schemas: Sequence[TableSchema],
-    convert: Callable[[bytes, TableSchema], bytes],
-) -> Any:
-    """Return `target` with the values under the mask `odd` made from `column` by `convert`."""
-    if odd is None:
-        return target
-    values = zip(column.filter(odd).to_pylist(), places.filter(odd).to_pylist(), strict=True)
-    mended = [convert(value, schemas[place]) for value, place in values]
-    return pc.replace_with_mask(target, odd, pa.array(mended, pa.binary())) if mended else target
 
 
 def _bytes_of(column: Any) -> bytes:
@@ -360,8 +332,3 @@ def _has_json(columns: Sequence[Any]) -> bool:
 
 def _digits(numbers: Any) -> Any:
     return pc.cast(numbers, pa.utf8()).view(pa.binary())
-
-
-@cache
-def _scalar(value: bytes) -> Any:
-    return pa.scalar(value, pa.binary())

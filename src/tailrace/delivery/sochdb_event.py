@@ -11,20 +11,16 @@
 | after_value, before_value | 7, 8 | 4, 5 | images (`tailrace.delivery.raw_image`) |
 | ddl | 9 | | text of a schema change |
 
-A chunk is encoded column by column with Arrow; only keys and images whose form differs from what the log keeps are
-converted one by one. A handful of changes, or a chunk with a schema change in it, is encoded row by row. Both ways give
-equal bytes.
+Rows with a schema change among them are encoded one by one.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from tailrace.delivery.column_encoder import NOTHING, Tables, ddl_of, encode_rows, rows_of, scalar
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.present import View, Wire
 from tailrace.delivery.raw_image import is_key_value, raw_of_image
@@ -40,9 +36,6 @@ __all__ = ["encode_events"]
 
 _ROWS_FEW = 24
 """Below so many rows, encoding them one by one costs less than calling Arrow."""
-
-_VECTOR_BYTES_MAX = 256 << 20
-"""Above so many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
 
 
 class _Layout(Struct, frozen=True):
@@ -88,29 +81,18 @@ _LAYOUTS = {
 }
 
 
-class _Ddl(Struct):
-    ddl: str = ""
-
-
-_read_ddl = msgspec.json.Decoder(_Ddl).decode
+_COLUMNS = ("offset", "index", "commit_time_us", "op", "schema", "key", "before", "after")
 
 
 def encode_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     """Return the events of the given rows of a chunk."""
-    offsets: Sequence[int]
-    if isinstance(rows, range):
-        offsets = range(chunk.first + rows.start, chunk.first + rows.stop)
-    else:
-        offsets = [chunk.first + row for row in rows]
-    if len(rows) < _ROWS_FEW or chunk.size_bytes > _VECTOR_BYTES_MAX:
-        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
-    if isinstance(rows, range):
-        batch = chunk.batch.slice(rows.start, len(rows))
-    else:
-        batch = chunk.batch.take(pa.array(rows, pa.int64()))
-    if pc.max(batch.column("op")).as_py() == Op.SCHEMA:
-        return Encoded.of_list(_encode_few(chunk, rows, view), offsets, chunk.last)
-    return Encoded.of_array(_encode_many(batch, chunk, view), offsets, chunk.last)
+    return encode_rows(
+        chunk,
+        rows,
+        lambda: _encode_few(chunk, rows, view),
+        lambda: _encode_many(chunk, rows, view),
+        _ROWS_FEW,
+    )
 
 
 # ---- row by row
@@ -118,8 +100,7 @@ def encode_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
 
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     layout = _LAYOUTS[view.wire]
-    names = ("index", "commit_time_us", "op", "schema", "key", "before", "after")
-    columns = [chunk.batch.column(name) for name in names]
+    columns = [chunk.batch.column(name) for name in _COLUMNS[1:]]
     events = []
     for row in rows:
         index, time_us, op, schema_id, key, before, after = (column[row].as_py() for column in columns)
@@ -132,7 +113,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
             event += field_of(layout.table, schema.table.wire.encode()) + field_of(layout.key, raw_of_key(key, schema))
         event += b"%c%c" % (layout.operation, op)
         if op == Op.SCHEMA:
-            event += field_of(layout.ddl, _read_ddl(after or b"{}").ddl.encode()) if layout.ddl else b""
+            event += field_of(layout.ddl, ddl_of(after).encode()) if layout.ddl else b""
         else:
             for tag, image, wanted in (
                 (layout.after_value, after, view.include.after),
@@ -153,17 +134,18 @@ def _image(image: bytes, schema: TableSchema, columns: tuple[str, ...]) -> bytes
 # ---- column by column
 
 
-def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
+def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any | None:
+    batch = rows_of(chunk, rows, _COLUMNS)
+    if pc.max(batch.column("op")).as_py() == Op.SCHEMA:
+        return None
     layout = _LAYOUTS[view.wire]
-    present = pc.unique(batch.column("schema"))
-    schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
-    places = pc.index_in(batch.column("schema"), value_set=present)
-    parts = [_scalar(bytes((layout.sequence,))), varint_array(batch.column("offset"))]
+    tables = Tables.of(batch, chunk)
+    parts = [scalar(bytes((layout.sequence,))), varint_array(batch.column("offset"))]
     parts += _times(layout.timestamp_us, batch.column("commit_time_us"))
     if layout.txn_id:
-        tables = pa.array([field_of(layout.table, schema.table.wire.encode()) for schema in schemas], pa.binary())
-        parts += [_scalar(bytes((layout.txn_id,))), varint_array(batch.column("index")), tables.take(places)]
-        parts += field_array(layout.key, _keys(batch.column("key"), places, schemas))
+        names = [field_of(layout.table, schema.table.wire.encode()) for schema in tables.schemas]
+        parts += [scalar(bytes((layout.txn_id,))), varint_array(batch.column("index")), tables.each(names, pa.binary())]
+        parts += field_array(layout.key, _keys(batch.column("key"), tables))
     ops = pa.array([b"%c%c" % (layout.operation, op) for op in (0, *Op)], pa.binary())
     parts.append(ops.take(batch.column("op")))
     for tag, name, wanted in (
@@ -171,60 +153,40 @@ def _encode_many(batch: Any, chunk: Chunk, view: View) -> Any:
         (layout.before_value, "before", view.include.before),
     ):
         if wanted:
-            parts += field_array(tag, _images(batch.column(name), places, schemas, view.columns))
-    bodies = pc.binary_join_element_wise(*parts, _NOTHING, null_handling="replace", null_replacement=b"")
-    return pc.binary_join_element_wise(prefix_array(pc.binary_length(bodies)), bodies, _NOTHING)
+            parts += field_array(tag, _images(batch.column(name), tables, view.columns))
+    bodies = pc.binary_join_element_wise(*parts, NOTHING, null_handling="replace", null_replacement=b"")
+    return pc.binary_join_element_wise(prefix_array(pc.binary_length(bodies)), bodies, NOTHING)
 
 
-_NOTHING = pa.scalar(b"", pa.binary())
 _ESCAPE = "\\"
 _TEXT = b'["'
 
 
 def _times(tag: int, times_us: Any) -> list[Any]:
     if pc.min(times_us).as_py() > 0:
-        return [_scalar(bytes((tag,))), varint_array(times_us)]
+        return [scalar(bytes((tag,))), varint_array(times_us)]
     fields = [b"%c%s" % (tag, varint_of(time_us)) if time_us else b"" for time_us in times_us.to_pylist()]
     return [pa.array(fields, pa.binary())]
 
 
-def _keys(keys: Any, places: Any, schemas: Sequence[TableSchema]) -> Any:
+def _keys(keys: Any, tables: Tables) -> Any:
     """Return a column of keys in their raw form."""
-    kinds = [raw_kind(schema) for schema in schemas]
+    kinds = [raw_kind(schema) for schema in tables.schemas]
     if not any(kinds):
         return keys
-    bare = pa.array([kind is not None for kind in kinds]).take(places)
-    is_text = pc.and_(pc.starts_with(keys, _TEXT), pa.array([kind is Kind.STR for kind in kinds]).take(places))
+    bare = tables.each([kind is not None for kind in kinds], pa.bool_())
+    is_text = pc.and_(pc.starts_with(keys, _TEXT), tables.each([kind is Kind.STR for kind in kinds], pa.bool_()))
     simple = pc.and_(is_text, pc.invert(pc.match_substring(keys, _ESCAPE)))
     raw = pc.if_else(simple, pc.binary_slice(keys, 2, -2), keys)
-    return _mend(raw, keys, pc.and_not(bare, simple), places, schemas, raw_of_key)
+    return tables.converted(raw, keys, pc.and_not(bare, simple), raw_of_key)
 
 
-def _images(images: Any, places: Any, schemas: Sequence[TableSchema], columns: tuple[str, ...]) -> Any:
+def _images(images: Any, tables: Tables, columns: tuple[str, ...]) -> Any:
     """Return a column of images as seed A shows them."""
     if columns:
         odd = pc.is_valid(images)
-    elif any(map(is_key_value, schemas)):
-        odd = pc.and_(pa.array([is_key_value(schema) for schema in schemas]).take(places), pc.is_valid(images))
+    elif any(map(is_key_value, tables.schemas)):
+        odd = pc.and_(tables.each([is_key_value(schema) for schema in tables.schemas], pa.bool_()), pc.is_valid(images))
     else:
         return images
-    return _mend(images, images, odd, places, schemas, lambda image, schema: _image(image, schema, columns))
-
-
-def _mend(
-    target: Any,
-    column: Any,
-    odd: Any,
-    places: Any,
-    schemas: Sequence[TableSchema],
-    convert: Callable[[bytes, TableSchema], bytes],
-) -> Any:
-    """Return `target` with the values under the mask `odd` made from `column` by `convert`."""
-    values = zip(column.filter(odd).to_pylist(), places.filter(odd).to_pylist(), strict=True)
-    mended = [convert(value, schemas[place]) for value, place in values]
-    return pc.replace_with_mask(target, odd, pa.array(mended, pa.binary())) if mended else target
-
-
-@cache
-def _scalar(value: bytes) -> Any:
-    return pa.scalar(value, pa.binary())
+    return tables.converted(images, images, odd, lambda image, schema: _image(image, schema, columns))
