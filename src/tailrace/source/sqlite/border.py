@@ -155,19 +155,27 @@ class BorderFinder:
             after = 0  # what was visible in the old one was followed when the hold began
         if header is None:
             return place
-        try:
-            for run in runs(self._read_on, header, after, frames):
-                before = place.newest
-                place = self._step(header, run, place)
-                if place.newest > before:
-                    found.append(place.newest)
-        finally:
-            again = self._header()
-            if again != header:  # it was started anew while we read, which a hold prevents
-                found.clear()
-        if again != header:
+        borders: list[int] = []
+        followed, lost = place, False
+        for run in runs(self._read_on, header, after, frames):
+            try:
+                step = self._step(header, run, followed)
+            except _LostError:
+                lost = True
+                break
+            if step.newest > followed.newest:
+                borders.append(step.newest)
+            followed = step
+        if self._header() != header:
+            # Started anew since we looked. A hold lets that happen only to a log that has nothing new: the next look
+            # follows the new one from its beginning. Otherwise what was read may have been overwritten.
+            if self._held and after >= frames:
+                return place
             raise _LostError
-        return place
+        found += borders
+        if lost:
+            raise _LostError
+        return followed
 
     def _look(self) -> tuple[WalHeader | None, int]:
         """Return the header of the log and how many of its frames are visible."""

@@ -12,8 +12,10 @@ In both cases nothing is overwritten that `BorderFinder` has not followed when t
 
 A log that cannot be started anew grows. From `hold_bytes` on we copy it ourselves: with the writer's pauses that is all
 it takes. Where a writer makes no pause, the write lock gives one, from `hold_bytes_lock` on, for as long as the last
-frames take. What neither helps against (another program's transaction that reads for hours, a disk that is slow) ends
-the hold at `hold_bytes_max`, until the log is small again. All this is done by a thread of its own, whatever the reader
+frames take. Where the log grows faster than it can be copied, the whole copy is made with the write lock, from a
+quarter of `hold_bytes_max` on: the writer waits for the disk then, as it does when it copies the log itself. What none
+of this helps against (another program's transaction that reads for hours) ends the hold at `hold_bytes_max`, until the
+log is small again. All this is done by a thread of its own, whatever the reader
 of changes waits for.
 
 "The Write-Ahead Log" and "WAL-mode file format" in SQLite's documentation have the rules.
@@ -21,8 +23,10 @@ of changes waits for.
 
 import logging
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -56,8 +60,28 @@ _FRAMES_FEW = 64
 _LOCK_TIMEOUT_S = 1.0
 """How long to try to get the write lock. Nobody waits for us meanwhile."""
 
-_LOCKED_S = 0.02
-"""How long to wait, with the write lock, for another process that copies the log."""
+
+class _Patience(NamedTuple):
+    """How long to wait, with the write lock, for another process that copies the log, and for others who read from it.
+
+    A writer copies the log after its commit, and syncs the disk, which may be slow. Our own reader reads for some
+    milliseconds at a time; a foreign one may do so for hours.
+    """
+
+    copy_s: float
+    readers_s: float
+
+
+_SHORT = _Patience(copy_s=0.02, readers_s=0.0)
+_URGENT = _Patience(copy_s=1.0, readers_s=0.05)
+_LAST = _Patience(copy_s=1.0, readers_s=1.0)
+"""The last before the hold ends."""
+
+_URGENT_SHARE = 4
+"""The whole copy is made with the write lock from this part of `hold_bytes_max` on."""
+
+_GLANCE_TIMEOUT_S = 1.0
+"""How long to try again to see the size of the log."""
 
 _SPIN_S = 0.0002
 """Pause between two tries."""
@@ -118,7 +142,7 @@ class WalHold:
 
     def _visible(self) -> int:
         assert self._look is not None
-        return self._look.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        return _glance(self._look, self._clock)[0]
 
     def _root(self, schema_version: int) -> int | None:
         """Return the root page of the change table; None when the schema has a newer version by now."""
@@ -208,14 +232,19 @@ class _HoldThread(threading.Thread):
             return False
         size = frames * self._page_bytes
         moved, self._frames = frames != self._frames, frames
-        if size >= options.hold_bytes_max:
-            if self._holding:
+        if not self._holding:
+            if size < options.hold_bytes_max:
+                self._renew()
+        elif size >= options.hold_bytes_max and copied < frames:
+            # It may have grown during one slow copy: let go of it only where a copy with the lock does not help.
+            if not self._copy_urgently(_LAST):
                 logger.warning("the write-ahead log is too large to hold", extra={"size_bytes": size})
                 self._release()
-        elif not self._holding:
-            self._renew()
         elif size >= options.hold_bytes and copied < frames and self._copy_due(size, moved=moved):
-            self._copy(lock=size >= options.hold_bytes_lock)
+            if size >= options.hold_bytes_max // _URGENT_SHARE:
+                self._copy_urgently(_URGENT)
+            else:
+                self._copy(lock=size >= options.hold_bytes_lock)
         elif not moved:
             self._renew()  # whoever waits for all readers to leave the log gets on
         return moved
@@ -223,10 +252,10 @@ class _HoldThread(threading.Thread):
     def _size(self) -> tuple[int, int]:
         """Return how many frames the log has, and how many of them were copied into the database; -1 without a log."""
         with self._lock:
-            found = self._look.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            found = _glance(self._look, self._clock)
             if found[0] < 0:  # perhaps there is one since this connection has last read
                 self._look.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-                found = self._look.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                found = _glance(self._look, self._clock)
             return found
 
     def _renew(self) -> None:
@@ -262,29 +291,51 @@ class _HoldThread(threading.Thread):
                 break
         self._renew()
         if lock:
-            self._copy_locked()
+            self._copy_locked(_SHORT)
+        self._copied_now()
+
+    def _copy_urgently(self, patience: _Patience) -> bool:
+        """Copy all of the log with the write lock; return whether nothing is left to copy."""
+        self._renew()
+        complete = self._copy_locked(patience)
+        self._copied_now()
+        return complete
+
+    def _copied_now(self) -> None:
+        """Note how large the log is after a copy, and when to copy again though nobody writes."""
         self._copied = self._size()[0] * self._page_bytes
         self._copy_time_s = self._clock.monotonic_s() + _REST_S
 
-    def _copy_locked(self) -> None:
-        """Copy what is left while nobody can write, if we get the lock."""
+    def _copy_locked(self, patience: _Patience) -> bool:
+        """Copy what is left while nobody can write, if we get the lock; return whether all was copied."""
         deadline_s = self._clock.monotonic_s() + _LOCK_TIMEOUT_S
         while not _lock(self._spare):
             if self._clock.monotonic_s() > deadline_s:
-                return
+                return False
             self._ended.wait(_SPIN_S)
         try:
             with self._lock:
                 self._finder.hold()
             _end(self._held)
-            deadline_s = self._clock.monotonic_s() + _LOCKED_S
-            while not _checkpoint(self._held) and self._clock.monotonic_s() < deadline_s:
-                self._ended.wait(_SPIN_S)
+            complete = self._copy_all(patience)
             _read(self._held)
             with self._lock:
                 self._finder.hold()
+            return complete
         finally:
             _end(self._spare)
+
+    def _copy_all(self, patience: _Patience) -> bool:
+        """Copy the log while nobody can write, through the connection that holds nothing; return whether all of it."""
+        begin_s = self._clock.monotonic_s()
+        while True:
+            copied_by_us = _checkpoint(self._held)
+            frames, copied = self._size()
+            if frames == copied:
+                return True
+            if self._clock.monotonic_s() - begin_s >= (patience.readers_s if copied_by_us else patience.copy_s):
+                return False
+            self._ended.wait(_SPIN_S)
 
 
 def _lock(connection: apsw.Connection) -> bool:
@@ -300,6 +351,22 @@ def _read(connection: apsw.Connection) -> None:
     """Begin to read."""
     connection.execute("BEGIN")
     connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+
+
+def _glance(connection: apsw.Connection, clock: Clock) -> tuple[int, int]:
+    """Return how many frames the log has, and how many of them were copied; -1 without a log.
+
+    SQLite says "busy" where it looks in the very moment in which a commit becomes visible. That moment is short, unless
+    the writer's process is kept waiting in it.
+    """
+    deadline_s = clock.monotonic_s() + _GLANCE_TIMEOUT_S
+    while True:
+        try:
+            return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        except apsw.BusyError:
+            if clock.monotonic_s() > deadline_s:
+                raise
+            time.sleep(_SPIN_S)
 
 
 def _end(connection: apsw.Connection) -> None:
