@@ -17,7 +17,7 @@ from hpack import Encoder
 
 SERVERS = ("aio", "threads", "ours")
 MESSAGE = bytes(range(97, 117)) * 6
-"""120 bytes: about what an event of seed A without images has."""
+"""120 bytes: about what an event of SochDB without images has."""
 
 PACKED = 1024
 """Messages that ours takes in one write: as many as a feed gives at once."""

@@ -1,4 +1,4 @@
-"""Change streams read back: what a consumer makes of the keys and values of seed C."""
+"""Change streams read back: what a consumer makes of the keys and values of CoordiNode."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A puller of seed D: registers, copies and follows the ranges of a table, and keeps what it got by key."""
+"""A puller of JimDB: registers, copies and follows the ranges of a table, and keeps what it got by key."""
 
 import json
 from decimal import Decimal
@@ -83,7 +83,7 @@ class Client:
 
 
 class Progress:
-    """How far a range is: a row of seed D's table `progress`."""
+    """How far a range is: a row of JimDB's table `progress`."""
 
     def __init__(self, one):
         self.range = one

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 HAND_WRITTEN = [path for path in SOURCES if not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))]
+DOCS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINES_MAX = 600
 STATEMENTS_MAX = 40
 BANNED_FILES = {"utils.py", "common.py", "helpers.py", "misc.py", "types.py"}
@@ -73,6 +74,11 @@ def test_the_words_are_those_of_the_glossary():
             word = words and getattr(node, words)
             if word and BANNED_NAMES.search(word) and ALLOWED_NAMES.get(word, "none of them") not in str(path):
                 found.append(f"{name(path)}: {word}")
+    assert found == []
+
+
+def test_interfaces_are_named_by_what_they_are():
+    found = [name(path) for path in [*HAND_WRITTEN, *DOCS] if re.search(r"\b[Ss]eeds? [A-D]\b", path.read_text())]
     assert found == []
 
 

@@ -345,7 +345,7 @@ class Application:
         return access
 
     async def _change_streams(self, store: MetaStore, scopes: Scopes, metrics: Metrics) -> Sequence[Service]:
-        """Return the services of seed C, and hold their consumers to their bounds."""
+        """Return the services of CoordiNode, and hold their consumers to their bounds."""
         kept = ConsumerStore(store, self._clock)
         known = await kept.consumers()
         bounds = consumer_options(self._config)
@@ -358,7 +358,7 @@ class Application:
     def _pulls(
         self, store: MetaStore, scopes: Scopes, metrics: Metrics, catalog: SharedCatalog
     ) -> tuple[PullService, Service]:
-        """Return the service of seed D, and hold its pullers to their bounds."""
+        """Return the service of JimDB, and hold its pullers to their bounds."""
         settings, sources = self._config.jimdb, self._query_sources
         shards = {
             one.source.name: RangeShard(number, one.source.name, sources[one.source.name], one.log)

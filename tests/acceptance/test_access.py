@@ -1,4 +1,4 @@
-"""The published client of seed A and the commands against `tailrace serve --auth`: whom it lets in, and to what."""
+"""The published client of SochDB and the commands against `tailrace serve --auth`: whom it lets in, and to what."""
 
 import json
 import sqlite3

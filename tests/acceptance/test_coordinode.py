@@ -1,4 +1,4 @@
-"""The published clients of seed C against `tailrace serve`: all three generations that are in use."""
+"""The published clients of CoordiNode against `tailrace serve`: all three generations that are in use."""
 
 import sqlite3
 from contextlib import contextmanager

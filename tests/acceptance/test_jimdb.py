@@ -1,4 +1,4 @@
-"""Pullers of seed D against `tailrace serve` while somebody writes, and the server is killed."""
+"""Pullers of JimDB against `tailrace serve` while somebody writes, and the server is killed."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The published client of seed A against `tailrace serve`, as its documentation uses it."""
+"""The published client of SochDB against `tailrace serve`, as its documentation uses it."""
 
 import contextlib
 import itertools

@@ -181,7 +181,7 @@ def test_a_pipeline_that_begins_anew_at_another_offset_keeps_its_ranges(store):
     }
 
 
-def test_an_altered_pipeline_is_altered_in_the_tables_of_seed_d_too(store):
+def test_an_altered_pipeline_is_altered_in_the_tables_of_jimdb_too(store):
     made = structs.replace(DEFINITION, server="http://elsewhere:1", sink="console:")
     store.alter(made)
     assert store.get("p").definition == made

@@ -1,4 +1,4 @@
-"""Seed A's WebSocket gateway on a real socket, with the `websockets` client."""
+"""SochDB's WebSocket gateway on a real socket, with the `websockets` client."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Seed D's service over gRPC, against a server in this process and a real database."""
+"""JimDB's service over gRPC, against a server in this process and a real database."""
 
 import contextlib
 import importlib
@@ -168,24 +168,24 @@ def test_a_table_without_a_key_is_pulled_by_its_row_numbers(world):
 def test_stubs_made_from_the_seed_alone_can_pull(world, tmp_path, monkeypatch):
     include = files("grpc_tools") / "_proto"
     source = Path(__file__).parents[1]
-    assert protoc.main(["", f"-I{source}", f"-I{include}", f"--python_out={tmp_path}", "seed_d.proto"]) == 0
+    assert protoc.main(["", f"-I{source}", f"-I{include}", f"--python_out={tmp_path}", "jimdb_document.proto"]) == 0
     monkeypatch.syspath_prepend(str(tmp_path))
-    seed = importlib.import_module("seed_d_pb2")
-    monkeypatch.delitem(sys.modules, "seed_d_pb2")
+    document = importlib.import_module("jimdb_document_pb2")
+    monkeypatch.delitem(sys.modules, "jimdb_document_pb2")
     world.fill(*range(1, 21))
     world.execute("INSERT INTO orders VALUES (-5, 1, 'below')")
     world.start()
     (one,) = world.ranges()
     known = {
         "range_id": one.id,
-        "range_epoch": seed.RangeEpoch(conf_ver=one.range_epoch.conf_ver, version=one.range_epoch.version),
+        "range_epoch": document.RangeEpoch(conf_ver=one.range_epoch.conf_ver, version=one.range_epoch.version),
         "subscriber_name": "seed",
     }
-    register = world.client.call("CdcRegister", seed.CdcRegisterRequest(**known), seed.CdcRegisterResponse)
+    register = world.client.call("CdcRegister", document.CdcRegisterRequest(**known), document.CdcRegisterResponse)
     rows, version, last, end = {}, 0, "", False
     while not end:
-        request = seed.CdcPullSnapshotRequest(**known, current_snapshot_version=version, last_key=last)
-        answer = world.client.call("CdcPullSnapshot", request, seed.CdcPullSnapshotResponse)
+        request = document.CdcPullSnapshotRequest(**known, current_snapshot_version=version, last_key=last)
+        answer = world.client.call("CdcPullSnapshot", request, document.CdcPullSnapshotResponse)
         assert not answer.HasField("error")
         rows |= {change.key: change.value for change in answer.snapshot_data}
         version, end = answer.current_snapshot_version, answer.end
@@ -194,10 +194,10 @@ def test_stubs_made_from_the_seed_alone_can_pull(world, tmp_path, monkeypatch):
     world.fill(50)
     index, found = register.init_snapshot_version, []
     while not found:
-        request = seed.CdcPullLogRequest(**known, last_log_index=index)
-        answer = world.client.call("CdcPullLog", request, seed.CdcPullLogResponse)
+        request = document.CdcPullLogRequest(**known, last_log_index=index)
+        answer = world.client.call("CdcPullLog", request, document.CdcPullLogResponse)
         index, found = answer.current_log_index, list(answer.log_data)
-    assert [(change.type, values_of(change.key)) for change in found] == [(seed.CdcChangeData.WRITE, [50])]
+    assert [(change.type, values_of(change.key)) for change in found] == [(document.CdcChangeData.WRITE, [50])]
 
 
 def test_answers_are_bounded_however_large_rows_are(world):
@@ -755,6 +755,6 @@ def test_what_fails_inside_is_told_in_the_log_of_the_server_alone_and_without_va
     database.execute("ALTER TABLE elsewhere RENAME TO subscribe")
     database.close()
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error: see the log of the server")
-    (record,) = [one for one in caplog.records if one.getMessage() == "a call of seed D failed"]
+    (record,) = [one for one in caplog.records if one.getMessage() == "a call of JimDB failed"]
     assert isinstance(record.exc_info[1], MetadataError)
     assert "s3cret" not in caplog.text

@@ -1,4 +1,4 @@
-"""Uses the published package `coordinode` as seed C says. Runs in an environment of its own.
+"""Uses the published package `coordinode` as CoordiNode says. Runs in an environment of its own.
 
     coordinode_client.py subscribe   ADDRESS REQUEST [METADATA]
     coordinode_client.py acknowledge ADDRESS REQUEST

@@ -1,7 +1,7 @@
-"""Events of seed A's WebSocket gateway as bytes: one JSON object a line. Pure.
+"""Events of SochDB's WebSocket gateway as bytes: one JSON object a line. Pure.
 
 Members, in this order: sequence, timestamp_us, txn_id, table, operation, key, before_value, after_value, ddl. `key` and
-the values are base64 of the bytes that seed A's gRPC events carry; null where there is none, and so is `ddl`.
+the values are base64 of the bytes that SochDB's gRPC events carry; null where there is none, and so is `ddl`.
 """
 
 from binascii import b2a_base64

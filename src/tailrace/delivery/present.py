@@ -1,4 +1,4 @@
-"""Events of seed B as bytes. Pure.
+"""Events of SkeinDB as bytes. Pure.
 
 One change becomes one JSON object, keys in this order: seq, db, table, op, pk, before?, after?, query_id?, etag?,
 commit_ts_ms, lsn. `query_id` and `etag` mark the change as an invalidation of a query; its op is then `invalidate`.
@@ -57,7 +57,7 @@ class Wire(Enum):
 
 
 TEXT_WIRES = (Wire.SSE, Wire.WS, Wire.ARRAY, Wire.LINES)
-"""Wires whose events are seed B's, which `encode` writes; `sochdb_event` and `gateway_event` write seed A's."""
+"""Wires whose events are SkeinDB's, which `encode` writes; `sochdb_event` and `gateway_event` write SochDB's."""
 
 
 _IMAGES_OF = {
@@ -81,7 +81,7 @@ class View(Struct, frozen=True, cache_hash=True):
     """What makes the changes invalidations of a query."""
 
     envelope: str = ""
-    """Name of the envelope that changes are told in; empty for the events of seed B, which `encode` writes."""
+    """Name of the envelope that changes are told in; empty for the events of SkeinDB, which `encode` writes."""
 
     @property
     def images(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Errors as the seeds show them. The only place that knows. Pure."""
+"""Errors as each interface shows them. The only place that knows. Pure."""
 
 from msgspec import Struct
 
@@ -103,7 +103,7 @@ TABLE: dict[type[TailraceError], str] = {
     SinkUnavailableError: "internal",
     SinkRefusedError: "internal",
 }
-"""Code of each error in an answer of seed B. Each class is named: a new one must be decided on."""
+"""Code of each error in an answer of SkeinDB. Each class is named: a new one must be decided on."""
 
 _DETAILS: dict[type[TailraceError], tuple[str, ...]] = {
     InvalidPredicateError: ("place",),
@@ -123,7 +123,7 @@ class Problem(Struct, frozen=True, omit_defaults=True):
 
 
 def problem_of(error: TailraceError) -> Problem:
-    """Return what a subscriber of seed B is told."""
+    """Return what a subscriber of SkeinDB is told."""
     fields = _DETAILS.get(type(error))
     details = None if fields is None else {field: getattr(error, field) for field in fields}
     return Problem(TABLE[type(error)], str(error), details)

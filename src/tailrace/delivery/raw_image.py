@@ -1,4 +1,4 @@
-"""Row images as seed A shows them: the JSON that the log keeps, and of keys and values the value alone. Pure."""
+"""Row images as SochDB shows them: the JSON that the log keeps, and of keys and values the value alone. Pure."""
 
 import msgspec
 from msgspec import Struct

@@ -1,7 +1,7 @@
-"""Where a feed begins, as each seed counts it. The only place that knows. Pure.
+"""Where a feed begins, as each interface counts it. The only place that knows. Pure.
 
-Seed B: `from_offset` and `Last-Event-ID` name the last change that the subscriber has seen. `from_offset` wins; without
-either the cursor counts; and a feed never begins before the cursor.
+SkeinDB: `from_offset` and `Last-Event-ID` name the last change that the subscriber has seen. `from_offset` wins;
+without either the cursor counts; and a feed never begins before the cursor.
 """
 
 from tailrace.model.errors import InvalidRequestError
@@ -12,7 +12,7 @@ from tailrace.model.subscription import Subscription
 __all__ = ["RESNAPSHOT_REASON", "begins_with_snapshot", "seen_in", "start_after", "start_of_stream"]
 
 RESNAPSHOT_REASON = "wal_horizon_exceeded"
-"""Seed B's word for a place that retention has removed."""
+"""SkeinDB's word for a place that retention has removed."""
 
 _DIGITS_MAX = 20
 """Length of the largest unsigned 64-bit number."""

@@ -1,4 +1,4 @@
-"""Events of seed A as bytes: gRPC messages, each with its length before it. Pure.
+"""Events of SochDB as bytes: gRPC messages, each with its length before it. Pure.
 
 | field | `SubscribeEvent` | `WatchKeyEvent` | of a change |
 |---|---|---|---|
@@ -182,7 +182,7 @@ def _keys(keys: Any, tables: Tables) -> Any:
 
 
 def _images(images: Any, tables: Tables, columns: tuple[str, ...]) -> Any:
-    """Return a column of images as seed A shows them."""
+    """Return a column of images as SochDB shows them."""
     if columns:
         odd = pc.is_valid(images)
     elif any(map(is_key_value, tables.schemas)):

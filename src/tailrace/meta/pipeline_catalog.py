@@ -159,7 +159,7 @@ class PipelineCatalog(Database):
 
 
 def _check(definition: Definition) -> None:
-    """Refuse what the columns of seed D's tables do not take. The URLs are not shown: they may hold a password.
+    """Refuse what the columns of JimDB's tables do not take. The URLs are not shown: they may hold a password.
 
     That of the server may not: it is shown to others, and no worker would use it.
     """

@@ -15,7 +15,7 @@ __all__ = ["Numbers", "encode", "pipeline_of", "progress_values", "range_of", "s
 
 
 class Numbers(Struct, frozen=True):
-    """What seed D numbers: the cluster, which a server is, the database, the table; 0 counts those of a pipeline."""
+    """What JimDB numbers: the cluster, which a server is, the database, the table; 0 counts those of a pipeline."""
 
     cluster_id: int = 0
     db_id: int = 0

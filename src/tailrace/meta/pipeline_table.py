@@ -1,6 +1,6 @@
 """Tables of the metadata database that pipelines keep.
 
-`subscribe` and `progress` are those of seed D, column for column; what it has no columns for is in tables of our own.
+`subscribe` and `progress` are those of JimDB, column for column; what it has no columns for is in tables of our own.
 """
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, String, Table, Text, false

@@ -1,4 +1,4 @@
-"""Keys as bytes that compare as the keys do: those of seed D. Pure.
+"""Keys as bytes that compare as the keys do: those of JimDB. Pure.
 
 A key is the number of its table, four bytes with the highest first, and then its values in key order. Each value
 begins with a byte that tells its class, and that tells where it ends:
@@ -17,7 +17,7 @@ A number is `0.DDD… * 10^exponent` with a first digit other than 0. The expone
 highest first, with 2^20 added. Then come the digits, two in a byte, which is their number plus 1; `00` is the end, and
 an odd digit has a 0 behind it. Numbers that are equal have equal bytes, whatever their types: 1 and 1.0 are one key, as
 they are for a database. So a key without values of bytes is text in UTF-8, as long as the number of its table is below
-128: the wire of seed D has a place where a key is text.
+128: the wire of JimDB has a place where a key is text.
 """
 
 from collections.abc import Sequence

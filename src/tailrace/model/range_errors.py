@@ -1,4 +1,4 @@
-"""What may go wrong between a puller and a range. Each has a place of its own in seed D's errors.
+"""What may go wrong between a puller and a range. Each has a place of its own in JimDB's errors.
 
 UnknownRangeError          there is no such range, or no longer: ask for the ranges of the table
 NotRegisteredError         the puller has not registered with the range: register

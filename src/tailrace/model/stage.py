@@ -1,4 +1,4 @@
-"""Stages of a range of a pipeline, as seed D has them: forward only, retried in place. Pure."""
+"""Stages of a range of a pipeline, as JimDB has them: forward only, retried in place. Pure."""
 
 from collections.abc import Mapping
 from enum import IntEnum

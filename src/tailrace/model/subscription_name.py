@@ -11,12 +11,12 @@ _SUB_ID = re.compile(r"sub_([0-9a-f]{16})", re.ASCII)
 
 
 def sub_id_of(subscription_id: SubscriptionId) -> str:
-    """Return the name of a subscription in seed B: `sub_` and 16 hexadecimal digits."""
+    """Return the name of a subscription in SkeinDB: `sub_` and 16 hexadecimal digits."""
     return f"sub_{subscription_id:016x}"
 
 
 def parse_sub_id(name: str) -> SubscriptionId:
-    """Return the number of a subscription from its name in seed B.
+    """Return the number of a subscription from its name in SkeinDB.
 
     Raises:
         UnknownSubscriptionError: No subscription ever has such a name.

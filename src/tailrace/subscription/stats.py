@@ -1,6 +1,6 @@
 """Figures over all subscriptions, and what in them calls for somebody. Pure but for looking at the service.
 
-Names and order of the members are those of seed B. Where there are several logs, `earliest_offset` and `latest_offset`
+Names and order of the members are those of SkeinDB. Where there are several logs, `earliest_offset` and `latest_offset`
 span them all, and counts are sums.
 """
 

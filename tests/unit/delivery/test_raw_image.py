@@ -1,4 +1,4 @@
-"""Facts about row images as seed A shows them."""
+"""Facts about row images as SochDB shows them."""
 
 import pytest
 

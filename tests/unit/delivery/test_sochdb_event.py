@@ -1,4 +1,4 @@
-"""Facts about events of seed A as bytes."""
+"""Facts about events of SochDB as bytes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`sochdb.v1.KvService`: keys and values of seed A."""
+"""`sochdb.v1.KvService`: keys and values of SochDB."""
 
 from contextlib import aclosing
 

@@ -1,4 +1,4 @@
-"""`sochdb.v1.SubscriptionService`: the changes of a source as streams of events, as seed A has them."""
+"""`sochdb.v1.SubscriptionService`: the changes of a source as streams of events, as SochDB has them."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -109,7 +109,7 @@ def watched_of(source: str, table: str, key: bytes) -> tuple[SourceTarget, Filte
 
 
 def start_of(start_sequence: int) -> Start:
-    """Return where a stream begins. Seed A names the first change that it wants; 0 is the next that comes."""
+    """Return where a stream begins. SochDB names the first change that it wants; 0 is the next that comes."""
     return After(Offset(start_sequence - 1)) if start_sequence else Latest()
 
 
@@ -136,7 +136,7 @@ def check_resumed(request: proto.SubscribeRequest, subscription: Subscription) -
     """Refuse a request that wants something else than the subscription which it names.
 
     Raises:
-        InvalidRequestError: It says which changes, or the subscription has none of seed A's form.
+        InvalidRequestError: It says which changes, or the subscription has none of SochDB's form.
     """
     if request.tables or request.operations or request.where_predicate:
         raise InvalidRequestError(
@@ -150,12 +150,12 @@ def check_resumed(request: proto.SubscribeRequest, subscription: Subscription) -
 
 
 def name_of(subscription_id: SubscriptionId) -> str:
-    """Return the name of a subscription in seed A."""
+    """Return the name of a subscription in SochDB."""
     return f"sub-{subscription_id}"
 
 
 def number_of(name: str) -> SubscriptionId | None:
-    """Return the number of a subscription from its name in seed A or B; None for what is no name."""
+    """Return the number of a subscription from its name in SochDB or SkeinDB; None for what is no name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -45,10 +45,10 @@ CODES: dict[type[TailraceError], Code] = {
 """Code of each error; one that is not named has that of the nearest class above it."""
 
 SHUT_DOWN = "CDC engine shut down"
-"""Seed A's text for a server that stops."""
+"""SochDB's text for a server that stops."""
 
 DISABLED = "CDC not enabled"
-"""Seed A's text for a server that captures nothing."""
+"""SochDB's text for a server that captures nothing."""
 
 _INTERNAL = "internal error: see the log of the server"
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of seed B: RPC, server-sent events, health and metrics."""
+"""The HTTP interface of SkeinDB: RPC, server-sent events, health and metrics."""
 
 from tailrace.delivery.http.app import create_app
 from tailrace.delivery.http.options import HttpOptions

@@ -1,4 +1,4 @@
-"""Subscriptions as seed B keeps them in `cdc_subscriptions.json`. Pure.
+"""Subscriptions as SkeinDB keeps them in `cdc_subscriptions.json`. Pure.
 
 A query goes along with the subscriptions that are for it, so that another server can prepare it. Members that are ours
 (`where`, `cel`, `auto_ack`, `snapshot`) are left out where they say nothing.

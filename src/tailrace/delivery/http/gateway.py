@@ -1,4 +1,4 @@
-"""Seed A's WebSocket gateway: `ping`, `sql`, `kv_get`, `kv_put`, `kv_delete`, `subscribe` and `unsubscribe`.
+"""SochDB's WebSocket gateway: `ping`, `sql`, `kv_get`, `kv_put`, `kv_delete`, `subscribe` and `unsubscribe`.
 
 Requests of one connection are carried out one after the other, so a client that does not read its answers is not
 listened to either. Frames that are not of text are passed over.

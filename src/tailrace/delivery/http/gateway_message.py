@@ -1,4 +1,4 @@
-"""Messages of seed A's WebSocket gateway: what a client may ask for, and how it is answered. Pure.
+"""Messages of SochDB's WebSocket gateway: what a client may ask for, and how it is answered. Pure.
 
 Each text frame is one JSON object with `id`, `type` and `payload`, both ways and in this order. Members that nobody
 knows are passed over. What an answer or an event belongs to is told by the `id` of the request.
@@ -43,7 +43,7 @@ ID_CHARACTERS_MAX = 256
 
 
 class RequestError(InvalidRequestError):
-    """A message of a client that cannot be read; the text is seed A's."""
+    """A message of a client that cannot be read; the text is SochDB's."""
 
 
 class Request(Struct, frozen=True):

@@ -13,7 +13,7 @@ from tailrace.model.subscription import FilterOptions, Include, Subscription
 __all__ = ["OPS", "filter_options_of", "include_of", "options_of", "start_of"]
 
 OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
-"""Ops that seed B knows, by their words."""
+"""Ops that SkeinDB knows, by their words."""
 
 _WORDS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 

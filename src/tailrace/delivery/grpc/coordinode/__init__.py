@@ -1,1 +1,1 @@
-"""Seed C's interface: commits of a shard as events with storage keys and values."""
+"""CoordiNode's interface: commits of a shard as events with storage keys and values."""

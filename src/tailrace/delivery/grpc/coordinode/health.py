@@ -1,4 +1,4 @@
-"""`coordinode.v1.health.HealthService`: whether the server serves, as seed C's clients ask for it."""
+"""`coordinode.v1.health.HealthService`: whether the server serves, as CoordiNode's clients ask for it."""
 
 from tailrace.delivery.grpc.call import Call, Method, Service
 from tailrace.delivery.grpc.proto import coordinode_health_pb2 as proto

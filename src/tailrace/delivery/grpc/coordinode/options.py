@@ -6,7 +6,7 @@ __all__ = ["ChangeStreamConfig", "StreamOptions"]
 
 
 class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Seed C's interface: the table `[coordinode]` of the configuration."""
+    """CoordiNode's interface: the table `[coordinode]` of the configuration."""
 
     event_bytes: str | int = 4_000_000
     """Operations in one event; a larger commit is sent as several."""

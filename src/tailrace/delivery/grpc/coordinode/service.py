@@ -1,4 +1,4 @@
-"""`coordinode.v1.replication.ChangeStreamService`: the commits of a shard as a stream of events, as seed C has them."""
+"""`coordinode.v1.replication.ChangeStreamService`: the commits of a shard as a stream of events, as in CoordiNode."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -112,7 +112,7 @@ class _Handlers:
         return encoded(proto.CancelSubscriptionResponse())
 
     async def _told(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something; an error becomes the status that seed C's clients know."""
+        """Do something; an error becomes the status that CoordiNode's clients know."""
         try:
             await work
         except TailraceError as error:

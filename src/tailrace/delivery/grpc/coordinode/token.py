@@ -1,4 +1,4 @@
-"""Resume tokens: places between two commits, as seed C writes them. Pure.
+"""Resume tokens: places between two commits, as CoordiNode writes them. Pure.
 
 A token stands for the index `segment_id + entry_offset` of the commit that comes next; segments are named by their
 first index, so it stays good when the log is cut into other segments. All zero means the oldest commit.

@@ -1,1 +1,1 @@
-"""Seed D: tables pulled range by range, and pipelines that somebody subscribes to."""
+"""JimDB: tables pulled range by range, and pipelines that somebody subscribes to."""

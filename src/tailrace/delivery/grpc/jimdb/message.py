@@ -1,4 +1,4 @@
-"""Ranges, rows and changes as seed D's messages. Pure."""
+"""Ranges, rows and changes as JimDB's messages. Pure."""
 
 from collections.abc import Iterable, Sequence
 

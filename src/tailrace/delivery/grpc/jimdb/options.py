@@ -1,4 +1,4 @@
-"""Settings of seed D's interface."""
+"""Settings of JimDB's interface."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _CLUSTER_MAX = 2**31 - 1
 
 
 class JimdbConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Seed D's interface: the table `[jimdb]` of the configuration."""
+    """JimDB's interface: the table `[jimdb]` of the configuration."""
 
     cluster_id: int = 0
     """Number of the cluster that the server is; requests that name another one are refused."""

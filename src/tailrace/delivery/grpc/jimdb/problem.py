@@ -1,4 +1,4 @@
-"""Errors as seed D's pullers are told of them: in the answer, and for CdcRegister by status besides. Pure."""
+"""Errors as JimDB's pullers are told of them: in the answer, and for CdcRegister by status besides. Pure."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ _CODES: dict[type[TailraceError], Code] = {
     RegistrationsFullError: Code.RESOURCE_EXHAUSTED,
     PipelineExistsError: Code.ALREADY_EXISTS,
 }
-"""Codes of errors that are seed D's own; all others are those of every service."""
+"""Codes of errors that are JimDB's own; all others are those of every service."""
 
 _BY_STATUS = (AccessError, LogClosedError, CaptureDisabledError)
 """What is told by status alone, whatever the method: it is about the caller or the server, and no range."""

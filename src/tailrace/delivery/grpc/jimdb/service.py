@@ -1,4 +1,4 @@
-"""`dspb.CdcService`: tables pulled range by range, as seed D has them, and pipelines that are subscribed to."""
+"""`dspb.CdcService`: tables pulled range by range, as JimDB has them, and pipelines that are subscribed to."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -175,7 +175,7 @@ class _Handlers:
     def _error(self, error: TailraceError) -> proto.CDCError:
         """Return what tells of an error. One of which the caller learns nothing is in the log of the server."""
         if cdc_status(error).code is Code.INTERNAL:
-            logger.error("a call of seed D failed", exc_info=error)
+            logger.error("a call of JimDB failed", exc_info=error)
         return cdc_error(error, self._shown)
 
     def _shown(self, one: KeyRange) -> base.Range:

@@ -1,4 +1,4 @@
-"""Sinks as seed D's messages name them, and as URLs. Pure."""
+"""Sinks as JimDB's messages name them, and as URLs. Pure."""
 
 from urllib.parse import quote
 

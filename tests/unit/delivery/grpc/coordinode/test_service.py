@@ -1,4 +1,4 @@
-"""`coordinode.v1.replication.ChangeStreamService`, called without a server: the seed's generation."""
+"""`coordinode.v1.replication.ChangeStreamService`, called without a server: the documented generation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sinks of seed D's messages as URLs, and back without their passwords."""
+"""Sinks of JimDB's messages as URLs, and back without their passwords."""
 
 import pytest
 
