@@ -7,7 +7,9 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
-from tailrace.model.commit import Appended, Draft
+from msgspec import Struct
+
+from tailrace.model.commit import Appended, Draft, Progress
 from tailrace.model.errors import LogFullError, LogWriteError, SourceUnavailableError
 from tailrace.model.number import Position
 from tailrace.retry import Backoff, retry
@@ -24,8 +26,11 @@ _BUSY_CHANGES = 128
 
 _BUSY_PAUSE_S = 0.02
 
-_Group = Sequence[Draft] | Exception
-"""Commits that a source yielded together, or how it failed."""
+_PROGRESS_INTERVAL_S = 5.0
+"""Progress without changes is written to disk, and confirmed, at most so often."""
+
+_Group = Sequence[Draft] | Progress | Exception
+"""Commits that a source yielded together, how far it is without any, or how it failed."""
 
 _PASSING = (SourceUnavailableError, LogFullError, LogWriteError)
 """What passes by itself: a database that comes back, a disk that is given space."""
@@ -36,10 +41,13 @@ class PumpLog(SchemaRegistry, Protocol):
 
     @property
     def position(self) -> Position | None:
-        """Return the position of the newest durable commit."""
+        """Return where the source resumes."""
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
         """Number and keep commits; durable on return."""
+
+    async def progress(self, position: Position, *, durable: bool) -> None:
+        """Note that there is no commit up to a position; see `Log.progress`."""
 
 
 class CaptureState:
@@ -62,16 +70,30 @@ class CaptureState:
 class Pump:
     """Moves the commits of one source into its log, each exactly once and in order.
 
-    A commit is confirmed to the source only after the log has synced it. After any break the source resumes after the
+    A commit is confirmed to the source only after the log has synced it; so is progress without changes, which the log
+    knows at once but writes down only every few seconds. After any break the source resumes after the
     last position in the log, so a crash between the two repeats and loses nothing. While the disk refuses (full,
     or failing), the same commits are offered again until it takes them; the source waits meanwhile.
     """
 
-    def __init__(self, source: Source, log: PumpLog, state: CaptureState, backoff: Backoff = Backoff()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        source: Source,
+        log: PumpLog,
+        state: CaptureState,
+        backoff: Backoff = Backoff(),  # noqa: B008
+        *,
+        progress_interval_s: float = _PROGRESS_INTERVAL_S,
+    ) -> None:
         self._source = source
         self._log = log
         self._state = state
         self._backoff = backoff
+        self._progress_interval_s = progress_interval_s
+        self._progress: Position | None = None
+        """Progress that is not on disk yet; it is at `_progress_due_s`, unless commits come before."""
+
+        self._progress_due_s = 0.0
 
     async def open(self) -> None:
         """Open the source, trying again while it cannot be reached.
@@ -103,13 +125,15 @@ class Pump:
         reader = asyncio.create_task(self._read(groups))
         try:
             while True:
-                drafts, failure = _take_all(await groups.get(), groups)
-                if drafts:
-                    await self._append(drafts)
-                    if sum(map(len, drafts)) >= _BUSY_CHANGES:
+                taken = _take_all(await self._next(groups), groups)
+                if taken.drafts:
+                    await self._append(taken.drafts)
+                    if sum(map(len, taken.drafts)) >= _BUSY_CHANGES:
                         await asyncio.sleep(_BUSY_PAUSE_S)
-                if failure is not None:
-                    raise failure
+                if taken.progress is not None:
+                    await self._note(taken.progress)
+                if taken.failure is not None:
+                    raise taken.failure
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -117,14 +141,36 @@ class Pump:
     async def _read(self, groups: asyncio.Queue[_Group]) -> None:
         try:
             async with aclosing(self._source.commits(self._log.position)) as commits:
-                async for drafts in commits:
-                    await groups.put(drafts)
+                async for group in commits:
+                    await groups.put(group)
         except Exception as error:  # raised again by the task that takes it out
             await groups.put(error)
+
+    async def _next(self, groups: "asyncio.Queue[_Group]") -> _Group:
+        """Return the next group; the progress that waits to be written down, when nothing else comes before that."""
+        if self._progress is None:
+            return await groups.get()
+        try:
+            async with asyncio.timeout_at(self._progress_due_s):
+                return await groups.get()
+        except TimeoutError:
+            return Progress(self._progress)
+
+    async def _note(self, position: Position) -> None:
+        """Tell the log how far the source is, and the source that the log knows, once that is on disk."""
+        now_s = asyncio.get_running_loop().time()
+        durable = now_s >= self._progress_due_s
+        await self._patiently(partial(self._log.progress, position, durable=durable))
+        self._recovered()
+        self._progress = None if durable else position
+        if durable:
+            self._progress_due_s = now_s + self._progress_interval_s
+            await self._source.confirm(position)
 
     async def _append(self, drafts: Sequence[Draft]) -> None:
         await self._patiently(partial(self._log.append, drafts))
         self._recovered()
+        self._progress = None
         await self._source.confirm(drafts[-1].position)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[object]]) -> None:
@@ -143,13 +189,26 @@ class Pump:
         self._state.waits(problem)
 
 
-def _take_all(first: _Group, groups: "asyncio.Queue[_Group]") -> tuple[list[Draft], Exception | None]:
-    """Return the commits of all groups that wait, to be appended as one, and the failure behind them, if any."""
-    drafts: list[Draft] = []
+class _Taken(Struct):
+    """What waits to be appended: commits, progress behind them, and a failure behind both."""
+
+    drafts: list[Draft]
+    progress: Position | None = None
+    failure: Exception | None = None
+
+
+def _take_all(first: _Group, groups: "asyncio.Queue[_Group]") -> _Taken:
+    """Return all groups that wait, up to a failure, the commits to be appended as one."""
+    taken = _Taken([])
     group = first
     while not isinstance(group, Exception):
-        drafts += group
+        if isinstance(group, Progress):
+            taken.progress = group.position
+        else:
+            taken.drafts += group
+            taken.progress = None  # the commits are further
         if groups.empty():
-            return drafts, None
+            return taken
         group = groups.get_nowait()
-    return drafts, group
+    taken.failure = group
+    return taken

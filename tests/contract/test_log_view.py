@@ -116,3 +116,19 @@ async def test_the_newest_schema_of_a_table_is_found(log):
     assert log.latest_schema(TableName("app", "users")) == (number, newer)
     assert log.latest_schema(TableName("app", "nobody")) is None
     assert log.schemas()[number] == newer
+
+
+async def test_a_position_moves_with_commits_and_with_progress_and_wakes_who_waits(log):
+    assert log.position is None
+    waiting = asyncio.create_task(log.wait_position(None, 30))
+    await asyncio.sleep(0)
+    await append(log, 2)
+    assert await waiting
+    known = log.position
+    waiting = asyncio.create_task(log.wait_position(known, 30))
+    await asyncio.sleep(0)
+    await log.progress("later", durable=True)
+    assert await waiting
+    assert (log.position, log.head, log.last_index) == ("later", 2, 1)
+    assert not await log.wait_position("later", 0.01)
+    assert await log.wait_position(known, 0.01)

@@ -8,7 +8,8 @@ from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
-from tailrace.model.commit import Draft
+from tailrace.log.recover import examine
+from tailrace.model.commit import Draft, Progress
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
@@ -102,3 +103,49 @@ async def test_a_full_disk_stops_capture_unconfirmed_until_there_is_space():
 async def test_a_source_that_needs_help_ends_the_pump(log):
     with pytest.raises(SourceStateError, match="do this"):
         await pump_until(ScriptedSource("app", [SourceStateError("do this")]), log, 1)
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_progress_without_changes_moves_the_position_and_is_confirmed(log):
+    source = ScriptedSource("app", [commit("1"), Progress("2"), commit("3"), Progress("4")])
+    pump = Pump(source, log, CaptureState(), AT_ONCE, progress_interval_s=0.0)
+    await pump.open()
+    task = asyncio.create_task(pump.run())
+    await until(lambda: "4" in source.confirmed)
+    assert (log.position, log.head, log.last_index) == ("4", 2, 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    more = ScriptedSource("app", [commit("1"), Progress("2"), commit("3"), Progress("4"), commit("5")])
+    await pump_until(more, log, 3)
+    assert (log.position, log.last_index) == ("5", 3)
+
+
+class StepByStep(ScriptedSource):
+    """Yields progress, and the next one when that is confirmed."""
+
+    async def commits(self, after):
+        for position in ("1", "2"):
+            yield Progress(position)
+            while position not in self.confirmed:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("interval_s", "confirmed"), [(3600.0, ["1"]), (0.01, ["1", "2"])])
+async def test_progress_is_known_at_once_and_confirmed_when_it_was_due_and_is_on_disk(interval_s, confirmed):
+    files = MemoryFiles()
+    log = await Log.open(files, LogOptions(), SystemClock())
+    source = StepByStep("app", [])
+    pump = Pump(source, log, CaptureState(), AT_ONCE, progress_interval_s=interval_s)
+    await pump.open()
+    task = asyncio.create_task(pump.run())
+    await until(lambda: log.position == "2" and source.confirmed == confirmed)
+    assert examine(files).position == confirmed[-1]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await log.close()
+    assert examine(files).position == "2"

@@ -15,6 +15,7 @@ from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
+from tailrace.log.progress import Progressed, write_progress
 from tailrace.log.recover import Found, recover
 from tailrace.log.retain import age_horizon, byte_horizon
 from tailrace.log.retention import at_most, horizon_by_changes, removable
@@ -46,8 +47,8 @@ _READ_AHEAD_MAX = 2
 class Log:
     """Numbers commits, keeps them, hands them out. Open it with `Log.open`, holding the directory's lock.
 
-    All methods are called on one event loop, from as many tasks as there are. `head`, `horizon`, `last_index` and
-    `position` speak of what is on disk; nothing else is ever handed out.
+    All methods are called on one event loop, from as many tasks as there are. `head`, `horizon` and `last_index` speak
+    of what is on disk; nothing else is ever handed out. So does `position`, but for `progress` that is not durable.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class Log:
         by_changes = at_most(floor, horizon_by_changes(found.head, options.retention_changes))
         self._horizon = max(found.horizon, by_changes)
         self._last_index = found.last_index
-        self._position = found.position
+        self._commit = found.commit
+        self._position = self._durable_position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
         self.commits = Commits(self._segments, self._window)
@@ -81,6 +83,8 @@ class Log:
         self._cache = BlockCache(options.cache_bytes_max)
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
         self._waiters = Waiters()
+        self._position_waiters = Waiters()
+        self._progress_lock = asyncio.Lock()
         self._schema_lock = asyncio.Lock()
         self._retain_lock = asyncio.Lock()
         self._retain_soon = asyncio.Event()
@@ -141,7 +145,7 @@ class Log:
 
     @property
     def position(self) -> Position | None:
-        """Return the position of the newest commit: where the source resumes."""
+        """Return where the source resumes: the position of the newest commit, or how far it has progressed since."""
         return self._position
 
     @property
@@ -180,6 +184,25 @@ class Log:
             raise LogClosedError("the log is closed")
         changes, size_bytes = measure(drafts, len(self._schemas.known))
         return await self._group.append(drafts, changes, size_bytes)
+
+    async def progress(self, position: Position, *, durable: bool) -> None:
+        """Note that the source has no commit for us between the last one here and a position: it resumes there.
+
+        `position` is this one at once. Where it is not `durable`, it is written down by the next call that is, or when
+        the log is closed; after a crash before that, the source resumes further back and finds the same nothing.
+        Appends must not be on their way meanwhile.
+
+        Raises:
+            LogFullError, LogWriteError: The disk refused; it is not durable.
+            LogClosedError: The log was closed.
+        """
+        async with self._progress_lock:
+            if self._closed:
+                raise LogClosedError("the log is closed")
+            self._position = position
+            self._position_waiters.wake()
+            if durable:
+                await self._write_progress()
 
     async def put_schema(self, schema: TableSchema) -> SchemaId:
         """Keep a schema version, durable on return, and return its number; the same version gives the same number.
@@ -277,6 +300,18 @@ class Log:
                 return self._head > after
         return True
 
+    async def wait_position(self, known: Position | None, timeout_s: float) -> bool:
+        """Return True as soon as `position` is another than `known`, False after the timeout.
+
+        Raises:
+            LogClosedError: The log was closed.
+        """
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        if self._position != known:
+            return True
+        return timeout_s > 0 and await self._position_waiters.wait(timeout_s)
+
     async def segments(self) -> list[SegmentSummary]:
         """Return a line for each segment, oldest first."""
         return await asyncio.to_thread(self._segments.summaries)
@@ -314,12 +349,29 @@ class Log:
             await asyncio.wait(self._loading.values())
         await self._group.close()
         self._waiters.close()
+        self._position_waiters.close()
+        async with self._progress_lock:
+            try:
+                await self._write_progress()
+            except LogError as error:
+                logger.warning("progress not written", extra={**self._named, "problem": str(error)})
         async with self._schema_lock, self._retain_lock:
             try:
                 await asyncio.to_thread(self._writer.close)
             except OSError as error:
                 logger.warning("unused space not given back", extra={"problem": str(error)})
             self._schemas.close()
+
+    async def _write_progress(self) -> None:
+        position = self._position
+        if position is None or position == self._durable_position:
+            return
+        progressed = Progressed(self._last_index, self._commit, position)
+        try:
+            await asyncio.to_thread(write_progress, self._files, progressed)
+        except OSError as error:
+            raise disk_error(error) from error
+        self._durable_position = position
 
     def _window(self) -> tuple[Offset, Offset, Index]:
         return self._horizon, self._head, self._last_index
@@ -374,13 +426,14 @@ class Log:
         self._segments.advance(stored.segment, stored.sparse, stored.end)
         self._head = header.last_offset
         self._last_index = header.last_index
-        self._position = stored.frame.position
+        self._commit = self._position = self._durable_position = stored.frame.position
         self._horizon = max(self._horizon, stored.horizon)
         entries = self._segments.entries
         begins = header.first_index == stored.segment.first_index
         if len(entries) > 1 and (begins or entries[1].first_offset <= self._horizon):
             self._retain_soon.set()
         self._waiters.wake()
+        self._position_waiters.wake()
 
     def _find_horizon(self, head: Offset) -> Offset:
         """Return where the rules for bytes and age put the horizon."""

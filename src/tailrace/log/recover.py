@@ -9,6 +9,7 @@ from msgspec import Struct
 from tailrace.log.batch import last_position
 from tailrace.log.files import File, Files
 from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, scan, walk
+from tailrace.log.progress import read_progress
 from tailrace.log.segment import Segment, segment_name
 from tailrace.log.segments import Segments, decode, list_segments
 from tailrace.log.sparse import SparseIndex
@@ -24,7 +25,10 @@ _WALK_BYTES = 4 * 1024 * 1024
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A log as it is on disk. `end` is where the last whole frame of the newest segment ends; `sparse` is its index."""
+    """A log as it is on disk. `end` is where the last whole frame of the newest segment ends; `sparse` is its index.
+
+    `commit` is the position of the last commit, `position` the one where the source resumes.
+    """
 
     segments: list[Segment]
     sparse: SparseIndex
@@ -32,6 +36,7 @@ class Found(Struct, frozen=True, kw_only=True):
     head: Offset
     last_index: Index
     horizon: Offset
+    commit: Position | None
     position: Position | None
     append_time_us: int
     hlc: int
@@ -88,7 +93,8 @@ def examine(files: Files) -> Found:
             head=Offset(0),
             last_index=Index(0),
             horizon=Offset(1),
-            position=None,
+            commit=None,
+            position=read_progress(files, Index(0), None),
             append_time_us=0,
             hlc=0,
         )
@@ -98,15 +104,18 @@ def examine(files: Files) -> Found:
     if last is None and len(segments) > 1:
         last, batch = _last_frame(files, segments)
     head = last.last_offset if last else Offset(newest.first_offset - 1)
+    last_index = last.last_index if last else Index(newest.first_index - 1)
+    commit = last_position(batch) if batch else None
     horizon = max(state.horizon if state else Offset(0), segments[0].first_offset)
     return Found(
         segments=segments,
         sparse=sparse,
         end=end,
         head=head,
-        last_index=last.last_index if last else Index(newest.first_index - 1),
+        last_index=last_index,
         horizon=min(horizon, Offset(head + 1)),
-        position=last_position(batch) if batch else None,
+        commit=commit,
+        position=read_progress(files, last_index, commit) or commit,
         append_time_us=last.append_time_us if last else 0,
         hlc=batch.column("hlc")[-1].as_py() if batch else 0,
     )

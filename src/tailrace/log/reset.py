@@ -8,6 +8,7 @@ from msgspec import Struct
 from tailrace.clock import Clock
 from tailrace.log.files import Files
 from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, walk
+from tailrace.log.progress import PROGRESS_NAME
 from tailrace.log.recover import read_state
 from tailrace.log.segment import (
     pack_segment_header,
@@ -45,7 +46,7 @@ def reset(files: Files, clock: Clock, put_away: Callable[[str], None]) -> Begun:
     """
     offset, index = _last(files)
     begun = Begun(Offset(offset + 2), Index(index + 2))
-    old = [STATE_NAME] if STATE_NAME in files.names() else []
+    old = [name for name in (STATE_NAME, PROGRESS_NAME) if name in files.names()]
     old += [name for name in files.names() if name.startswith("oplog-")]
     name = segment_name(begun.first_index)
     header = pack_segment_header(

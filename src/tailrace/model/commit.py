@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.op import Op
 
-__all__ = ["Appended", "Draft"]
+__all__ = ["Appended", "Draft", "Progress"]
 
 
 class Draft(Struct):
@@ -43,6 +43,12 @@ class Draft(Struct):
 
     def __len__(self) -> int:
         return len(self.ops)
+
+
+class Progress(Struct, frozen=True):
+    """The source has no commit between the one it told of last and `position`: it resumes there."""
+
+    position: Position
 
 
 class Appended(Struct, frozen=True):

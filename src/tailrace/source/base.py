@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.model.commit import Draft
+from tailrace.model.commit import Draft, Progress
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
@@ -58,11 +58,14 @@ class Source(Protocol):
             SourceUnavailableError: It cannot be reached now; try again.
         """
 
-    def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
+    def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft] | Progress, None]:
         """Yield committed transactions in commit order, those after the position `after`, as they come, for ever.
 
         Each group is what was there when the source looked; it is never empty. None starts with what comes after the
         source was first opened. A position stays valid until it is confirmed. Closing the generator ends the stream.
+
+        Where the database moves on without a commit that is captured, `Progress` between two groups says how far: then
+        barriers are reached, and what lies before it may be confirmed, although the log has nothing new.
 
         Raises:
             SourceUnavailableError: The connection broke; open again and resume after the last position in the log.

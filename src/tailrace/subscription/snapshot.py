@@ -148,11 +148,11 @@ async def reach(barrier: Barrier, source: QuerySource, log: QueryLog) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _TIMEOUT_S
-    while not source.reached(barrier, log.position):
+    while not source.reached(barrier, position := log.position):
         left_s = deadline_s - loop.time()
         if left_s <= 0:
             raise SourceUnavailableError("the log does not have yet what the rows contain: try again later")
-        await log.wait(log.head, left_s)
+        await log.wait_position(position, left_s)
 
 
 async def offset_of(

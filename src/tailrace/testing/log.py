@@ -11,7 +11,7 @@ from tailrace.log.hybrid import HybridClock
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.commit import Appended, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
-from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
 __all__ = ["MemoryLog"]
@@ -30,6 +30,7 @@ class MemoryLog:
         self.head = Offset(0)
         self.horizon = Offset(1)
         self.last_index = Index(0)
+        self.position: Position | None = None
         self._chunks: list[Chunk] = []
         self._schemas: dict[SchemaId, TableSchema] = {}
         self._grown = asyncio.Event()
@@ -53,8 +54,15 @@ class MemoryLog:
                     column.append(cell)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
         self._chunks.append(Chunk(pa.record_batch(arrays, schema=ENVELOPE), self._schemas))
+        self.position = drafts[-1].position
         self._wake()
         return Appended(first_index, first_offset, self.last_index, self.head)
+
+    async def progress(self, position: Position, *, durable: bool) -> None:
+        """Note the position; nothing here is durable."""
+        del durable
+        self.position = position
+        self._wake()
 
     @property
     def segment_indexes(self) -> Sequence[Index]:
@@ -143,6 +151,18 @@ class MemoryLog:
         try:
             async with asyncio.timeout(timeout_s):
                 while self.head <= after and not self._closed:
+                    await self._grown.wait()
+        except TimeoutError:
+            return False
+        if self._closed:
+            raise LogClosedError("the log was closed")
+        return True
+
+    async def wait_position(self, known: Position | None, timeout_s: float) -> bool:
+        """Return True as soon as the position is another one, False when that took too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.position == known and not self._closed:
                     await self._grown.wait()
         except TimeoutError:
             return False

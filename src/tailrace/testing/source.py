@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from tailrace.model.commit import Draft
+from tailrace.model.commit import Draft, Progress
 from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
@@ -14,12 +14,14 @@ __all__ = ["ScriptedSource"]
 class ScriptedSource:
     """Yields the commits that it was given, in order, and raises the errors that stand between them.
 
-    The script is a list of drafts and exceptions; an exception is raised once, when the stream reaches it. After the
-    script's end the stream waits for ever. Positions must be unique; `commits(after)` goes on behind that position.
+    The script is a list of drafts, progress and exceptions; an exception is raised once, when the stream reaches it.
+    After the script's end the stream waits for ever. Positions must be unique; `commits(after)` goes on behind that one.
     `open_errors` are raised by the first calls of `open`.
     """
 
-    def __init__(self, name: str, script: Sequence[Draft | Exception], open_errors: Sequence[Exception] = ()) -> None:
+    def __init__(
+        self, name: str, script: Sequence[Draft | Progress | Exception], open_errors: Sequence[Exception] = ()
+    ) -> None:
         self.name = name
         self.confirmed: list[Position] = []
         self.opened = 0
@@ -32,15 +34,15 @@ class ScriptedSource:
         if self._open_errors:
             raise self._open_errors.pop(0)
 
-    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
-        """Yield the drafts behind `after`, one at a time."""
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft] | Progress, None]:
+        """Yield the drafts and the progress behind `after`, one at a time."""
         begun = after is None
         for step in list(self._script):
             if isinstance(step, Exception):
                 self._script.remove(step)
                 raise step
             if begun:
-                yield [step]
+                yield step if isinstance(step, Progress) else [step]
             begun = begun or step.position == after
         await asyncio.Event().wait()
 

@@ -26,8 +26,6 @@ def whole(_position):
 
 
 class PositionedLog(MemoryLog):
-    position = None
-
     async def append_commits(self, *commits):
         """Append commits as one chunk; each is its position and how many changes it has."""
         schema = await self.put_schema(TableSchema(TableName("app", "t"), 1, (Column("id"),), ("id",), ""))
@@ -38,7 +36,6 @@ class PositionedLog(MemoryLog):
                 draft.add(Op.DELETE, schema, b"[1]")
             drafts.append(draft)
         await self.append(drafts)
-        self.position = drafts[-1].position
 
 
 @pytest.fixture

@@ -407,11 +407,11 @@ class QueryService:
         """Wait until the log has what the database had; tell whether it does."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.options.barrier_timeout_s
-        while not shard.source.reached(barrier, shard.log.position):
+        while not shard.source.reached(barrier, position := shard.log.position):
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 return False
-            await shard.log.wait(shard.log.head, left_s)
+            await shard.log.wait_position(position, left_s)
         return True
 
     async def _statement(self, prepared: PreparedQuery) -> Statement:

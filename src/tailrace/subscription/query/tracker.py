@@ -37,7 +37,10 @@ class QueryLog(LogView, Protocol):
 
     @property
     def position(self) -> Position | None:
-        """Return the position of the newest durable commit."""
+        """Return how far the log has followed the source."""
+
+    async def wait_position(self, known: Position | None, timeout_s: float) -> bool:
+        """Return True as soon as `position` is another than `known`, False after the timeout."""
 
 
 class Standing(Struct, frozen=True):
