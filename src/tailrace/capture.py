@@ -21,11 +21,6 @@ logger = logging.getLogger(__name__)
 
 _GROUPS_IN_FLIGHT_MAX = 4
 
-_BUSY_CHANGES = 128
-"""From so many changes at once, the database is busy: then the disk is left to it for a moment between two syncs."""
-
-_BUSY_PAUSE_S = 0.02
-
 _PROGRESS_INTERVAL_S = 5.0
 """Progress without changes is written to disk, and confirmed, at most so often."""
 
@@ -128,8 +123,6 @@ class Pump:
                 taken = _take_all(await self._next(groups), groups)
                 if taken.drafts:
                     await self._append(taken.drafts)
-                    if sum(map(len, taken.drafts)) >= _BUSY_CHANGES:
-                        await asyncio.sleep(_BUSY_PAUSE_S)
                 if taken.progress is not None:
                     await self._note(taken.progress)
                 if taken.failure is not None:

@@ -8,6 +8,7 @@ import apsw
 import pytest
 
 from tailrace.clock import SystemClock
+from tailrace.model.commit import CommitId
 from tailrace.model.errors import SourceUnavailableError, UnknownTableError
 from tailrace.model.table import TableName
 from tailrace.source.base import Reader
@@ -64,9 +65,9 @@ async def test_rows_contain_what_was_committed_and_nothing_later(tmp_path):
         rows = await queries.snapshot(TABLE, 5.0)
         database.execute("INSERT INTO t VALUES(3, 'b')").fetchall()
         later = (await queries.newest(5.0)).position
-        assert rows.contains(rows.barrier.position)
-        assert not rows.contains(later)
-        assert not rows.contains("other-1")
+        assert rows.contains(CommitId(rows.barrier.position))
+        assert not rows.contains(CommitId(later))
+        assert not rows.contains(CommitId("other-1"))
         some = await rows.rows()
         assert (some.keys, some.images) == ([b"[1]", b"[2]"], [b'{"id":1,"v":"a"}', b'{"id":2,"v":"a"}'])
         assert await rows.rows() is None

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.chunk import ENVELOPE
-from tailrace.model.commit import Draft
+from tailrace.model.commit import CommitId, Draft
 from tailrace.model.hlc import hlc_at
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["conform", "encode_drafts", "gather", "last_position", "measure", "owned", "pieces", "with_hlc"]
+__all__ = ["conform", "encode_drafts", "gather", "last_commit", "measure", "owned", "pieces", "with_hlc"]
 
 PIECE_CHANGES_MAX = 4096
 PIECE_BYTES_MAX = 1024 * 1024
@@ -159,10 +159,10 @@ def pieces(batch: pa.RecordBatch, size_bytes: int) -> list[pa.RecordBatch]:
     return [batch.slice(begin, step) for begin in range(0, rows, step)]
 
 
-def last_position(batch: pa.RecordBatch) -> Position | None:
-    """Return the position of the last commit in a batch of whole commits."""
+def last_commit(batch: pa.RecordBatch) -> CommitId | None:
+    """Return the last commit in a batch of whole commits."""
     position: str | None = batch.column("position")[batch.num_rows - 1].as_py()
-    return None if position is None else Position(position)
+    return None if position is None else CommitId(Position(position), batch.column("txid")[batch.num_rows - 1].as_py())
 
 
 def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:

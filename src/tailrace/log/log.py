@@ -20,13 +20,13 @@ from tailrace.log.recover import Found, recover
 from tailrace.log.retain import age_horizon, byte_horizon
 from tailrace.log.retention import at_most, horizon_by_changes, removable
 from tailrace.log.ring import Ring
-from tailrace.log.schemas import Schemas
+from tailrace.log.schemas import Schemas, numbered
 from tailrace.log.segment import index_name
 from tailrace.log.segments import Segments, SegmentSummary
 from tailrace.log.waiters import Waiters
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
-from tailrace.model.commit import Appended, Draft
+from tailrace.model.commit import Appended, CommitId, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError, LogError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
@@ -74,7 +74,7 @@ class Log:
         by_changes = at_most(floor, horizon_by_changes(found.head, options.retention_changes))
         self._horizon = max(found.horizon, by_changes)
         self._last_index = found.last_index
-        self._commit = found.commit
+        self._last_commit = found.commit
         self._position = self._durable_position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
@@ -149,6 +149,11 @@ class Log:
         return self._position
 
     @property
+    def last_commit(self) -> CommitId | None:
+        """Return the newest commit as its source knows it; None when there is none."""
+        return self._last_commit
+
+    @property
     def segment_indexes(self) -> Sequence[Index]:
         """Return the first index of each segment, oldest first."""
         return [segment.first_index for segment in self._segments.entries]
@@ -212,20 +217,18 @@ class Log:
             LogClosedError: The log was closed.
         """
         async with self._schema_lock:
-            if self._closed:
-                raise LogClosedError("the log is closed")
-            try:
-                number = self._schemas.id_of(schema)
-                if number is not None:
-                    return number
-                number = await asyncio.to_thread(self._schemas.put, schema)
-            except OSError as error:
-                raise disk_error(error) from error
-            table = {"source": schema.table.source, "table": schema.table.wire, "columns": len(schema.columns)}
-            logger.info(
-                "table found" if schema.version == 1 else "schema changed", extra={**table, "version": schema.version}
-            )
-            return number
+            return await self._keep_schema(schema)
+
+    async def put_schemas(self, history: Sequence[TableSchema]) -> list[tuple[SchemaId, TableSchema]]:
+        """Keep versions of one table's schema, oldest first, numbered by the log, durable on return. See `numbered`.
+
+        Raises:
+            LogFullError, LogWriteError: The disk refused; some may have been kept.
+            LogClosedError: The log was closed.
+        """
+        async with self._schema_lock:
+            versions = numbered(self._schemas.versions(history[0].table), history)
+            return [(await self._keep_schema(schema), schema) for schema in versions]
 
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""
@@ -362,11 +365,27 @@ class Log:
                 logger.warning("unused space not given back", extra={"problem": str(error)})
             self._schemas.close()
 
+    async def _keep_schema(self, schema: TableSchema) -> SchemaId:
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        try:
+            number = self._schemas.id_of(schema)
+            if number is not None:
+                return number
+            number = await asyncio.to_thread(self._schemas.put, schema)
+        except OSError as error:
+            raise disk_error(error) from error
+        table = {"source": schema.table.source, "table": schema.table.wire, "columns": len(schema.columns)}
+        logger.info(
+            "table found" if schema.version == 1 else "schema changed", extra={**table, "version": schema.version}
+        )
+        return number
+
     async def _write_progress(self) -> None:
         position = self._position
         if position is None or position == self._durable_position:
             return
-        progressed = Progressed(self._last_index, self._commit, position)
+        progressed = Progressed(self._last_index, self._last_commit.position if self._last_commit else None, position)
         try:
             await asyncio.to_thread(write_progress, self._files, progressed)
         except OSError as error:
@@ -426,7 +445,8 @@ class Log:
         self._segments.advance(stored.segment, stored.sparse, stored.end)
         self._head = header.last_offset
         self._last_index = header.last_index
-        self._commit = self._position = self._durable_position = stored.frame.position
+        self._last_commit = stored.frame.last_commit
+        self._position = self._durable_position = stored.frame.last_commit.position
         self._horizon = max(self._horizon, stored.horizon)
         entries = self._segments.entries
         begins = header.first_index == stored.segment.first_index

@@ -6,7 +6,7 @@ from contextlib import closing
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.log.batch import last_position
+from tailrace.log.batch import last_commit
 from tailrace.log.files import File, Files
 from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, scan, walk
 from tailrace.log.progress import read_progress
@@ -14,6 +14,7 @@ from tailrace.log.segment import Segment, segment_name
 from tailrace.log.segments import Segments, decode, list_segments
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, unpack_state
+from tailrace.model.commit import CommitId
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import Index, Offset, Position
 
@@ -27,7 +28,7 @@ _WALK_BYTES = 4 * 1024 * 1024
 class Found(Struct, frozen=True, kw_only=True):
     """A log as it is on disk. `end` is where the last whole frame of the newest segment ends; `sparse` is its index.
 
-    `commit` is the position of the last commit, `position` the one where the source resumes.
+    `commit` is the last commit as the source knows it, `position` is where the source resumes.
     """
 
     segments: list[Segment]
@@ -36,7 +37,7 @@ class Found(Struct, frozen=True, kw_only=True):
     head: Offset
     last_index: Index
     horizon: Offset
-    commit: Position | None
+    commit: CommitId | None
     position: Position | None
     append_time_us: int
     hlc: int
@@ -105,7 +106,8 @@ def examine(files: Files) -> Found:
         last, batch = _last_frame(files, segments)
     head = last.last_offset if last else Offset(newest.first_offset - 1)
     last_index = last.last_index if last else Index(newest.first_index - 1)
-    commit = last_position(batch) if batch else None
+    commit = last_commit(batch) if batch else None
+    position = commit.position if commit else None
     horizon = max(state.horizon if state else Offset(0), segments[0].first_offset)
     return Found(
         segments=segments,
@@ -115,7 +117,7 @@ def examine(files: Files) -> Found:
         last_index=last_index,
         horizon=min(horizon, Offset(head + 1)),
         commit=commit,
-        position=read_progress(files, last_index, commit) or commit,
+        position=read_progress(files, last_index, position) or position,
         append_time_us=last.append_time_us if last else 0,
         hlc=batch.column("hlc")[-1].as_py() if batch else 0,
     )

@@ -2,17 +2,18 @@
 
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tailrace.log.files import File, Files
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["SCHEMAS_NAME", "Schemas"]
+__all__ = ["SCHEMAS_NAME", "Schemas", "numbered"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ class Schemas:
         if number is not None and self._known[number] != schema:
             raise ValueError(f"version {schema.version} of {schema.table.wire} is already another schema")
         return number
+
+    def versions(self, table: TableName) -> list[TableSchema]:
+        """Return all versions of a table's schema, oldest first."""
+        found = [schema for schema in self._known.values() if schema.table == table]
+        return sorted(found, key=lambda schema: schema.version)
 
     def load(self) -> int:
         """Read versions that were added since the last time, and return how many bytes of the file are whole lines.
@@ -146,6 +152,27 @@ class Schemas:
         self._known[number] = schema
         self._ids[schema.table, schema.version] = number
         self._latest[schema.table] = number
+
+
+def numbered(known: Sequence[TableSchema], history: Sequence[TableSchema]) -> list[TableSchema]:
+    """Return versions of a table, oldest first, with the numbers that they have after those that are known.
+
+    A source tells its history again each time it is opened, so what it begins with is mostly known. It may count anew
+    (capture was set up again), and a table may be changed and changed back: so the least that is new is sought, where
+    what is known ends with what the history begins with.
+    """
+    shapes, told = _shapes(known), _shapes(history)
+    for place in range(max(0, len(known) - len(history)), len(known) + 1):
+        common = len(known) - place
+        if shapes[place:] == told[:common]:
+            break
+    last = known[-1].version if known else 0
+    fresh = [replace(schema, version=last + number) for number, schema in enumerate(history[common:], 1)]
+    return [*known[place:], *fresh]
+
+
+def _shapes(versions: Sequence[TableSchema]) -> list[TableSchema]:
+    return [replace(schema, version=0) for schema in versions]
 
 
 def _encode(number: SchemaId, schema: TableSchema) -> bytes:

@@ -22,9 +22,9 @@ from tailrace.log.segment import Segment, index_name, pack_segment_header, read_
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, pack_state
 from tailrace.model.chunk import ENVELOPE
-from tailrace.model.commit import Draft
+from tailrace.model.commit import CommitId, Draft
 from tailrace.model.errors import LogError, LogFullError, LogWriteError
-from tailrace.model.number import Index, Offset, Position
+from tailrace.model.number import Index, Offset
 
 __all__ = ["Frame", "Stored", "Writer", "disk_error", "encode_frame"]
 
@@ -40,7 +40,7 @@ class Frame(Struct, frozen=True):
     header: FrameHeader
     batch: pa.RecordBatch
     parts: Sequence[bytes | memoryview]
-    position: Position
+    last_commit: CommitId
 
 
 class Stored(Struct, frozen=True):
@@ -274,7 +274,8 @@ def encode_frame(
         first_index=first_index,
         append_time_us=append_time_us,
     )
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), drafts[-1].position)
+    last = drafts[-1]
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid))
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

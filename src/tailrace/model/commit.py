@@ -5,7 +5,7 @@ from msgspec import Struct, field
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.op import Op
 
-__all__ = ["Appended", "Draft", "Progress"]
+__all__ = ["Appended", "CommitId", "Draft", "Progress"]
 
 
 class Draft(Struct):
@@ -43,6 +43,17 @@ class Draft(Struct):
 
     def __len__(self) -> int:
         return len(self.ops)
+
+
+class CommitId(Struct, frozen=True):
+    """A commit as its source knows it: where it ends, and the source's number of the transaction, 0 where it has none.
+
+    Both, because a source may see commits in another order than its positions: then only the number tells whether a
+    reader sees one.
+    """
+
+    position: Position
+    txid: int = 0
 
 
 class Progress(Struct, frozen=True):

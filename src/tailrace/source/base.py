@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.model.commit import Draft, Progress
+from tailrace.model.commit import CommitId, Draft, Progress
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
@@ -34,11 +34,13 @@ _T = TypeVar("_T")
 class SchemaRegistry(Protocol):
     """Where a source announces table schemas. The log is one."""
 
-    async def put_schema(self, schema: TableSchema) -> SchemaId:
-        """Keep a schema version and return its number; the same version gives the same number. Durable on return."""
+    async def put_schemas(self, history: Sequence[TableSchema]) -> list[tuple[SchemaId, TableSchema]]:
+        """Keep versions of one table's schema, oldest first, and return each with its number. Durable on return.
 
-    def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
-        """Return the newest known version of a table's schema."""
+        The registry counts the versions, whatever the source calls them: those that it has already, as its newest in
+        the same order, keep their numbers, and the others follow. A source that knows only how the table is now
+        announces that alone.
+        """
 
 
 class Source(Protocol):
@@ -73,7 +75,10 @@ class Source(Protocol):
         """
 
     async def confirm(self, position: Position) -> None:
-        """Tell the database that the log has everything up to and including `position`, so it may forget it."""
+        """Tell the database that the log has everything up to and including `position`, so it may forget it.
+
+        The pump appends nothing before this returns: a source that shares its disk with the log may take a moment.
+        """
 
     async def close(self) -> None:
         """Disconnect. Capture stays set up: commits made meanwhile wait in the database."""
@@ -107,8 +112,15 @@ class TableSnapshot(Protocol):
     def barrier(self) -> Barrier:
         """Return what was committed when the rows were read."""
 
-    def contains(self, position: Position) -> bool:
-        """Tell whether the commit at a position of the log is in the rows already."""
+    def contains(self, commit: CommitId) -> bool:
+        """Tell whether a commit of the log is in the rows already."""
+
+    def complete(self, commit: CommitId | None) -> bool:
+        """Tell whether the rows have nothing of the commits after this one, the last in the log that they contain.
+
+        None is for a log of which they contain no commit. False where a source makes one commit of several transactions
+        and the rows have some of them.
+        """
 
     async def rows(self) -> SnapshotRows | None:
         """Return the next rows, a bounded number; None when there are no more."""
@@ -131,8 +143,15 @@ class TablePage(Protocol):
     def barrier(self) -> Barrier:
         """Return what was committed when the rows were read."""
 
-    def contains(self, position: Position) -> bool:
-        """Tell whether the commit at a position of the log is in the rows already."""
+    def contains(self, commit: CommitId) -> bool:
+        """Tell whether a commit of the log is in the rows already."""
+
+    def complete(self, commit: CommitId | None) -> bool:
+        """Tell whether the rows have nothing of the commits after this one, the last in the log that they contain.
+
+        None is for a log of which they contain no commit. False where a source makes one commit of several transactions
+        and the rows have some of them.
+        """
 
     def rows(self) -> SnapshotRows:
         """Return the rows. Takes long for many: not for an event loop."""

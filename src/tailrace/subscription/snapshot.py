@@ -5,14 +5,14 @@ is that of the last change up to there: changes after the offset are exactly tho
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import compress
 
 import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.clock import Clock
+from tailrace.model.commit import CommitId
 from tailrace.model.errors import SourceUnavailableError
 from tailrace.model.number import Offset, Position, SchemaId
 from tailrace.model.op import Op
@@ -132,7 +132,7 @@ class Snapshot:
             rows = self._rows = await self._source.snapshot(self._table, _TIMEOUT_S)
             self._filter = self._wanted.compile(rows.schema)
             await reach(rows.barrier, self._source, self._log)
-            offset = await offset_of(rows, self._log, partial(self._source.reached, rows.barrier))
+            offset = await offset_of(rows, self._log)
             if offset is not None:
                 self._offset = offset
                 return
@@ -155,40 +155,41 @@ async def reach(barrier: Barrier, source: QuerySource, log: QueryLog) -> None:
         await log.wait_position(position, left_s)
 
 
-async def offset_of(
-    rows: TableSnapshot | TablePage, log: QueryLog, complete: Callable[[Position | None], bool]
-) -> Offset | None:
+async def offset_of(rows: TableSnapshot | TablePage, log: QueryLog) -> Offset | None:
     """Return the offset of the last change that rows contain, in a log that has all of those.
 
     Where a source does not see how transactions follow each other, it makes one commit of several. None when the rows
-    contain a part of such a one: `complete` tells whether a log that ends at a position has all that they contain.
+    contain a part of such a one.
 
     Raises:
         SourceUnavailableError: Retention has removed the place.
     """
-    last, position = log.head, log.position
-    if position is None or rows.contains(position):
+    last, newest = log.head, log.last_commit
+    if newest is None or rows.contains(newest):
         return last
     while last >= log.horizon:
         chunk = await log.read(Offset(last - 1))
         assert chunk is not None
-        positions = chunk.batch.column("position").slice(0, last - chunk.first + 1)
-        found = _last_contained(positions, rows)
+        found = _last_contained(chunk.batch.slice(0, last - chunk.first + 1), rows)
         if found is not None:
-            return Offset(chunk.first + found) if complete(Position(positions[found].as_py())) else None
+            row, commit = found
+            return Offset(chunk.first + row) if rows.complete(commit) else None
         last = Offset(chunk.first - 1)
     if last == 0:
-        return last if complete(None) else None
+        return last if rows.complete(None) else None
     raise SourceUnavailableError("retention removed changes faster than the rows were copied: try again later")
 
 
-def _last_contained(positions: pa.StringArray, rows: TableSnapshot | TablePage) -> int | None:
-    """Return the number of the last change whose commit the rows contain."""
-    listed: list[str | None] = positions.to_pylist()
-    for row in reversed(range(len(listed))):
-        position = listed[row]
-        if position is not None and rows.contains(Position(position)):
-            return row
+def _last_contained(batch: pa.RecordBatch, rows: TableSnapshot | TablePage) -> tuple[int, CommitId] | None:
+    """Return the number of the last change whose commit the rows contain, and that commit."""
+    positions: list[str | None] = batch.column("position").to_pylist()
+    for row in reversed(range(len(positions))):
+        position = positions[row]
+        if position is None:
+            continue
+        commit = CommitId(Position(position), batch.column("txid")[row].as_py())
+        if rows.contains(commit):
+            return row, commit
     return None
 
 

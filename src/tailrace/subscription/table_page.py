@@ -4,8 +4,6 @@ A page contains every commit up to its offset and none after it. Pages of one ta
 that takes the log from the smallest on, and lets a change count only for rows that are older, has the table as it is.
 """
 
-from functools import partial
-
 import pyarrow as pa
 from msgspec import Struct
 
@@ -58,7 +56,7 @@ async def read_page(source: QuerySource, log: QueryLog, table: TableName, within
     for _ in range(_ATTEMPTS_MAX):
         rows = await source.page(table, within, rows_max=rows_max, timeout_s=_TIMEOUT_S)
         await reach(rows.barrier, source, log)
-        offset = await offset_of(rows, log, partial(source.reached, rows.barrier))
+        offset = await offset_of(rows, log)
         if offset is not None:
             return Page(offset, await _index(log, offset), rows)
     raise SourceUnavailableError("the rows fall between two commits of the log all the time: try again later")

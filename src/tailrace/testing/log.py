@@ -8,8 +8,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tailrace.log.hybrid import HybridClock
+from tailrace.log.schemas import numbered
 from tailrace.model.chunk import ENVELOPE, Chunk
-from tailrace.model.commit import Appended, Draft
+from tailrace.model.commit import Appended, CommitId, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
@@ -31,6 +32,7 @@ class MemoryLog:
         self.horizon = Offset(1)
         self.last_index = Index(0)
         self.position: Position | None = None
+        self.last_commit: CommitId | None = None
         self._chunks: list[Chunk] = []
         self._schemas: dict[SchemaId, TableSchema] = {}
         self._grown = asyncio.Event()
@@ -55,6 +57,7 @@ class MemoryLog:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
         self._chunks.append(Chunk(pa.record_batch(arrays, schema=ENVELOPE), self._schemas))
         self.position = drafts[-1].position
+        self.last_commit = CommitId(drafts[-1].position, drafts[-1].txid)
         self._wake()
         return Appended(first_index, first_offset, self.last_index, self.head)
 
@@ -118,6 +121,11 @@ class MemoryLog:
         number = SchemaId(len(self._schemas) + 1)
         self._schemas[number] = schema
         return number
+
+    async def put_schemas(self, history: Sequence[TableSchema]) -> list[tuple[SchemaId, TableSchema]]:
+        """Keep versions of one table's schema, numbered as the log does it."""
+        known = [schema for schema in self._schemas.values() if schema.table == history[0].table]
+        return [(await self.put_schema(schema), schema) for schema in numbered(known, history)]
 
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""

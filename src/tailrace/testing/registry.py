@@ -1,5 +1,8 @@
 """A registry of schemas in memory."""
 
+from collections.abc import Sequence
+
+from tailrace.log.schemas import numbered
 from tailrace.model.number import SchemaId
 from tailrace.model.table import TableName, TableSchema
 
@@ -12,15 +15,15 @@ class MemoryRegistry:
     def __init__(self) -> None:
         self.schemas: dict[SchemaId, TableSchema] = {}
 
-    async def put_schema(self, schema: TableSchema) -> SchemaId:
-        """Keep a schema version; the same version gives the same number, another text under its number is a bug."""
-        for number, known in self.schemas.items():
-            if (known.table, known.version) == (schema.table, schema.version):
-                assert known == schema, f"version {schema.version} of {schema.table.wire} was announced differently"
-                return number
-        number = SchemaId(len(self.schemas) + 1)
-        self.schemas[number] = schema
-        return number
+    async def put_schemas(self, history: Sequence[TableSchema]) -> list[tuple[SchemaId, TableSchema]]:
+        """Keep versions of one table's schema, numbered as the log does it."""
+        known = [schema for schema in self.schemas.values() if schema.table == history[0].table]
+        versions = numbered(known, history)
+        for schema in versions:
+            if schema not in known:
+                self.schemas[SchemaId(len(self.schemas) + 1)] = schema
+        ids = {schema: number for number, schema in self.schemas.items()}
+        return [(ids[schema], schema) for schema in versions]
 
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""

@@ -15,7 +15,7 @@ class ScriptedSource:
     """Yields the commits that it was given, in order, and raises the errors that stand between them.
 
     The script is a list of drafts, progress and exceptions; an exception is raised once, when the stream reaches it.
-    After the script's end the stream waits for ever. Positions must be unique; `commits(after)` goes on behind that one.
+    After the script's end the stream waits for ever. Positions must be unique; `commits(after)` continues after it.
     `open_errors` are raised by the first calls of `open`.
     """
 

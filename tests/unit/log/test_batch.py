@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from held import held_memory
 from log_samples import draft
-from tailrace.log.batch import conform, encode_drafts, gather, last_position, measure, pieces
+from tailrace.log.batch import conform, encode_drafts, gather, last_commit, measure, pieces
 from tailrace.model.chunk import ENVELOPE
-from tailrace.model.commit import Draft
+from tailrace.model.commit import CommitId, Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 
@@ -47,7 +47,7 @@ def test_drafts_come_back_numbered_and_otherwise_unchanged(given_drafts, first_o
     ]
     rows = list(zip(*(batch.column(name).to_pylist() for name in ENVELOPE.names), strict=True))
     assert rows == [(first_offset + number, *row) for number, row in enumerate(expected)]
-    assert last_position(batch) == given_drafts[-1].position
+    assert last_commit(batch) == CommitId(given_drafts[-1].position, given_drafts[-1].txid)
 
 
 @given(st.lists(drafts(), min_size=1, max_size=6))

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from strategies import table_schemas
-from tailrace.log.schemas import SCHEMAS_NAME, Schemas
+from tailrace.log.schemas import SCHEMAS_NAME, Schemas, numbered
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.testing.files import Crash, MemoryFiles
@@ -115,3 +115,42 @@ def test_a_crash_at_any_point_keeps_every_schema_that_was_put():
         else:
             break
     assert at > 6
+
+
+def versions(text, first=1):
+    """Return a table's versions, one for each letter, which is the name of its one column."""
+    return [TableSchema(TableName("app", "t"), number, (Column(letter),)) for number, letter in enumerate(text, first)]
+
+
+@pytest.mark.parametrize(
+    ("known", "history", "numbers"),
+    [
+        ("", "a", [1]),
+        ("", "aba", [1, 2, 3]),
+        ("a", "a", [1]),
+        ("a", "b", [2]),
+        ("ab", "abc", [1, 2, 3]),
+        ("aba", "aba", [1, 2, 3]),
+        ("aba", "ba", [2, 3]),
+        ("aba", "a", [3]),
+        ("aba", "b", [4]),
+        ("aba", "ac", [3, 4]),
+        ("a", "aa", [1, 2]),
+        ("aa", "aa", [1, 2]),
+        ("aa", "a", [2]),
+        ("ab", "xb", [3, 4]),
+    ],
+)
+def test_what_is_told_again_keeps_its_numbers_and_what_is_new_follows(known, history, numbers):
+    found = numbered(versions(known), versions(history, first=40))
+    assert [schema.version for schema in found] == numbers
+    assert [schema.columns[0].name for schema in found] == list(history)
+
+
+@given(st.text("ab", max_size=6), st.text("ab", min_size=1, max_size=6))
+def test_a_history_that_grows_is_told_anew_without_new_numbers(earlier, later):
+    known = versions(earlier)
+    once = numbered(known, versions(earlier + later))
+    assert once == versions(earlier + later)
+    assert numbered(once, versions(earlier + later)) == once
+    assert numbered(once, [once[-1]]) == [once[-1]]

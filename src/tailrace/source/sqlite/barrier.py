@@ -4,10 +4,13 @@
 import apsw
 from msgspec import Struct
 
+from tailrace.model.commit import CommitId
+from tailrace.model.errors import SourceStateError
+from tailrace.model.number import Position
 from tailrace.source.base import Barrier, Reader
-from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, Code, format_position
+from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, Code, format_position, parse_position
 
-__all__ = ["Look", "look"]
+__all__ = ["Look", "look", "reached"]
 
 _CHANGES = (Code.INSERT, Code.UPDATE, Code.DELETE, Code.SCHEMA)
 """Rows of the change table that become changes in the log; all others wait for one of these or mean nothing."""
@@ -25,6 +28,13 @@ class Look(Struct, frozen=True):
     capture: str
     last: int
 
+    def contains(self, commit: CommitId) -> bool:
+        """Tell whether a commit was there already."""
+        try:
+            return parse_position(commit.position, self.capture) <= self.last
+        except SourceStateError:
+            return False
+
 
 def look(connection: apsw.Connection, reader: Reader) -> Look | None:
     """Return what the transaction of a connection sees; None while capture does not fit the schema."""
@@ -41,3 +51,16 @@ def look(connection: apsw.Connection, reader: Reader) -> Look | None:
         return None
     position = None if newest is None or newest <= confirmed else format_position(capture, newest)
     return Look(Barrier(position, str(version)), capture, last or 0)
+
+
+def reached(barrier: Barrier, position: Position | None) -> bool:
+    """Tell whether a log that ends at `position` has everything that the barrier stands for."""
+    if barrier.position is None:
+        return True
+    if position is None:
+        return False
+    capture, _, number = barrier.position.rpartition("-")
+    try:
+        return parse_position(position, capture) >= int(number)
+    except SourceStateError:
+        return False

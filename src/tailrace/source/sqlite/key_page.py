@@ -19,20 +19,19 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from tailrace.model.commit import CommitId
 from tailrace.model.errors import (
     InvalidValueError,
     ResultTooLargeError,
-    SourceStateError,
     UnknownTableError,
 )
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.number import Position
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
 from tailrace.source.base import Barrier, Reader, SnapshotRows, Stored
-from tailrace.source.sqlite.barrier import Look
+from tailrace.source.sqlite.barrier import Look, reached
 from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
-from tailrace.source.sqlite.change_table import parse_position, quote
+from tailrace.source.sqlite.change_table import quote
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.snapshot import begin_fitting
@@ -98,12 +97,13 @@ class SqlitePage:
         """Return what was committed when the rows were read."""
         return self._look.barrier
 
-    def contains(self, position: Position) -> bool:
+    def contains(self, commit: CommitId) -> bool:
         """Tell whether a commit is in the rows already."""
-        try:
-            return parse_position(position, self._look.capture) <= self._look.last
-        except SourceStateError:
-            return False
+        return self._look.contains(commit)
+
+    def complete(self, commit: CommitId | None) -> bool:
+        """Tell whether the rows have nothing of the commits after this one."""
+        return reached(self._look.barrier, commit.position if commit else None)
 
 
 def count_rows(connection: apsw.Connection, table: TableName) -> int:

@@ -36,6 +36,13 @@ class SqliteOptions(Struct, frozen=True):
     commit_bytes_max: int = 64 << 20
     """Most bytes of row images in one commit; cut like `commit_changes_max`."""
 
+    busy_changes: int = 128
+    """From so many changes confirmed at once, the database is busy: it gets the disk for a moment before the log syncs
+    again, for it mostly lies on the same one."""
+
+    busy_pause_s: float = 0.02
+    """How long that moment is."""
+
     poll_interval_s: float = 0.25
     """How often to look without having been woken."""
 

@@ -15,13 +15,12 @@ from typing import TypeVar
 import apsw
 
 from tailrace.metrics import Metrics
-from tailrace.model.errors import QueryTimeoutError, SourceStateError, SourceUnavailableError
+from tailrace.model.errors import QueryTimeoutError, SourceUnavailableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
 from tailrace.source.base import Barrier, Reader, ResultRows, RunLimits, Stored
-from tailrace.source.sqlite.barrier import look
-from tailrace.source.sqlite.change_table import parse_position
+from tailrace.source.sqlite.barrier import look, reached
 from tailrace.source.sqlite.client_query import snapshot
 from tailrace.source.sqlite.connection import file_id
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
@@ -98,15 +97,7 @@ class SqliteQuerySource:
 
     def reached(self, barrier: Barrier, position: Position | None) -> bool:
         """Tell whether a log that ends at `position` has everything that the barrier stands for."""
-        if barrier.position is None:
-            return True
-        if position is None:
-            return False
-        capture, _, number = barrier.position.rpartition("-")
-        try:
-            return parse_position(position, capture) >= int(number)
-        except SourceStateError:
-            return False
+        return reached(barrier, position)
 
     async def consult(self, use: Callable[[Catalog], _T]) -> tuple[_T, str]:
         """Return `use(catalog)` of the newest catalog, and the name of the schema's version."""

@@ -16,13 +16,13 @@ from typing import IO
 
 import apsw
 
-from tailrace.model.errors import SourceStateError, SourceUnavailableError, UnknownTableError
-from tailrace.model.number import Position
+from tailrace.model.commit import CommitId
+from tailrace.model.errors import SourceUnavailableError, UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import Barrier, Reader, SnapshotRows
-from tailrace.source.sqlite.barrier import Look, look
+from tailrace.source.sqlite.barrier import Look, look, reached
 from tailrace.source.sqlite.catalog import read_catalog
-from tailrace.source.sqlite.change_table import parse_position, quote
+from tailrace.source.sqlite.change_table import quote
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.trigger import row_cells
@@ -57,12 +57,13 @@ class SqliteSnapshot:
         """Return what was committed when the rows were read."""
         return self._look.barrier
 
-    def contains(self, position: Position) -> bool:
+    def contains(self, commit: CommitId) -> bool:
         """Tell whether a commit is in the rows already."""
-        try:
-            return parse_position(position, self._look.capture) <= self._look.last
-        except SourceStateError:
-            return False
+        return self._look.contains(commit)
+
+    def complete(self, commit: CommitId | None) -> bool:
+        """Tell whether the rows have nothing of the commits after this one."""
+        return reached(self._look.barrier, commit.position if commit else None)
 
     async def rows(self) -> SnapshotRows | None:
         """Return the next rows; None when there are no more."""

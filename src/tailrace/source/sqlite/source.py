@@ -100,8 +100,12 @@ class SqliteSource:
             await session.stop()
 
     async def confirm(self, position: Position) -> None:
-        """Tell the database, sooner or later, that the log has everything through `position`. Never waits for it."""
-        self._opened().confirm(position)
+        """Tell the database, sooner or later, that the log has everything through `position`. Never waits for it.
+
+        After many changes it leaves the disk to the database for a moment.
+        """
+        if self._opened().confirm(position) >= self._options.busy_changes:
+            await asyncio.sleep(self._options.busy_pause_s)
 
     async def close(self) -> None:
         """Disconnect; an ephemeral reader is forgotten."""
@@ -144,6 +148,7 @@ class _Session:
         self._live: set[int] = set()
         self._decoder = Decoder("", changes_max=1, bytes_max=1)
         self._after = 0
+        self._confirmed = 0
         self._newest = 0
         self._looked_s = 0.0
         self._rest_s = _REST_S
@@ -169,7 +174,7 @@ class _Session:
         self._after = await self._loop.run_in_executor(self._executor, self._reader.start, after)
         capture = self._reader.capture
         assert capture is not None
-        self._newest = self._after
+        self._newest = self._confirmed = self._after
         self._trimmer.marks = self._reader.marks
         self._trimmer.file = self._reader.place.file
         self._fits = 0
@@ -196,13 +201,16 @@ class _Session:
         self._watch.wake()
         await self._loop.run_in_executor(self._executor, int)
 
-    def confirm(self, position: Position) -> None:
-        """Pass on what the log has."""
+    def confirm(self, position: Position) -> int:
+        """Pass on what the log has; return how many rows of the change table were confirmed by that."""
         capture = self._reader.capture
         assert capture is not None
         mark = mark_of(position)
         assert mark is not None  # the last draft of each group has one
-        self._trimmer.confirmed(parse_position(position, capture.capture), mark)
+        number = parse_position(position, capture.capture)
+        self._trimmer.confirmed(number, mark)
+        self._confirmed, before = number, self._confirmed
+        return number - before
 
     def tables(self) -> list[TableSchema]:
         """Return the schemas of the live tables."""

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from tailrace.metrics import Metrics
 from tailrace.model.chunk import Chunk
+from tailrace.model.commit import CommitId
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError
 from tailrace.model.number import Offset, Position
 from tailrace.model.op import Op
@@ -38,6 +39,10 @@ class QueryLog(LogView, Protocol):
     @property
     def position(self) -> Position | None:
         """Return how far the log has followed the source."""
+
+    @property
+    def last_commit(self) -> CommitId | None:
+        """Return the newest commit as its source knows it; None when there is none."""
 
     async def wait_position(self, known: Position | None, timeout_s: float) -> bool:
         """Return True as soon as `position` is another than `known`, False after the timeout."""

@@ -1,7 +1,5 @@
-import pytest
-
 from tailrace.model.table import Column, Kind, TableName
-from tailrace.source.sqlite.announce import Announcer, number_before
+from tailrace.source.sqlite.announce import Announcer
 from tailrace.source.sqlite.table_version import TableVersion
 from tailrace.testing.registry import MemoryRegistry
 
@@ -13,22 +11,6 @@ def version_of(version, number, *columns):
 FIRST = version_of(1, 1, "a")
 SECOND = version_of(2, 2, "a", "b")
 THIRD = version_of(3, 3, "a")
-
-
-@pytest.mark.parametrize(
-    ("latest", "before"),
-    [
-        (None, 0),
-        (FIRST.schema("app", 1), 0),
-        (SECOND.schema("app", 2), 0),
-        (SECOND.schema("app", 7), 5),
-        (version_of(9, 9, "z").schema("app", 4), 4),
-        (THIRD.schema("app", 1), 0),
-    ],
-    ids=["unknown", "the first", "the second", "the second, counted on", "another one", "the first, seen again later"],
-)
-def test_the_log_counts_on_where_the_database_counts_anew(latest, before):
-    assert number_before(latest, [FIRST, SECOND, THIRD]) == before
 
 
 async def test_each_version_is_announced_once_and_in_order():
@@ -54,3 +36,12 @@ async def test_after_capture_was_set_up_anew_the_versions_count_on():
     await Announcer("app", registry).announce([FIRST, SECOND])
     await Announcer("app", registry).announce([version_of(1, 1, "z")])
     assert registry.latest_schema(TableName("app", "t"))[1].version == 3
+
+
+async def test_one_that_is_captured_again_as_it_was_keeps_its_number():
+    registry = MemoryRegistry()
+    await Announcer("app", registry).announce([FIRST, SECOND, THIRD])
+    again = Announcer("app", registry)
+    await again.announce([version_of(1, 1, "a")])
+    assert again.ids == {1: 3}
+    assert again.schemas[1].version == 3
