@@ -19,6 +19,9 @@ from tailrace.sql.sqlite.predicate.value import numeric
 
 __all__ = ["CellPlan", "cell_plan", "cell_reader", "image_decoder", "sql_value"]
 
+_UNSENT: Any = object()
+"""Stands for a cell that an image does not have."""
+
 _NOT_TEXT = frozenset({Kind.BYTES, Kind.DEC})
 """Kinds whose JSON string is something else than text."""
 
@@ -56,28 +59,34 @@ def cell_plan(column: Column, schema: TableSchema, *, typed: bool) -> CellPlan:
 
 
 def image_decoder(columns: Iterable[tuple[str, CellPlan]]) -> Callable[[bytes], Any]:
-    """Return a function that decodes these columns of an image into the attributes c0, c1, …; None where missing."""
+    """Return a function that decodes these columns of an image into the attributes c0, c1, ….
+
+    The function raises `msgspec.ValidationError` where one of them is missing or of another type than its plan asks
+    for. That costs nothing where all are there, as they nearly always are.
+    """
     return _decoder(tuple((name, plan.asked) for name, plan in columns))
 
 
 @lru_cache(_DECODERS_KEPT)
-def _decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], Any]:
+def _decoder(columns: tuple[tuple[str, Any], ...], default: Any = msgspec.NODEFAULT) -> Callable[[bytes], Any]:
     if any(_ODD_NAME.search(name) for name, _ in columns):
-        return _mapping_decoder(columns)
+        return _mapping_decoder(columns, default)
     fields = [
-        (f"c{number}", asked, msgspec.field(name=name, default=None)) for number, (name, asked) in enumerate(columns)
+        (f"c{number}", asked, msgspec.field(name=name, default=default)) for number, (name, asked) in enumerate(columns)
     ]
     return msgspec.json.Decoder(msgspec.defstruct("Cells", fields, gc=False)).decode
 
 
-def _mapping_decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], Any]:
+def _mapping_decoder(columns: tuple[tuple[str, Any], ...], default: Any) -> Callable[[bytes], Any]:
     """Return a decoder for names that msgspec does not take for a field's."""
-    cells = msgspec.defstruct("Cells", [(f"c{number}", asked) for number, (_, asked) in enumerate(columns)], gc=False)
+    fields = [(f"c{number}", asked, msgspec.field(default=default)) for number, (_, asked) in enumerate(columns)]
+    cells = msgspec.defstruct("Cells", fields, gc=False)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
 
     def decode_cells(image: bytes) -> Any:
         found = decode(image)
-        return msgspec.convert({f"c{number}": found.get(name) for number, (name, _) in enumerate(columns)}, cells)
+        there = {f"c{number}": found[name] for number, (name, _) in enumerate(columns) if name in found}
+        return msgspec.convert(there, cells)
 
     return decode_cells
 
@@ -85,12 +94,13 @@ def _mapping_decoder(columns: tuple[tuple[str, Any], ...]) -> Callable[[bytes], 
 def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes], Mapping[str, SqlValue]]:
     """Return a function that reads these columns of an image as SQLite would compare them, numbers as numbers.
 
-    A column that the schema lacks is read as NULL. The function raises `PredicateError` on an image or a cell that is
-    not of the natural form.
+    A column that the schema lacks is read as NULL; one that an image lacks, which the source did not send, is left out.
+    The function raises `PredicateError` on an image or a cell that is not of the natural form.
     """
     known = [schema.column(name) or Column(name) for name in columns]
     plans = [cell_plan(column, schema, typed=False) for column in known]
-    decode = image_decoder(zip(columns, plans, strict=True))
+    decode = _decoder(tuple(zip(columns, (plan.asked for plan in plans), strict=True)), _UNSENT)
+    lacking = {name: None for name in columns if schema.column(name) is None}
     places = [
         (f"c{place}", name, plan.convert, affinity_of_column(column, schema) >= Affinity.NUMERIC)
         for place, (name, plan, column) in enumerate(zip(columns, plans, known, strict=True))
@@ -101,10 +111,12 @@ def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes]
             cells = decode(image)
         except msgspec.DecodeError as error:
             raise PredicateError("an image is not valid JSON") from error
-        values = {}
+        values: dict[str, SqlValue] = {**lacking}
         for place, name, convert, number in places:
             value = getattr(cells, place)
             if value.__class__ is not int and convert is not None:
+                if value is _UNSENT:
+                    continue
                 value = convert(value)
                 value = numeric(value) if number else value
             values[name] = value

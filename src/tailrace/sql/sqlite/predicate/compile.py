@@ -1,11 +1,16 @@
 """SQL predicates: from a text to a function over images. Pure.
 
 Two functions are made of each predicate. One takes cells to be of their declared types, which the decoder checks as it
-goes; it is nearly what one would write by hand. A row with another storage class in one of the columns is handed to the
-second, which takes cells as they are.
+goes; it is nearly what one would write by hand. A row with another storage class in one of the columns, or without one
+of them, is handed to the second, which takes cells as they are.
+
+A cell that an image lacks was not sent by the source. That of the row after an update has not changed, so it is what
+the row before it has; otherwise it is not known. Neither is the row before an update or a deletion whose image is
+missing. What cannot be decided for that reason alone passes `select`, so that nothing is lost, and is None in `decide`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -34,7 +39,8 @@ from tailrace.sql.sqlite.predicate.work import Weights, weigh
 
 __all__ = ["SqlPredicate", "compile_where"]
 
-_Select = Callable[[Sequence[int], Sequence[bytes | None], Sequence[bytes | None]], list[bool]]
+_Select = Callable[[Sequence[int], Sequence[bytes | None], Sequence[bytes | None]], list[Any]]
+_Cells = dict[str, msgspec.Raw]
 
 _WORDS = {int(op): op.word for op in Op}
 
@@ -62,7 +68,7 @@ class SqlPredicate:
     `pairs` tells that it is about the change, by `before`, `after` or `op`, and not about one row.
     """
 
-    __slots__ = ("_bytes_max", "_select", "canonical", "columns", "costly", "equalities", "pairs")
+    __slots__ = ("_bytes_max", "_decide", "_plan", "_select", "canonical", "columns", "costly", "equalities", "pairs")
 
     def __init__(self, expression: Expression, schema: TableSchema) -> None:
         parts = list(_walk(expression))
@@ -77,8 +83,9 @@ class SqlPredicate:
         needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
         weights = weigh(expression)
         self._bytes_max = weights.typed_bytes_max
-        plan = _Plan(expression, schema, needed, weights, paired=self.pairs or not cells)
-        self._select = plan.build(typed=True)
+        self._plan = _Plan(expression, schema, needed, weights, paired=self.pairs or not cells)
+        self._select = self._plan.build(typed=True, undecided=True)
+        self._decide: _Select | None = None
 
     def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
         """Tell for each change whether it passes.
@@ -86,10 +93,27 @@ class SqlPredicate:
         Raises:
             PredicateError: It failed on one of them, or one of them is too large.
         """
+        return self._run(self._select, ops, befores, afters)
+
+    def decide(
+        self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]
+    ) -> list[bool | None]:
+        """Do the same, with None for each change for which the source did not send what would decide.
+
+        Raises:
+            PredicateError: As `select`.
+        """
+        if self._decide is None:
+            self._decide = self._plan.build(typed=True, undecided=None)
+        return self._run(self._decide, ops, befores, afters)
+
+    def _run(
+        self, run: _Select, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]
+    ) -> list[Any]:
         for images in (befores, afters):
             _refuse_large(max(map(len, filter(None, images)), default=0), self._bytes_max)
         try:
-            return self._select(ops, befores, afters)
+            return run(ops, befores, afters)
         except msgspec.DecodeError as error:
             raise PredicateError("an image is not valid JSON") from error
         except (ArithmeticError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError) as error:
@@ -124,10 +148,15 @@ class _Plan:
         self._needed = needed
         self._bytes_max = weights.general_bytes_max
         self._paired = paired
+        self._columns = frozenset(name for names in needed.values() for name in names)
+        self._keyed = self._columns <= frozenset(schema.key)
         self._general: _Select | None = None
 
-    def build(self, *, typed: bool) -> "_Select":
-        """Return a function of ops, before images and after images that lists which pass."""
+    def build(self, *, typed: bool, undecided: bool | None) -> "_Select":
+        """Return a function of ops, before images and after images that lists which pass.
+
+        `undecided` is what it says of changes that lack an image or a cell that would decide.
+        """
         plans = {image: [self._cell(name, typed=typed) for name in names] for image, names in self._needed.items()}
         cells = {
             (image, name): Code(f"{_LOCALS[image]}{number}", plan.classes, simple=True)
@@ -139,9 +168,14 @@ class _Plan:
         loads = {
             image: [_load(image, number, plan) for number, (_, plan) in enumerate(plans[image])] for image in Image
         }
-        body = _paired(condition, loads) if self._paired else _either(condition, loads[Image.ROW])
+        if self._paired:
+            possible = " and ".join(map(emitter.true, _without_cells(self._expression))) or "True"
+            body = _paired(condition, loads, possible)
+        else:
+            body = _either(condition, loads[Image.ROW], keyed=self._keyed)
         names = emitter.names | _decoders(plans)
-        names |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "Mismatch": msgspec.ValidationError, "general": self._one}
+        names |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "INSERT": int(Op.INSERT), "UNDECIDED": undecided}
+        names |= {"Mismatch": msgspec.ValidationError, "general": partial(self._one, undecided)}
         return _assemble(_function(body, guarded=typed), names)
 
     def _cell(self, name: str, *, typed: bool) -> tuple[str, CellPlan]:
@@ -149,13 +183,53 @@ class _Plan:
         assert column is not None
         return name, cell_plan(column, self._schema, typed=typed)
 
-    def _one(self, op: int, before: bytes | None, after: bytes | None) -> bool:
-        """Evaluate the predicate on one change whose cells are not of their declared types."""
+    def _one(self, undecided: bool | None, op: int, before: bytes | None, after: bytes | None) -> bool | None:
+        """Evaluate the predicate on one change whose cells are not of their declared types, or not all there."""
         for image in (before, after):
             _refuse_large(len(image or b""), self._bytes_max)
         if self._general is None:
-            self._general = self.build(typed=False)
-        return self._general((op,), (before,), (after,))[0]
+            self._general = self.build(typed=False, undecided=None)
+        try:
+            decided = self._general((op,), (before,), (after,))[0]
+        except msgspec.ValidationError:
+            decided = self._partial(self._general, op, before, after)
+        return undecided if decided is None else decided
+
+    def _partial(self, general: _Select, op: int, before: bytes | None, after: bytes | None) -> bool | None:
+        """Evaluate the predicate on one change whose images lack some of its columns."""
+        old, new = (None if image is None else _CELLS.decode(image) for image in (before, after))
+        if old is not None and new is not None:
+            new = {**old, **new}  # what an update does not send has not changed
+            old |= {name: new[name] for name in self._schema.key if name in new}  # an update keeps the key
+        images = (_image(old, self._columns), _image(new, self._columns))
+        if self._paired:
+            lacking = any(
+                _lacks(cells, self._needed[image])
+                for image, cells in ((Image.ROW, old if new is None else new), (Image.BEFORE, old), (Image.AFTER, new))
+            )
+            return None if lacking else general((op,), *((image,) for image in images))[0]
+        insert = (int(Op.INSERT),)
+        decided = [
+            None if _lacks(cells, self._columns) else general(insert, (None,), (image,))[0]
+            for cells, image in zip((old, new), images, strict=True)
+            if image is not None
+        ]
+        if True in decided:
+            return True
+        unknown = None in decided or (old is None and op != Op.INSERT and not self._keyed)
+        return None if unknown else False
+
+
+_CELLS = msgspec.json.Decoder(_Cells)
+
+
+def _image(cells: _Cells | None, names: Iterable[str]) -> bytes | None:
+    """Return an image of some of the cells."""
+    return None if cells is None else msgspec.json.encode({name: cells[name] for name in names if name in cells})
+
+
+def _lacks(cells: _Cells | None, names: Iterable[str]) -> bool:
+    return cells is not None and any(name not in cells for name in names)
 
 
 def _decoders(plans: Mapping[Image, Sequence[tuple[str, CellPlan]]]) -> dict[str, Any]:
@@ -164,7 +238,7 @@ def _decoders(plans: Mapping[Image, Sequence[tuple[str, CellPlan]]]) -> dict[str
     for image, pairs in plans.items():
         letter = _LOCALS[image]
         names[f"decode_{letter}"] = decode = image_decoder(pairs)
-        names[f"none_{letter}"] = decode(b"{}")
+        names[f"none_{letter}"] = decode(msgspec.json.encode(dict.fromkeys(name for name, _ in pairs)))
         names |= {f"plain_{letter}{number}": plan.plain for number, (_, plan) in enumerate(pairs)}
         names |= {f"convert_{letter}{number}": plan.convert for number, (_, plan) in enumerate(pairs)}
     return names
@@ -186,20 +260,31 @@ def _load(image: Image, number: int, plan: CellPlan) -> str:
     return f"{local} = x if (x := {letter}.c{number}).__class__ in plain_{local} else convert_{local}(x)"
 
 
-def _either(condition: str, loads: Sequence[str]) -> list[str]:
-    """Return the body for a predicate on the row: it passes if it is true for one of the images."""
+def _either(condition: str, loads: Sequence[str], *, keyed: bool) -> list[str]:
+    """Return the body for a predicate on the row: it passes if it is true for one of the images.
+
+    A row before that was not sent decides nothing, unless the predicate is on the key alone, which an update keeps.
+    """
     lines = []
     for image in ("after", "before"):
         lines += [f"if {image} is not None:", f"    r = decode_r({image})", *(f"    {load}" for load in loads)]
         lines += [f"    if {condition}:", "        add(True)", "        continue"]
-    return [*lines, "add(False)"]
+    unknown = "after is None" if keyed else "op != INSERT"
+    return [*lines, f"add(UNDECIDED if before is None and {unknown} else False)"]
 
 
-def _paired(condition: str, loads: Mapping[Image, Sequence[str]]) -> list[str]:
-    """Return the body for a predicate on the pair of images: it is evaluated once."""
+def _paired(condition: str, loads: Mapping[Image, Sequence[str]], possible: str) -> list[str]:
+    """Return the body for a predicate on the pair of images: it is evaluated once.
+
+    An inserted row has no row before it, and a deleted one none after it: their cells are NULL. A row before that was
+    not sent decides nothing, unless what is `possible` without it is false already.
+    """
     lines = ["word = WORDS[op]"]
     if loads[Image.ROW]:
         lines.append("image = before if after is None else after")
+    needed = ["before"] if loads[Image.BEFORE] else ["image"] if loads[Image.ROW] else []
+    for name in needed:
+        lines += [f"if {name} is None and op != INSERT:", f"    add(UNDECIDED if {possible} else False)", "    continue"]
     for image, name in ((Image.ROW, "image"), (Image.BEFORE, "before"), (Image.AFTER, "after")):
         letter = _LOCALS[image]
         if loads[image]:
@@ -238,6 +323,15 @@ def _walk(expression: Expression) -> Iterator[Expression]:
             parts = []
     for part in parts:
         yield from _walk(part)
+
+
+def _without_cells(expression: Expression) -> Iterator[Expression]:
+    """Yield the conditions that must hold for the whole to be true and look at no row."""
+    if isinstance(expression, Invocation) and expression.name == "AND":
+        for operand in expression.operands:
+            yield from _without_cells(operand)
+    elif not any(isinstance(part, Cell) for part in _walk(expression)):
+        yield expression
 
 
 def _equalities(expression: Expression) -> Iterator[Equality]:

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidPredicateError, PredicateError
+from tailrace.model.op import Op
 from tailrace.sql.predicate import Predicate
 from tailrace.sql.sqlite.predicate import compile_where
 from tailrace.sql.sqlite.predicate.token import TokenKind, tokens_of
@@ -51,8 +52,9 @@ def differences(seed: int) -> tuple[list[str], int]:
 
 def ask(predicate: Predicate, after: bytes | None, before: bytes | None = None) -> bool | str:
     """Return whether a change passes, or why that cannot be told."""
+    op = Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE
     try:
-        return predicate.select([2], [before], [after])[0]
+        return predicate.select([op], [before], [after])[0]
     except PredicateError as error:
         return error.reason
 
