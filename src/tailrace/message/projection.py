@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from tailrace.model.errors import InvalidPredicateError
+from tailrace.model.image import completed
 from tailrace.model.op import Op
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.value import to_natural
@@ -42,8 +43,8 @@ class Projection:
         kept = [column for name in names if (column := schema.column(name)) is not None]
         self.schema = structs.replace(schema, columns=(*kept, *(one.column for one in computed)))
 
-    def image(self, op: Op, image: bytes | None) -> bytes | None:
-        """Return what becomes of an image. What it lacks is left out.
+    def before(self, op: Op, image: bytes | None) -> bytes | None:
+        """Return what becomes of the image before a change. What it lacks, and what depends on that, is left out.
 
         Raises:
             PredicateError: An expression failed on it.
@@ -51,8 +52,27 @@ class Projection:
         if image is None:
             return None
         cells = _CELLS.decode(image)
+        return self._image(op, image, cells, [one for one in self._computed if one.value.columns <= cells.keys()])
+
+    def after(self, op: Op, image: bytes | None, before: bytes | None = None) -> bytes | None:
+        """Return what becomes of the image after a change. What it lacks, because it has not changed, is left out.
+
+        What is computed is computed of the whole row, as far as the image before it has the rest of it; it has not
+        changed where all that it depends on has not.
+
+        Raises:
+            PredicateError: An expression failed on it, or reads something that was not sent beside what was.
+        """
+        if image is None:
+            return None
+        cells = _CELLS.decode(image)
+        changed = [one for one in self._computed if not one.value.columns or one.value.columns & cells.keys()]
+        lacking = before is not None and any(not one.value.columns <= cells.keys() for one in changed)
+        return self._image(op, completed(image, before) if lacking and before is not None else image, cells, changed)
+
+    def _image(self, op: Op, image: bytes, cells: dict[str, msgspec.Raw], computed: Sequence[_Computed]) -> bytes:
         made: dict[str, Any] = {name: cells[name] for name in self._names if name in cells}
-        for one in self._computed:
+        for one in computed:
             made[one.column.name] = to_natural(one.value.of(op, image), one.column.kind)
         return msgspec.json.encode(made)
 

@@ -203,7 +203,8 @@ def _headers(change: Change, id_: str) -> tuple[tuple[str, str], ...]:
 
 
 def _projected(change: Change, projection: Projection) -> Change:
-    before, after = projection.image(change.op, change.before), projection.image(change.op, change.after)
+    before = projection.before(change.op, change.before)
+    after = projection.after(change.op, change.after, change.before)
     return structs.replace(change, schema=projection.schema, before=before, after=after)
 
 

@@ -1,11 +1,17 @@
 """Row images and keys as the bytes that the log keeps. Pure.
 
 An image is a JSON object column → natural value, in column order; a key is a JSON array of natural values in key
-order. A column that is missing from an image was not sent by the source. See `tailrace.model.value` for the forms.
+order. See `tailrace.model.value` for the forms.
+
+A column of the schema that an image lacks is `UNCHANGED`: the source did not send it. That is never null. After an
+update it has the value that it had before; in any other image its value is not known. An image that is missing as a
+whole was not sent either. Columns that only other versions of the schema have are no part of an image: a reader that
+wants them takes null, as before.
 """
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Raw
 from msgspec import json as msgspec_json
 
 from tailrace.model.table import Column, Kind, TableSchema
@@ -13,18 +19,23 @@ from tailrace.model.value import Value, from_natural, to_literal, to_natural, to
 
 __all__ = [
     "NO_KEY",
+    "completed",
     "decode_image",
     "decode_key",
     "encode_image",
     "encode_key",
     "image_to_literals",
     "image_to_plain",
+    "key_image",
     "key_to_literals",
     "key_to_plain",
 ]
 
 NO_KEY = b"[]"
 """Key of every schema change, which has no row, and of nothing else."""
+
+_CELLS = msgspec_json.Decoder(dict[str, Raw])
+_CELL_LIST = msgspec_json.Decoder(list[Raw])
 
 _LITERAL = b'{"t":'
 """Every literal begins so, and no JSON string can contain it: its quotation marks would be escaped."""
@@ -41,6 +52,18 @@ def decode_image(image: bytes, schema: TableSchema) -> dict[str, Value]:
     """Return the row that an image stands for."""
     kinds = _kinds(schema.columns)
     return {name: from_natural(cell, kinds.get(name, Kind.ANY)) for name, cell in msgspec_json.decode(image).items()}
+
+
+def completed(image: bytes, before: bytes) -> bytes:
+    """Return the image after an update with the cells that it lacks as the image before has them, where it does."""
+    older: dict[str, Raw] = _CELLS.decode(before)
+    newer: dict[str, Raw] = _CELLS.decode(image)
+    return image if older.keys() <= newer.keys() else msgspec_json.encode({**older, **newer})
+
+
+def key_image(key: bytes, schema: TableSchema) -> bytes:
+    """Return an image that has the columns of a key alone; a hidden row number is no column."""
+    return msgspec_json.encode(dict(zip(schema.key, _CELL_LIST.decode(key), strict=False)))
 
 
 def encode_key(key: Sequence[Value], schema: TableSchema) -> bytes:

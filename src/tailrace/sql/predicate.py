@@ -34,7 +34,12 @@ class Equality(Struct, frozen=True):
 
 
 class Predicate(Protocol):
-    """A compiled condition on changes of one table. Keeps nothing between calls: it may be shared."""
+    """A compiled condition on changes of one table. Keeps nothing between calls: it may be shared.
+
+    A cell that an image lacks, and the image before an update or a deletion where it is missing, were not sent by the
+    source. A cell that is missing after an update has not changed: it is what it was before. Where nothing says what
+    it was, the condition is undecided.
+    """
 
     canonical: str
     """Equal for predicates that choose the same changes for the same reason: spaces, brackets and capitals aside."""
@@ -46,10 +51,12 @@ class Predicate(Protocol):
     """Whether it is slow enough to be evaluated outside the event loop."""
 
     equalities: tuple[Equality, ...]
-    """Conditions by which an index may find it: a change that does not meet all of them does not pass."""
+    """Conditions by which an index may find it: a change that surely does not meet all of them does not pass."""
 
     def select(self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]) -> list[bool]:
-        """Tell for each change whether it passes. Schema changes pass: they have no row.
+        """Tell for each change whether it passes: also where that is undecided, so that nothing is lost.
+
+        Schema changes pass: they have no row.
 
         Raises:
             PredicateError: It failed on one of them.

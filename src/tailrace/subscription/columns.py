@@ -1,7 +1,11 @@
 """The changed-columns filter: passes changes that touch some of the named columns, and cuts images down to them. Pure.
 
 Cells are compared and copied as the bytes that the log holds, so nothing is decoded that is not needed. Inserts and
-deletes always pass: a column that is missing on one side differs. Schema changes pass and are not cut.
+deletes always pass. Schema changes pass and are not cut.
+
+A cell that the image after an update lacks was not sent because it has not changed: it does not differ, and is not in
+the cut image either. One that only the image before it lacks, or whose whole image is missing, may have changed: the
+update passes.
 """
 
 import re
@@ -60,7 +64,10 @@ class ChangedColumns:
         decode, schema_change = self._decode, Op.SCHEMA.value
         try:
             return [
-                before is None or after is None or op == schema_change or decode(before) != decode(after)
+                before is None
+                or after is None
+                or op == schema_change
+                or ((old := decode(before)) != (new := decode(after)) and _differ(old, new))
                 for op, before, after in zip(ops, befores, afters, strict=True)
             ]
         except msgspec.DecodeError as error:
@@ -73,6 +80,14 @@ class ChangedColumns:
             PredicateError: The image is not valid JSON.
         """
         return project(image, self.columns)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Tell whether one of the cells that were sent of the row after differs from that of the row before."""
+    if isinstance(new, dict):
+        return any(old.get(name, _MISSING) != cell for name, cell in new.items())
+    names = new.__struct_fields__
+    return any((cell := getattr(new, name)) is not _MISSING and cell != getattr(old, name) for name in names)
 
 
 def project(image: bytes, columns: tuple[str, ...]) -> bytes:

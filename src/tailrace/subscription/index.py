@@ -6,7 +6,7 @@ may concern, however many others there are.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,9 @@ from tailrace.sql.sqlite.predicate.cells import cell_reader
 from tailrace.subscription.row_filter import Changes, RowFilter
 
 __all__ = ["FilterIndex", "Match"]
+
+_UNSENT: Any = object()
+"""Stands for a cell that the source did not send, so that it may be of any value."""
 
 _Id = TypeVar("_Id", bound=Hashable)
 _Key = TypeVar("_Key", bound=Hashable)
@@ -207,7 +210,7 @@ class _TableIndex(Generic[_Id]):
         if self._by_value:
             for row in rows:
                 if changes.ops[row] != Op.SCHEMA:
-                    for group in self._find(changes.befores[row], changes.afters[row], schema):
+                    for group in self._find(changes.ops[row], changes.befores[row], changes.afters[row], schema):
                         candidates.setdefault(group, []).append(row)
         if self._by_op or self._elsewhere:
             self._collect_by_op(candidates, changes.ops, rows)
@@ -221,8 +224,8 @@ class _TableIndex(Generic[_Id]):
             for group in self._elsewhere:
                 candidates.setdefault(group, []).extend(changed)
 
-    def _find(self, before: bytes | None, after: bytes | None, schema: TableSchema) -> Iterator[_Group[_Id]]:
-        """Yield the groups whose equality a change meets, each once."""
+    def _find(self, op: int, before: bytes | None, after: bytes | None, schema: TableSchema) -> Iterator[_Group[_Id]]:
+        """Yield the groups whose equality a change meets, or may meet, each once."""
         read = self._reader(schema)
         try:
             old = {} if before is None else read(before)
@@ -232,9 +235,21 @@ class _TableIndex(Generic[_Id]):
                 for groups in values.values():
                     yield from groups
             return
+        unsent_old = None if op == Op.INSERT else _UNSENT
+        unsent_new = None if after is None else _UNSENT
         for (image, column), values in self._by_value.items():
-            one = None if image is Image.AFTER else old.get(column)
-            other = None if image is Image.BEFORE else new.get(column)
+            one = old.get(column, unsent_old)
+            other = new.get(column, unsent_new)
+            if other is _UNSENT and op == Op.UPDATE:
+                other = one  # an update that does not send a cell leaves it as it is
+            elif one is _UNSENT and after is not None and column in schema.key:
+                one = other  # nor does it change the key
+            one = None if image is Image.AFTER else one
+            other = None if image is Image.BEFORE else other
+            if one is _UNSENT or other is _UNSENT:
+                for groups in values.values():
+                    yield from groups
+                continue
             if other is not None:
                 yield from values.get(other, ())
             if one is not None and one != other:

@@ -7,8 +7,16 @@ row for which it is FALSE or NULL is not there for it. Over a change both row im
 |---|---|---|
 | seen | seen | the change as it is |
 | - | seen | an insert without a before image |
+| unknown | seen | an update without a before image |
 | seen | - | a delete without an after image |
-| - | - | nothing |
+| unknown | -, unknown | a delete with the key alone |
+| - | -, unknown | nothing |
+
+A row is unknown where the source did not send the image, or a cell of it that the predicate reads. A cell that is
+missing after an update is what it was before; the key is what it was before, too. Where the row before is unknown it
+may have been seen. So nothing stays with a principal that it may no longer see; but a row of which nobody can tell
+whether it may see it is taken from it, too, until a change tells that. An image before that is not known to have been
+seen is not shown: what is missing after the update is taken from there, for that may be seen now.
 
 Schema changes of a table of which something may be seen are seen. A change that is not seen stays in its chunk, so that
 offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants, and with no key and no images.
@@ -21,9 +29,11 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
+from tailrace.model.image import completed, key_image
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.principal import Principal, row_path, table_path
@@ -105,7 +115,7 @@ class Restriction:
         return restricted
 
     def visible(self, images: Sequence[bytes | None], schema: TableSchema) -> list[bool]:
-        """Tell for each row image of a table whether it is seen; one that is not there is not.
+        """Tell for each row image of a table whether it is seen; one that is not there, or not whole, is not.
 
         Raises:
             PermissionDeniedError: The predicate does not fit the table, or failed on a row.
@@ -114,7 +124,7 @@ class Restriction:
             return [False] * len(images)
         if not self.narrows(schema.table):
             return [image is not None for image in images]
-        return _select(self._compile(schema), images, schema)
+        return [seen is True for seen in _decide(self._compile(schema), images, schema)]
 
     def _restrict(self, chunk: Chunk) -> Chunk:
         column = chunk.batch.column("schema")
@@ -129,10 +139,10 @@ class Restriction:
                 continue
             predicate = self._for_schema(schema_id, schema)
             places = pa.array(rows, pa.int64())
-            ops, befores, afters = (chunk.batch.column(name).take(places) for name in ("op", "before", "after"))
-            before_seen = _select(predicate, befores.to_pylist(), schema)
-            after_seen = _select(predicate, afters.to_pylist(), schema)
-            edits.judge(rows, ops.to_pylist(), before_seen, after_seen)
+            changes = _Changes(
+                rows, *(chunk.batch.column(name).take(places).to_pylist() for name in ("op", "key", "before", "after"))
+            )
+            edits.judge(changes, *_sight(predicate, changes, schema))
         return chunk if edits.none else Chunk(edits.made(chunk.batch), chunk.schemas)
 
     def _for_schema(self, schema_id: SchemaId, schema: TableSchema) -> SqlPredicate | None:
@@ -216,48 +226,78 @@ def check_rows(rows: Mapping[str, str], dialect: str) -> None:
         parse(text, dialect)
 
 
+class _Changes(Struct, frozen=True):
+    """Changes of one version of a table by columns, as lists of one length; `rows` are their places in the chunk."""
+
+    rows: Sequence[int]
+    ops: Sequence[int]
+    keys: Sequence[bytes]
+    befores: Sequence[bytes | None]
+    afters: Sequence[bytes | None]
+
+
 class _Edits:
     """What becomes of the rows of a chunk that are not passed on as they are."""
 
     def __init__(self) -> None:
         self.hidden: list[int] = []
-        self._inserts: list[int] = []
-        self._deletes: list[int] = []
+        self._ops: dict[int, int] = {}
+        self._without_before: list[int] = []
+        self._without_after: list[int] = []
+        self._afters: dict[int, bytes] = {}
 
     @property
     def none(self) -> bool:
         """Tell whether all rows stay as they are."""
-        return not (self.hidden or self._inserts or self._deletes)
+        return not (self.hidden or self._ops or self._without_before)
 
-    def judge(
-        self, rows: Sequence[int], ops: Sequence[int], before_seen: Sequence[bool], after_seen: Sequence[bool]
-    ) -> None:
-        """Add rows of a table of which only some may be seen."""
-        for row, op, before, after in zip(rows, ops, before_seen, after_seen, strict=True):
+    def judge(self, changes: _Changes, before_seen: Sequence[bool | None], after_seen: Sequence[bool | None]) -> None:
+        """Add rows of a table of which only some may be seen; None is unknown."""
+        judged = zip(changes.rows, changes.ops, before_seen, after_seen, strict=True)
+        for place, (row, op, before, after) in enumerate(judged):
             if op == Op.SCHEMA or (before and after):
                 continue
             if after:
                 if op != Op.INSERT:
-                    self._inserts.append(row)
-            elif before:
-                if op != Op.DELETE:
-                    self._deletes.append(row)
+                    self._appear(row, changes.befores[place], changes.afters[place], known=before is not None)
+            elif before or (before is None and op != Op.INSERT):
+                self._vanish(row, op, seen=bool(before))
             else:
                 self.hidden.append(row)
+
+    def _appear(self, row: int, before: bytes | None, after: bytes | None, *, known: bool) -> None:
+        """Show a row that was not seen before, or of which that is not known, without what it was."""
+        if known:
+            self._ops[row] = int(Op.INSERT)
+        if before is not None and after is not None:
+            self._without_before.append(row)
+            whole = completed(after, before)
+            if whole is not after:
+                self._afters[row] = whole
+
+    def _vanish(self, row: int, op: int, *, seen: bool) -> None:
+        """Show a row that was or may have been seen as deleted; with its image only if that was seen."""
+        if op != Op.DELETE:
+            self._ops[row] = int(Op.DELETE)
+            self._without_after.append(row)
+        if not seen:
+            self._without_before.append(row)
 
     def made(self, batch: Any) -> Any:
         """Return the record batch with the rows as they become."""
         count = batch.num_rows
-        ops = dict.fromkeys(self.hidden, HIDDEN)
-        ops |= {row: int(Op.INSERT) for row in self._inserts} | {row: int(Op.DELETE) for row in self._deletes}
+        ops = self._ops | dict.fromkeys(self.hidden, HIDDEN)
         arrays = {name: batch.column(name) for name in batch.schema.names}
-        places = _mask(ops, count)
-        arrays["op"] = pc.replace_with_mask(
-            arrays["op"], places, pa.array([ops[row] for row in sorted(ops)], pa.int8())
-        )
+        if ops:
+            arrays["op"] = pc.replace_with_mask(
+                arrays["op"], _mask(ops, count), pa.array([ops[row] for row in sorted(ops)], pa.int8())
+            )
         arrays["key"] = _without(arrays["key"], self.hidden).fill_null(_NO_KEY)
-        arrays["before"] = _without(arrays["before"], [*self.hidden, *self._inserts])
-        arrays["after"] = _without(arrays["after"], [*self.hidden, *self._deletes])
+        arrays["before"] = _without(arrays["before"], [*self.hidden, *self._without_before])
+        arrays["after"] = _without(arrays["after"], [*self.hidden, *self._without_after])
+        if self._afters:
+            filled = pa.array([self._afters[row] for row in sorted(self._afters)], pa.binary())
+            arrays["after"] = pc.replace_with_mask(arrays["after"], _mask(self._afters, count), filled)
         return pa.record_batch(list(arrays.values()), schema=batch.schema)
 
 
@@ -271,21 +311,48 @@ def _without(column: Any, rows: Sequence[int]) -> Any:
     return column.take(pa.array(places, pa.int64()))
 
 
-def _mask(rows: Mapping[int, int], count: int) -> Any:
+def _mask(rows: Iterable[int], count: int) -> Any:
     chosen = bytearray(count)
     for row in rows:
         chosen[row] = 1
     return pa.array(chosen, pa.uint8()).cast(pa.bool_())
 
 
-def _select(predicate: SqlPredicate | None, images: Sequence[bytes | None], schema: TableSchema) -> list[bool]:
-    """Tell for which images a predicate is true, each looked at by itself as the image of an inserted row."""
+def _sight(
+    predicate: SqlPredicate | None, changes: _Changes, schema: TableSchema
+) -> tuple[list[bool | None], list[bool | None]]:
+    """Tell for each change whether the row before it is seen, and the row after it; None where that is not known."""
+    before_seen = _decide(predicate, changes.befores, schema)
+    after_seen = _decide(predicate, changes.afters, schema)
+    for place, op in enumerate(changes.ops):
+        before, after = changes.befores[place], changes.afters[place]
+        if op == Op.INSERT:
+            before_seen[place] = False
+        elif op in _ROW_CHANGES and before_seen[place] is None:
+            known = key_image(changes.keys[place], schema)
+            known = known if before is None else completed(before, known)
+            before_seen[place] = _decide(predicate, [known], schema)[0]
+        if op == Op.UPDATE and after is not None and after_seen[place] is None:
+            whole = completed(after, key_image(changes.keys[place], schema))
+            whole = whole if before is None else completed(whole, before)
+            after_seen[place] = _decide(predicate, [whole], schema)[0]
+    return before_seen, after_seen
+
+
+_ROW_CHANGES = frozenset({Op.UPDATE, Op.DELETE})
+
+
+def _decide(predicate: SqlPredicate | None, images: Sequence[bytes | None], schema: TableSchema) -> list[bool | None]:
+    """Tell for which images a predicate is true, each looked at by itself as the image of an inserted row.
+
+    Of an image that is not there, or lacks a cell that the predicate reads, it is not known.
+    """
     refusal = f"Access denied to table '{table_path(schema.table)}': its row predicate cannot be evaluated"
     if predicate is None:
         raise PermissionDeniedError(refusal)
     count = len(images)
     try:
-        passing = predicate.select([int(Op.INSERT)] * count, [None] * count, images)
+        decided = predicate.decide([int(Op.INSERT)] * count, [None] * count, images)
     except PredicateError as error:
         raise PermissionDeniedError(refusal) from error
-    return [passes and image is not None for passes, image in zip(passing, images, strict=True)]
+    return [None if image is None else one for one, image in zip(decided, images, strict=True)]

@@ -25,7 +25,7 @@ IMAGE = b'{"id":7,"name":"a","qty":3,"price":1.5,"secret":"s"}'
 
 
 def projected(*parts, image=IMAGE):
-    return json.loads(compile_projection(parts, SCHEMA).image(Op.UPDATE, image))
+    return json.loads(compile_projection(parts, SCHEMA).after(Op.UPDATE, image))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,37 @@ def test_an_image_that_lacks_a_column_lacks_it_still():
     assert projected("id", "name", image=b'{"id":1}') == {"id": 1}
 
 
+TOTAL = "total = double(row.qty) * row.price"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "row"),
+    [
+        (b'{"id":1,"qty":2,"price":1.5}', b'{"id":1,"qty":4}', {"id": 1, "total": 6.0}),
+        (b'{"id":1,"qty":2,"price":1.5}', b'{"id":1,"name":"b"}', {"id": 1}),
+        (None, b'{"id":1}', {"id": 1}),
+        (None, b'{"id":1,"qty":2,"price":1.5}', {"id": 1, "total": 3.0}),
+    ],
+)
+def test_what_is_computed_of_cells_that_were_not_sent_has_not_changed_or_is_found_before(before, after, row):
+    made = compile_projection(["id", TOTAL], SCHEMA).after(Op.UPDATE, after, before)
+    assert json.loads(made) == row
+
+
+def test_what_depends_on_something_that_was_not_sent_and_something_that_was_fails():
+    with pytest.raises(PredicateError, match="did not send"):
+        compile_projection(["id", TOTAL], SCHEMA).after(Op.UPDATE, b'{"id":1,"qty":2}', b'{"id":1}')
+
+
+def test_of_a_row_before_only_what_was_sent_is_told():
+    projection = compile_projection(["id", TOTAL], SCHEMA)
+    assert json.loads(projection.before(Op.UPDATE, b'{"id":1,"qty":2}')) == {"id": 1}
+    assert json.loads(projection.before(Op.UPDATE, IMAGE)) == {"id": 7, "total": 4.5}
+    assert projection.before(Op.UPDATE, None) is None
+
+
 def test_there_is_no_image_where_there_was_none():
-    assert compile_projection(["id"], SCHEMA).image(Op.INSERT, None) is None
+    assert compile_projection(["id"], SCHEMA).after(Op.INSERT, None) is None
 
 
 def test_the_schema_is_that_of_the_rows_it_makes():

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec import json as msgspec_json
 
 from strategies import VALUES, table_schemas
@@ -81,8 +82,26 @@ def test_projecting_and_comparing_agree_with_the_decoded_rows(schema, data):
     columns = ChangedColumns(chosen, schema)
     cut = [encode_image({name: value for name, value in row.items() if name in chosen}, schema) for row in rows]
     assert [columns.project(one), columns.project(other)] == cut
-    assert columns.select([Op.UPDATE], [one], [other]) == [cut[0] != cut[1]]
+    old, new = (msgspec_json.decode(image, type=dict[str, Raw]) for image in cut)
+    touched = any(old.get(name) != cell for name, cell in new.items())
+    assert columns.select([Op.UPDATE], [one], [other]) == [touched], "what was not sent has not changed"
     assert decode_image(cut[0], schema).keys() <= set(chosen)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passes"),
+    [
+        (b'{"id":1,"name":"a"}', b'{"id":1}', False),
+        (b'{"id":1}', b'{"id":1,"name":"a"}', True),
+        (b'{"id":1}', b'{"id":1}', False),
+        (None, b'{"id":1,"name":"a"}', True),
+        (None, b'{"id":1}', True),
+        (b'{"id":1,"name":null}', b'{"id":1}', False),
+        (b'{"id":1}', b'{"id":1,"name":null}', True),
+    ],
+)
+def test_a_cell_that_was_not_sent_after_an_update_has_not_changed(before, after, passes):
+    assert ChangedColumns(["name"], SCHEMA).select([Op.UPDATE], [before], [after]) == [passes]
 
 
 def test_a_broken_image_is_an_error_of_the_filter():

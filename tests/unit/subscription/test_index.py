@@ -69,7 +69,7 @@ def draw_filter(source: random.Random) -> RowFilter:
 
 
 def draw_changes(source: random.Random, number: int) -> Changes:
-    """Draw changes of the tables, some with values that make predicates fail."""
+    """Draw changes of the tables, some with values that make predicates fail, some without cells or images."""
     drawn = []
     for _ in range(number):
         schema_id = SchemaId(source.choice([1, 1, 2, 3]))
@@ -78,13 +78,14 @@ def draw_changes(source: random.Random, number: int) -> Changes:
         images = []
         for _ in range(2):
             size = source.choice([0, 1, 2, 3, 4, None, 3.0, "3", "x", b"3", -(2**63)])
-            images.append(
-                encode_image({"id": key, "status": source.choice(["a", "b", "c", None]), "size": size}, schema)
-            )
+            cells = {"id": key, "status": source.choice(["a", "b", "c", None]), "size": size}
+            unsent = source.choice([(), (), (), ("size",), ("status",), ("status", "size")])
+            images.append(encode_image({name: cell for name, cell in cells.items() if name not in unsent}, schema))
         if op is Op.SCHEMA:
             drawn.append((op, schema_id, b"[]", None, b'{"ddl":"x"}'))
             continue
-        before, after = None if op is Op.INSERT else images[0], None if op is Op.DELETE else images[1]
+        unsent = source.random() < 0.1
+        before, after = None if op is Op.INSERT or unsent else images[0], None if op is Op.DELETE else images[1]
         drawn.append((op, schema_id, encode_key((key,), schema), before, after))
     return Changes(*map(list, zip(*drawn, strict=True)))
 

@@ -1,6 +1,7 @@
 """Facts about row security."""
 
 import sqlite3
+from enum import StrEnum
 
 import msgspec
 import pytest
@@ -72,9 +73,9 @@ NOTHING = (HIDDEN, b"[]", None, None)
         (Op.UPDATE, "mine", "other", (Op.DELETE, b"[0]", "mine", None)),
         (Op.UPDATE, "mine", None, (Op.DELETE, b"[0]", "mine", None)),
         (Op.UPDATE, "other", "other", NOTHING),
-        (Op.UPDATE, ..., "mine", (Op.INSERT, b"[0]", None, "mine")),
-        (Op.UPDATE, ..., "other", NOTHING),
-        (Op.DELETE, ..., ..., NOTHING),
+        (Op.UPDATE, ..., "mine", (Op.UPDATE, b"[0]", None, "mine")),
+        (Op.UPDATE, ..., "other", (Op.DELETE, b"[0]", None, None)),
+        (Op.DELETE, ..., ..., (Op.DELETE, b"[0]", None, None)),
         (Op.SCHEMA, ..., ..., (Op.SCHEMA, b"[]", None, "ddl")),
     ],
     ids=str,
@@ -105,8 +106,63 @@ def test_a_row_is_seen_if_the_predicate_is_true_and_not_if_it_is_null():
 
 
 def test_a_constant_predicate_sees_no_image_that_is_not_there():
-    changed = restriction({"app.users": "1"}).apply(chunk((Op.UPDATE, 1, ..., "x")))
-    assert seen(changed) == [(Op.INSERT, b"[0]", None, "x")]
+    changed = restriction({"app.users": "1"}).apply(chunk((Op.UPDATE, 1, ..., "x"), (Op.UPDATE, 1, ..., ...)))
+    assert seen(changed) == [(Op.UPDATE, b"[0]", None, "x"), (Op.DELETE, b"[1]", None, None)]
+
+
+KEY, MINE_ROW, OTHER_ROW = b'{"id":1}', b'{"id":1,"name":"mine"}', b'{"id":1,"name":"other"}'
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "expected"),
+    [
+        (Op.INSERT, None, KEY, (HIDDEN, None, None)),
+        (Op.UPDATE, KEY, MINE_ROW, (Op.UPDATE, None, MINE_ROW)),
+        (Op.UPDATE, KEY, OTHER_ROW, (Op.DELETE, None, None)),
+        (Op.UPDATE, MINE_ROW, KEY, (Op.UPDATE, MINE_ROW, KEY)),
+        (Op.UPDATE, OTHER_ROW, KEY, (HIDDEN, None, None)),
+        (Op.UPDATE, KEY, KEY, (Op.DELETE, None, None)),
+        (Op.UPDATE, None, KEY, (Op.DELETE, None, None)),
+        (Op.UPDATE, None, None, (Op.DELETE, None, None)),
+        (Op.DELETE, KEY, None, (Op.DELETE, None, None)),
+        (Op.DELETE, MINE_ROW, None, (Op.DELETE, MINE_ROW, None)),
+        (Op.DELETE, OTHER_ROW, None, (HIDDEN, None, None)),
+    ],
+    ids=str,
+)
+def test_where_the_row_before_is_not_known_it_may_have_been_seen(op, before, after, expected):
+    draft = Draft("p", 1)
+    draft.add(op, 1, b"[1]", before=before, after=after)
+    made = restriction(MINE).apply(chunk_of([USERS], draft)).batch
+    assert tuple(made.column(name)[0].as_py() for name in ("op", "before", "after")) == expected
+    assert made.column("key")[0].as_py() == (b"[]" if expected[0] == HIDDEN else b"[1]")
+
+
+def test_what_an_update_did_not_send_of_a_row_that_comes_into_sight_is_sent_from_the_row_before():
+    wide = schema_of("users", columns=(*USERS.columns, Column("photo", Kind.STR), Column("note", Kind.STR)))
+    draft = Draft("p", 1)
+    draft.add(Op.UPDATE, 1, b"[1]", before=b'{"id":1,"name":"other","photo":"p"}', after=b'{"id":1,"name":"mine"}')
+    draft.add(Op.UPDATE, 1, b"[1]", before=b'{"id":1,"photo":"p"}', after=b'{"id":1,"name":"mine","note":"n"}')
+    made = restriction(MINE).apply(chunk_of([wide], draft)).batch
+    assert made.column("op").to_pylist() == [Op.INSERT, Op.UPDATE]
+    assert made.column("before").to_pylist() == [None, None]
+    assert [msgspec.json.decode(after) for after in made.column("after").to_pylist()] == [
+        {"id": 1, "name": "mine", "photo": "p"},
+        {"id": 1, "name": "mine", "photo": "p", "note": "n"},
+    ]
+
+
+@pytest.mark.parametrize("op", [Op.UPDATE, Op.DELETE])
+@pytest.mark.parametrize(("predicate", "expected"), [("id = 1", True), ("id = 2", False)])
+def test_a_predicate_on_the_key_needs_no_row_before(op, predicate, expected):
+    draft = Draft("p", 1)
+    draft.add(op, 1, b"[1]", after=b'{"name":"x"}' if op is Op.UPDATE else None)
+    made = restriction({"app.users": predicate}).apply(chunk_of([USERS], draft)).batch
+    assert made.column("op").to_pylist() == [op if expected else HIDDEN]
+
+
+def test_a_row_of_a_snapshot_that_lacks_what_the_predicate_reads_is_not_seen():
+    assert restriction({"app.users": "name IS NULL"}).visible([KEY, image(1, None)], USERS) == [False, True]
 
 
 def test_a_table_that_is_not_granted_is_hidden_with_its_schema_changes():
@@ -277,6 +333,74 @@ def reconstructed(made):
                 rows[number] = after[1:]
         history.append(dict(rows))
     return history
+
+
+class Images(StrEnum):
+    """What a source sends of the row before a change, and of the row after an update."""
+
+    FULL = "both rows whole"
+    KEY = "the key before, the whole row after"
+    NONE = "no row before, the whole row after"
+    CHANGED = "the key before, what changed after"
+    NEITHER = "no row before, what changed after"
+    LARGE = "both rows, without the large column where it has not changed"
+
+
+def sent(images, before, after):
+    """Return both images of a row as a source sends them; rows are mappings, or None."""
+    unchanged = {name for name in before or () if after and before[name] == after[name]} - {"id"}
+    old = before and {
+        Images.KEY: {"id": before["id"]},
+        Images.CHANGED: {"id": before["id"]},
+        Images.NONE: None,
+        Images.NEITHER: None,
+        Images.LARGE: {name: cell for name, cell in before.items() if name != "s"},
+    }.get(images, before)
+    left_out = {Images.CHANGED: unchanged, Images.NEITHER: unchanged, Images.LARGE: unchanged & {"s"}}.get(images, ())
+    new = after and {name: cell for name, cell in after.items() if name not in left_out}
+    return [row and msgspec.json.encode(row) for row in (old, new)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(predicates, steps, st.sampled_from(Images))
+def test_whatever_a_source_sends_nobody_keeps_a_row_that_it_may_not_see(predicate, steps, images):
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, n INTEGER, s TEXT)")
+    draft, history, state = Draft("p", 1), [], {}
+    for key, row in steps:
+        before = state.get(key)
+        after = row and dict(zip(("id", "n", "s"), (key, *row), strict=True))
+        if before is None and after is None:
+            continue
+        op = Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE
+        old, new = sent(images, before, after)
+        draft.add(op, 1, b"[%d]" % key, before=old, after=new)
+        state[key] = after
+        database.execute("DELETE FROM items WHERE id = ?", [key])
+        if after is not None:
+            database.execute("INSERT INTO items VALUES (?, ?, ?)", tuple(after.values()))
+        history.append({found[0]: found[1:] for found in database.execute(f"SELECT * FROM items WHERE {predicate}")})
+    database.close()
+    if not len(draft):
+        return
+    made = restriction({"app.items": predicate}).apply(chunk_of([ITEMS], draft))
+    whole_after = images in {Images.FULL, Images.KEY, Images.NONE}
+    columns = [made.batch.column(name).to_pylist() for name in ("op", "key", "after")]
+    view = {}
+    for may_see, op, key, after in zip(history, *columns, strict=True):
+        if op == Op.DELETE:
+            view.pop(*msgspec.json.decode(key), None)
+        elif op != HIDDEN:
+            (number,) = msgspec.json.decode(key)
+            view[number] = (view.get(number, {}) if op == Op.UPDATE else {}) | msgspec.json.decode(after)
+        assert view.keys() <= may_see.keys(), "a row is kept that may not be seen"
+        if whole_after:
+            assert view.keys() == may_see.keys(), "a row is missed that may be seen"
+        for number, cells in view.items():
+            current = dict(zip(("n", "s"), may_see[number], strict=True))
+            assert {name: cell for name, cell in cells.items() if name != "id"}.items() <= current.items()
+            if whole_after:
+                assert cells.keys() == {"id", "n", "s"}
 
 
 def test_tables_of_another_schema_are_named_with_it():

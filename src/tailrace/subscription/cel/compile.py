@@ -1,6 +1,7 @@
 """CEL predicates and values, by the library `common-expression-language`. Pure.
 
 Variables: `before` and `after` (maps from column to value, or null), `row` (the newer of them), `op` and `table`.
+A column that the source did not send is not in its map; see `tailrace.sql.predicate` for what that means.
 Nothing is evaluated that could take longer than `cel_cost` allows: a running evaluation cannot be stopped.
 """
 
@@ -107,9 +108,18 @@ class CelPredicate:
             variables["op"] = _WORDS[op]
         if "table" in used:
             variables["table"] = self._table
-        for name, image in (("row", before if after is None else after), ("before", before), ("after", after)):
+        new = None if after is None or not used & _NEWER else self._decode(after)
+        lacking = new is not None and len(new) < len(self.columns)
+        old = self._decode(before) if before is not None and (lacking or after is None or "before" in used) else None
+        if new is not None and old is not None and lacking:
+            new = {**old, **new}  # what an update does not send has not changed
+        for name, row in (("row", old if new is None else new), ("before", old), ("after", new)):
             if name in used:
-                variables[name] = None if image is None else self._decode(image)
+                if op != Op.INSERT and row is None and name != "after":
+                    return True  # undecided: the row before was not sent
+                if row is not None and len(row) < len(self.columns):
+                    return True  # undecided: nor was one of its cells
+                variables[name] = row
         result = _evaluate(self._execute, variables)
         if result is not True and result is not False:
             raise PredicateError("the result is not a boolean")
@@ -134,9 +144,12 @@ def compile_cel_value(text: str, schema: TableSchema) -> "CelValue":
 
 
 class CelValue:
-    """A compiled CEL expression over one row. `kind` is what its values are, as far as that is known beforehand."""
+    """A compiled CEL expression over one row.
 
-    __slots__ = ("_cost", "_decode", "_execute", "_table", "_variables", "kind")
+    `kind` is what its values are, as far as that is known beforehand; `columns` are those that it reads.
+    """
+
+    __slots__ = ("_cost", "_decode", "_execute", "_table", "_variables", "columns", "kind")
 
     def __init__(
         self,
@@ -148,6 +161,7 @@ class CelValue:
         cost: CelCost,
     ) -> None:
         self.kind = kind
+        self.columns = frozenset(column.name for column in columns)
         self._cost = cost
         self._execute = execute
         self._variables = variables
@@ -158,12 +172,14 @@ class CelValue:
         """Return the value of a row.
 
         Raises:
-            PredicateError: It failed.
+            PredicateError: It failed, or the source did not send one of the columns.
         """
         variables: dict[str, Any] = {}
         _refuse_large(self._cost, image)
         if "row" in self._variables:
-            variables["row"] = self._decode(image)
+            row = variables["row"] = self._decode(image)
+            if len(row) < len(self.columns):
+                raise PredicateError("the source did not send a column that it reads")
         if "op" in self._variables:
             variables["op"] = _WORDS[op]
         if "table" in self._variables:
@@ -231,7 +247,7 @@ def _evaluate(execute: Callable[[dict[str, Any]], Any], variables: dict[str, Any
 
 
 def _image_reader(columns: Sequence[Column]) -> Callable[[bytes], Mapping[str, Any]]:
-    """Return a function that reads these columns of an image as values for CEL; null where missing."""
+    """Return a function that reads those of these columns that an image has, as values for CEL."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     names = [(column.name, column.kind) for column in columns]
 
@@ -242,7 +258,9 @@ def _image_reader(columns: Sequence[Column]) -> Callable[[bytes], Mapping[str, A
             raise PredicateError("an image is not valid JSON") from error
         found = {}
         for name, kind in names:
-            cell = cells.get(name)
+            cell = cells.get(name, _UNSENT)
+            if cell is _UNSENT:
+                continue
             if cell.__class__ is dict or (cell.__class__ is str and kind in _CONVERTED):
                 cell = _cel_value(cell, kind)
             found[name] = cell
@@ -293,6 +311,11 @@ def _refuse_types(
     if result is not _UNKNOWN and not isinstance(result, bool):
         raise InvalidPredicateError("the expression is not a condition: its result is no boolean", text=text, place=0)
 
+
+_NEWER = frozenset({"row", "after"})
+
+_UNSENT = object()
+"""Stands for a cell that an image does not have."""
 
 _UNKNOWN = object()
 """Stands for a result that only a row can tell."""

@@ -43,6 +43,31 @@ def test_a_change_passes_by_the_variables_that_the_expression_speaks_of(text, ex
     assert {name for name, passes in zip(CHANGES, passed, strict=True) if passes} == expected
 
 
+OPEN, PAID, UNSENT = b'{"id":1,"status":"open"}', b'{"id":1,"status":"paid"}', b'{"id":1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "op", "before", "after", "passes"),
+    [
+        ("row.status == 'open'", Op.UPDATE, OPEN, UNSENT, True),
+        ("row.status == 'paid'", Op.UPDATE, OPEN, UNSENT, False),
+        ("row.status == 'paid'", Op.UPDATE, None, UNSENT, True),
+        ("row.status == 'paid'", Op.UPDATE, None, OPEN, False),
+        ("row.status == 'paid'", Op.INSERT, None, UNSENT, True),
+        ("row.status == 'paid'", Op.DELETE, None, None, True),
+        ("row.status == 'paid'", Op.DELETE, UNSENT, None, True),
+        ("before != null && before.status == 'paid'", Op.UPDATE, None, OPEN, True),
+        ("before != null && before.status == 'paid'", Op.INSERT, None, OPEN, False),
+        ("before.status != after.status", Op.UPDATE, OPEN, UNSENT, False),
+        ("after == null", Op.UPDATE, OPEN, UNSENT, False),
+        ("op == 'insert'", Op.UPDATE, None, UNSENT, False),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_decided_because_it_was_not_sent_passes(text, op, before, after, passes):
+    assert compile_cel(text, ORDERS).select([op], [before], [after]) == [passes]
+
+
 REFUSED = [
     ("", "ends too early", 0),
     ("row.amount >", "ends too early", 12),

@@ -9,7 +9,7 @@ the row before it has; otherwise it is not known. Neither is the row before an u
 missing. What cannot be decided for that reason alone passes `select`, so that nothing is lost, and is None in `decide`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -80,10 +80,9 @@ class SqlPredicate:
         self.columns = frozenset(cell.column for cell in cells)
         self.costly = False
         self.equalities = tuple(_equalities(expression))
-        needed = {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
         weights = weigh(expression)
         self._bytes_max = weights.typed_bytes_max
-        self._plan = _Plan(expression, schema, needed, weights, paired=self.pairs or not cells)
+        self._plan = _Plan(expression, schema, _needed(expression), weights, paired=self.pairs or not cells)
         self._select = self._plan.build(typed=True, undecided=True)
         self._decide: _Select | None = None
 
@@ -148,9 +147,8 @@ class _Plan:
         self._needed = needed
         self._bytes_max = weights.general_bytes_max
         self._paired = paired
-        self._columns = frozenset(name for names in needed.values() for name in names)
-        self._keyed = self._columns <= frozenset(schema.key)
         self._general: _Select | None = None
+        self._conditions: list[_Condition] | None = None
 
     def build(self, *, typed: bool, undecided: bool | None) -> "_Select":
         """Return a function of ops, before images and after images that lists which pass.
@@ -169,10 +167,11 @@ class _Plan:
             image: [_load(image, number, plan) for number, (_, plan) in enumerate(plans[image])] for image in Image
         }
         if self._paired:
-            possible = " and ".join(map(emitter.true, _without_cells(self._expression))) or "True"
-            body = _paired(condition, loads, possible)
+            body = _paired(condition, loads)
         else:
-            body = _either(condition, loads[Image.ROW], keyed=self._keyed)
+            body = _either(
+                condition, loads[Image.ROW], keyed=bool(set(self._schema.key) & set(self._needed[Image.ROW]))
+            )
         names = emitter.names | _decoders(plans)
         names |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "INSERT": int(Op.INSERT), "UNDECIDED": undecided}
         names |= {"Mismatch": msgspec.ValidationError, "general": partial(self._one, undecided)}
@@ -192,44 +191,62 @@ class _Plan:
         try:
             decided = self._general((op,), (before,), (after,))[0]
         except msgspec.ValidationError:
-            decided = self._partial(self._general, op, before, after)
+            decided = self._partial(op, before, after)
         return undecided if decided is None else decided
 
-    def _partial(self, general: _Select, op: int, before: bytes | None, after: bytes | None) -> bool | None:
-        """Evaluate the predicate on one change whose images lack some of its columns."""
+    def _partial(self, op: int, before: bytes | None, after: bytes | None) -> bool | None:
+        """Evaluate the predicate on one change of which the source did not send all that it reads."""
         old, new = (None if image is None else _CELLS.decode(image) for image in (before, after))
+        if old is None and op != Op.INSERT:
+            old = {}
         if old is not None and new is not None:
             new = {**old, **new}  # what an update does not send has not changed
             old |= {name: new[name] for name in self._schema.key if name in new}  # an update keeps the key
-        images = (_image(old, self._columns), _image(new, self._columns))
         if self._paired:
-            lacking = any(
-                _lacks(cells, self._needed[image])
-                for image, cells in ((Image.ROW, old if new is None else new), (Image.BEFORE, old), (Image.AFTER, new))
-            )
-            return None if lacking else general((op,), *((image,) for image in images))[0]
-        insert = (int(Op.INSERT),)
-        decided = [
-            None if _lacks(cells, self._columns) else general(insert, (None,), (image,))[0]
-            for cells, image in zip((old, new), images, strict=True)
-            if image is not None
-        ]
-        if True in decided:
-            return True
-        unknown = None in decided or (old is None and op != Op.INSERT and not self._keyed)
-        return None if unknown else False
+            return self._possible(op, old, new)
+        decided = [self._possible(int(Op.INSERT), None, cells) for cells in (new, old) if cells is not None]
+        return True if True in decided else None if None in decided else False
+
+    def _possible(self, op: int, old: _Cells | None, new: _Cells | None) -> bool | None:
+        """Evaluate those of the conditions for which all is there: if one is not true, the predicate is not either."""
+        if self._conditions is None:
+            self._conditions = [_Condition(self, part) for part in _conditions(self._expression)]
+        decided = [condition.decide(op, old, new) for condition in self._conditions]
+        return False if False in decided else None if None in decided else True
+
+    def part(self, expression: Expression) -> "_Plan":
+        """Return the plan for a part of the predicate."""
+        return _Plan(expression, self._schema, _needed(expression), weigh(expression), paired=self._paired)
+
+
+class _Condition:
+    """One of the conditions that a predicate joins by AND, for changes that lack something."""
+
+    def __init__(self, whole: _Plan, expression: Expression) -> None:
+        self._needed = _needed(expression)
+        self._run = whole.part(expression).build(typed=False, undecided=None)
+
+    def decide(self, op: int, old: _Cells | None, new: _Cells | None) -> bool | None:
+        """Tell whether it is true; None where the cells that it reads were not sent."""
+        needed = self._needed
+        rows = ((Image.ROW, old if new is None else new), (Image.BEFORE, old), (Image.AFTER, new))
+        if any(cells is not None and any(name not in cells for name in needed[image]) for image, cells in rows):
+            return None
+        names = frozenset(name for image in Image for name in needed[image])
+        images = (
+            None if cells is None else msgspec.json.encode({name: cells[name] for name in names if name in cells})
+            for cells in (old, new)
+        )
+        return bool(self._run((op,), *((image,) for image in images))[0])
 
 
 _CELLS = msgspec.json.Decoder(_Cells)
 
 
-def _image(cells: _Cells | None, names: Iterable[str]) -> bytes | None:
-    """Return an image of some of the cells."""
-    return None if cells is None else msgspec.json.encode({name: cells[name] for name in names if name in cells})
-
-
-def _lacks(cells: _Cells | None, names: Iterable[str]) -> bool:
-    return cells is not None and any(name not in cells for name in names)
+def _needed(expression: Expression) -> dict[Image, list[str]]:
+    """Return the columns that an expression reads of each image."""
+    cells = [part for part in _walk(expression) if isinstance(part, Cell)]
+    return {image: sorted({cell.column for cell in cells if cell.image is image}) for image in Image}
 
 
 def _decoders(plans: Mapping[Image, Sequence[tuple[str, CellPlan]]]) -> dict[str, Any]:
@@ -263,28 +280,29 @@ def _load(image: Image, number: int, plan: CellPlan) -> str:
 def _either(condition: str, loads: Sequence[str], *, keyed: bool) -> list[str]:
     """Return the body for a predicate on the row: it passes if it is true for one of the images.
 
-    A row before that was not sent decides nothing, unless the predicate is on the key alone, which an update keeps.
+    A row before that was not sent decides nothing but what is on the key (`keyed`), which an update keeps.
     """
     lines = []
     for image in ("after", "before"):
         lines += [f"if {image} is not None:", f"    r = decode_r({image})", *(f"    {load}" for load in loads)]
         lines += [f"    if {condition}:", "        add(True)", "        continue"]
-    unknown = "after is None" if keyed else "op != INSERT"
-    return [*lines, f"add(UNDECIDED if before is None and {unknown} else False)"]
+    if keyed:
+        return [*lines, "if before is None and op != INSERT:", "    raise Mismatch", "add(False)"]
+    return [*lines, "add(UNDECIDED if before is None and op != INSERT else False)"]
 
 
-def _paired(condition: str, loads: Mapping[Image, Sequence[str]], possible: str) -> list[str]:
+def _paired(condition: str, loads: Mapping[Image, Sequence[str]]) -> list[str]:
     """Return the body for a predicate on the pair of images: it is evaluated once.
 
     An inserted row has no row before it, and a deleted one none after it: their cells are NULL. A row before that was
-    not sent decides nothing, unless what is `possible` without it is false already.
+    not sent decides nothing: what can be told without it is told elsewhere.
     """
     lines = ["word = WORDS[op]"]
     if loads[Image.ROW]:
         lines.append("image = before if after is None else after")
     needed = ["before"] if loads[Image.BEFORE] else ["image"] if loads[Image.ROW] else []
     for name in needed:
-        lines += [f"if {name} is None and op != INSERT:", f"    add(UNDECIDED if {possible} else False)", "    continue"]
+        lines += [f"if {name} is None and op != INSERT:", "    raise Mismatch"]
     for image, name in ((Image.ROW, "image"), (Image.BEFORE, "before"), (Image.AFTER, "after")):
         letter = _LOCALS[image]
         if loads[image]:
@@ -325,12 +343,12 @@ def _walk(expression: Expression) -> Iterator[Expression]:
         yield from _walk(part)
 
 
-def _without_cells(expression: Expression) -> Iterator[Expression]:
-    """Yield the conditions that must hold for the whole to be true and look at no row."""
+def _conditions(expression: Expression) -> Iterator[Expression]:
+    """Yield the conditions that must all be true for the whole to be true."""
     if isinstance(expression, Invocation) and expression.name == "AND":
         for operand in expression.operands:
-            yield from _without_cells(operand)
-    elif not any(isinstance(part, Cell) for part in _walk(expression)):
+            yield from _conditions(operand)
+    else:
         yield expression
 
 
