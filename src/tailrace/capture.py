@@ -12,7 +12,7 @@ from msgspec import Struct
 from tailrace.model.commit import Appended, Draft, Progress
 from tailrace.model.errors import LogFullError, LogWriteError, SourceUnavailableError
 from tailrace.model.number import Position
-from tailrace.retry import Backoff, retry
+from tailrace.retry import Backoff, Retry
 from tailrace.source.base import SchemaRegistry, Source
 
 __all__ = ["CaptureState", "Pump", "PumpLog"]
@@ -167,7 +167,7 @@ class Pump:
         await self._source.confirm(drafts[-1].position)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[object]]) -> None:
-        await retry(attempt, on=_PASSING, notice=self._notice, backoff=self._backoff)
+        await Retry(self._backoff).call_async(attempt, on=_PASSING, notice=self._notice)
 
     def _recovered(self) -> None:
         if self._state.problem:

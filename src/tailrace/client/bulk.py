@@ -4,7 +4,6 @@ Uses the HTTP client of the standard library, which reads bodies without copying
 """
 
 import http.client
-import random
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from tailrace.client.unreached import unreached
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
-from tailrace.retry import Backoff
+from tailrace.retry import Backoff, Retry
 
 __all__ = ["BulkClient", "BulkInfo", "BulkOptions", "error_of_answer"]
 
@@ -181,17 +180,17 @@ class BulkClient:
             ClientError: The server cannot be reached, or refused.
         """
         params = {"through": through, "tables": list(tables), "compression": self._options.compression}
-        place, outage = after, _Outage(self._options)
+        place, retry = after, self._retry()
         while True:
             try:
                 for schemas, batch in self._stream(_path(source, "changes"), {"after": place, **params}):
                     if batch.num_rows:
                         place = batch.column(0)[batch.num_rows - 1].as_py()
                         yield schemas, batch
-                    outage = _Outage(self._options)
+                    retry.recovered()
                 return
             except ConnectionFailed as error:
-                outage.wait(error)
+                time.sleep(retry.failed(error))
 
     def poll(
         self, source: str, after: int, tables: Sequence[str], wait_s: int
@@ -264,12 +263,10 @@ class BulkClient:
         return self._retried(lambda: self._ask("GET", f"{path}?{urlencode(params, doseq=True)}", None, kind))
 
     def _retried(self, ask: Callable[[], _R]) -> _R:
-        outage = _Outage(self._options)
-        while True:
-            try:
-                return ask()
-            except ConnectionFailed as error:
-                outage.wait(error)
+        return self._retry().call(ask, on=ConnectionFailed, rest=_rest)
+
+    def _retry(self) -> Retry:
+        return Retry(self._options.backoff, outage_s_max=self._options.outage_s_max)
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: type[_R]) -> _R:
         status, answer = self._exchange(method, path, body, again=method == "GET")
@@ -312,20 +309,9 @@ class BulkClient:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
 
 
-class _Outage:
-    """How long and how often a request was tried in vain."""
-
-    def __init__(self, options: BulkOptions) -> None:
-        self._options = options
-        self._failures = 0
-        self._begin_s = time.monotonic()
-
-    def wait(self, error: ConnectionFailed) -> None:
-        """Wait before the next try, or raise the error when it was tried for long enough."""
-        if time.monotonic() - self._begin_s >= self._options.outage_s_max:
-            raise error
-        self._failures += 1
-        time.sleep(self._options.backoff.pause_s(self._failures, random.random()))  # noqa: S311 (spread, not secrecy)
+def _rest(pause_s: float, _error: Exception) -> bool:
+    time.sleep(pause_s)
+    return True
 
 
 class _Body:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -10,6 +9,7 @@ import httpx
 from tailrace.client.errors import ConnectionFailed
 from tailrace.client.sse import SseEvent, SseParser
 from tailrace.client.transport import Transport
+from tailrace.retry import Retry
 
 __all__ = ["EventStream"]
 
@@ -39,8 +39,8 @@ class EventStream:
         self._answer: httpx.Response | None = None
         self._pieces: AsyncIterator[bytes] | None = None
         self._parser = SseParser()
-        self._failures = 0
-        self._lost_s: float | None = None
+        options = transport.options
+        self._retry = Retry(options.backoff, outage_s_max=options.outage_s_max)
 
     async def next(self) -> list[SseEvent]:
         """Return the events that come next, at least one.
@@ -60,7 +60,7 @@ class EventStream:
             except BaseException:
                 await self.aclose()
                 raise
-            self._failures, self._lost_s = 0, None
+            self._retry.recovered()
             self.last_id = self._parser.last_id
             if events:
                 return events
@@ -85,11 +85,6 @@ class EventStream:
     async def _pause(self, error: ConnectionFailed) -> None:
         """Wait before the next attempt, longer each time; give up when the outage lasts too long."""
         await self.aclose()
-        options, now_s = self._transport.options, asyncio.get_running_loop().time()
-        self._failures += 1
-        self._lost_s = now_s if self._lost_s is None else self._lost_s
-        if options.outage_s_max is not None and now_s - self._lost_s >= options.outage_s_max:
-            raise error
-        pause_s = options.backoff.pause_s(self._failures, random.random())  # noqa: S311 (spread, not secrecy)
-        logger.info("stream lost", extra={"path": self._path, "failures": self._failures, "pause_s": pause_s})
+        pause_s = self._retry.failed(error)
+        logger.info("stream lost", extra={"path": self._path, "failures": self._retry.failures, "pause_s": pause_s})
         await self._sleep(pause_s)

@@ -1,7 +1,6 @@
 """Sinks without Spark: the changes of a live subscription go to a target as they come, in a thread of their own."""
 
 import logging
-import random
 import threading
 import time
 import traceback
@@ -30,7 +29,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.number import Offset
 from tailrace.model.table import TableSchema
-from tailrace.retry import Backoff
+from tailrace.retry import Backoff, Retry
 
 __all__ = ["LASTING", "Arrived", "Reader", "Relay", "RelayOptions"]
 
@@ -91,6 +90,9 @@ class RelayOptions(Struct, frozen=True):
 
 LASTING = (SinkRefusedError, BehindHorizonError, NotFoundError, InvalidRequestError, ConfigError, AccessError)
 """Failures that do not pass by themselves."""
+
+_AWAY = (SinkUnavailableError, SourceUnavailableError, MetadataError)
+"""Failures of a side that cannot be reached now."""
 
 
 class Relay:
@@ -156,18 +158,17 @@ class Relay:
         Raises:
             TailraceError: It has failed in a way that does not pass: see `LASTING`.
         """
-        failures = 0
+        retry = Retry(self._options.again, progress=lambda: self._outbox.messages)
         while not self._stop.is_set():
-            before = self._outbox.messages
             try:
                 self.run()
             except LASTING:
                 raise
             except Exception as error:
-                failures = 1 if self._outbox.messages > before else failures + 1
-                told = {"sink": self._outbox.name, "problem": _shown(error), "failures": failures}
+                pause_s = retry.failed(error)
+                told = {"sink": self._outbox.name, "problem": _shown(error), "failures": retry.failures}
                 logger.error("sink failed, and is tried again", extra=told)
-                self._stop.wait(self._options.again.pause_s(failures, random.random()))  # noqa: S311 (spread)
+                self._stop.wait(pause_s)
 
     def _follow(self) -> None:
         if self._patiently(self._open):
@@ -263,25 +264,29 @@ class Relay:
 
         An outage begins with a failure, and anew, with short pauses, where messages have arrived since the one before.
         """
-        options = self._options
-        since_s, failures, progress = 0.0, 0, self._outbox.progress
-        while True:
-            try:
-                return use()
-            except (SinkUnavailableError, SourceUnavailableError, MetadataError) as error:
-                if not failures or self._outbox.progress > progress:
-                    since_s, failures, progress = self._clock.monotonic_s(), 0, self._outbox.progress
-                if options.outage_s_max is not None and self._clock.monotonic_s() - since_s >= options.outage_s_max:
-                    raise
-                failures += 1
-                if failures == 1:
-                    logger.warning("sink waits", extra={"sink": self._outbox.name, "problem": str(error)})
-                pause_s = options.backoff.pause_s(failures, random.random())  # noqa: S311 (spread, not secrecy)
-                asked_s = error.retry_after_s if isinstance(error, BusyError) else 0.0
-                self._rest(pause_s + asked_s, str(error))
+        retry = Retry(
+            self._options.backoff,
+            outage_s_max=self._options.outage_s_max,
+            progress=lambda: self._outbox.progress,
+            monotonic_s=self._clock.monotonic_s,
+        )
+
+        def rest(pause_s: float, error: Exception) -> bool:
+            if retry.failures == 1:
+                logger.warning("sink waits", extra={"sink": self._outbox.name, "problem": str(error)})
+            asked_s = error.retry_after_s if isinstance(error, BusyError) else 0.0
+            self._rest(pause_s + asked_s, str(error))
+            if self._stop.is_set():
+                return False
+            self._tend_while_waiting()
+            return True
+
+        try:
+            return retry.call(use, on=_AWAY, rest=rest)
+        except _AWAY:
             if self._stop.is_set():
                 return None
-            self._tend_while_waiting()
+            raise
 
     def _rest(self, pause_s: float, problem: str) -> None:
         """Wait, saying again and again that it waits, until the pause is over or the relay is stopped."""

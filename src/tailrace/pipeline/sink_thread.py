@@ -1,9 +1,6 @@
 """A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
 
 import contextlib
-import math
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,16 +14,13 @@ from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink, Uneven
 from tailrace.pipeline.sink.message import MessageSink
 from tailrace.pipeline.sink.spread import SpreadBatch, SpreadSink, Tally
-from tailrace.retry import Backoff
+from tailrace.retry import Backoff, Retry, resting
 
 __all__ = ["SinkThread"]
 
 _T = TypeVar("_T")
 
 _BACKOFF = Backoff(first_s=0.2, longest_s=10.0)
-
-_LOOK_S = 0.5
-"""How often to look whether a sink that is away is still wanted."""
 
 
 class SinkThread:
@@ -138,24 +132,18 @@ class SinkThread:
         return self._thread.submit(use).result()
 
     def _patiently(self, use: Callable[[], _T]) -> _T:
-        begin_s = math.inf  # of the outage: what the sink was given may take long
-        failures = 0
-        while True:
+        retry = Retry(_BACKOFF, outage_s_max=self._outage_s_max)
+        pause = resting(self._wanted)
+
+        def attempt() -> _T:
             self._proceed()
-            try:
-                made = self._call(use)
-            except SinkUnavailableError as error:
-                begin_s = min(begin_s, time.monotonic())
-                if time.monotonic() - begin_s >= self._outage_s_max:
-                    raise
-                failures += 1
-                self._away(str(error))
-                end_s = time.monotonic() + _BACKOFF.pause_s(failures, random.random())  # noqa: S311 (no secrecy)
-                while (left_s := end_s - time.monotonic()) > 0:
-                    if not self._wanted():
-                        raise
-                    time.sleep(min(_LOOK_S, left_s))
-            else:
-                if failures:
-                    self._away("")
-                return made
+            made = self._call(use)
+            if retry.recovered():
+                self._away("")
+            return made
+
+        def rest(pause_s: float, error: Exception) -> bool:
+            self._away(str(error))
+            return pause(pause_s)
+
+        return retry.call(attempt, on=SinkUnavailableError, rest=rest)

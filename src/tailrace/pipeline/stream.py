@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEn
 from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.store import PipelineStore
-from tailrace.retry import Backoff
+from tailrace.retry import Backoff, Retry, resting
 
 __all__ = ["Follower", "has_offsets"]
 
@@ -80,8 +79,7 @@ class Follower:
         self._batch = (-1, 0)
         self._changes = 0
         self._head = 0
-        self._failures = 0
-        self._moved_s = self._begin_s
+        self._retry = Retry(_BACKOFF, outage_s_max=writer.outage_s_max)
         self._told = (0, 0, 0, "")
         self._told_s = 0.0
 
@@ -174,16 +172,12 @@ class Follower:
             TailraceError: That is of no use.
         """
         self._keeper.check()
-        self._failures += 1
-        silent_s = time.monotonic() - self._moved_s
-        again = silent_s < self._writer.outage_s_max and (failure.away or self._failures <= _FAILURES_MAX)
-        if failure.final or not again:
+        if failure.final or (not failure.away and self._retry.failures >= _FAILURES_MAX):
             raise failure.error
+        pause_s = self._retry.failed(failure.error)
         logger.warning("query failed, started again", extra={"problem": str(failure.error)})
         self._store.note(self._keeper.lease, self._figures(self._head, str(failure.error)))
-        end_s = time.monotonic() + _BACKOFF.pause_s(self._failures, random.random())  # noqa: S311 (spread, not secrecy)
-        while time.monotonic() < end_s and not stopped() and self._keeper.wanted:
-            time.sleep(min(_LOOK_S, max(0.0, end_s - time.monotonic())))
+        resting(lambda: not stopped() and self._keeper.wanted)(pause_s)
 
     @property
     def changes(self) -> int:
@@ -220,7 +214,7 @@ class Follower:
         if (last.batchId, offset) > self._batch:
             self._batch = (last.batchId, offset)
             self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
-            self._failures, self._moved_s = 0, time.monotonic()
+            self._retry.recovered()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
         told = (offset, head, self.changes, self._writer.waiting)
         if told == self._told and time.monotonic() - self._told_s < _TELL_S:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import apsw
 from tailrace.clock import Clock
 from tailrace.model.errors import KeyValueError, SourceError
 from tailrace.model.key_value import Entry
-from tailrace.retry import Backoff
+from tailrace.retry import Backoff, Retry
 from tailrace.source.key_value import PageLimits
 from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import ensure_capture
@@ -37,7 +36,7 @@ _LOOK_S_MAX = 60.0
 """Longest time between two looks for entries whose time is over: other processes may write the table, too."""
 
 _US_PER_S = 1_000_000
-_RETRY = Backoff(first_s=0.5, longest_s=_LOOK_S_MAX)
+_BACKOFF = Backoff(first_s=0.5, longest_s=_LOOK_S_MAX)
 
 
 class SqliteKeyValueStore:
@@ -103,17 +102,18 @@ class SqliteKeyValueStore:
 
     async def run(self) -> None:
         """Sweep whenever an entry's time is over, until cancelled."""
-        failures = 0
+        retry = Retry(_BACKOFF)
         while True:
             self._earlier.clear()
             try:
                 self._due_us = await self.sweep()
-                failures = 0
+                retry.recovered()
+                pause_s = self._pause_s()
             except SourceError as error:
-                failures += 1
+                pause_s = retry.failed(error)
                 logger.warning("expired entries stay for now", extra={"reason": type(error).__name__})
             try:
-                async with asyncio.timeout(self._pause_s(failures)):
+                async with asyncio.timeout(pause_s):
                     await self._earlier.wait()
             except TimeoutError:
                 continue
@@ -124,9 +124,7 @@ class SqliteKeyValueStore:
         await self._writing.close()
         await self._reading.close()
 
-    def _pause_s(self, failures: int) -> float:
-        if failures:
-            return _RETRY.pause_s(failures, random.random())  # noqa: S311 (spread, not secrecy)
+    def _pause_s(self) -> float:
         if self._due_us is None:
             return _LOOK_S_MAX
         return min(max(0.001, (self._due_us - self._clock.now_us()) / _US_PER_S), _LOOK_S_MAX)
