@@ -6,7 +6,7 @@ import threading
 from serving import DEADLINE_S, Calls
 from tailrace.app import Application
 from tailrace.config import AuthConfig, CaptureConfig, Config, RetentionConfig, SourceConfig, TlsConfig
-from tailrace.delivery.grpc.jimdb.options import JimdbConfig
+from tailrace.interface.jimdb.options import JimdbConfig
 
 
 class Running(Calls):

@@ -6,23 +6,23 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from tailrace.clock import SystemClock
-from tailrace.delivery.grpc.coordinode.meter import Meter
-from tailrace.delivery.grpc.coordinode.options import StreamOptions
-from tailrace.delivery.grpc.coordinode.service import ChangeStreamTools, change_stream_service
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
+from tailrace.interface.coordinode.consumers import ConsumerOptions, Consumers
+from tailrace.interface.coordinode.edge import EdgeTable
+from tailrace.interface.coordinode.meter import Meter
+from tailrace.interface.coordinode.options import StreamOptions
+from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.interface.coordinode.shard import StreamShard
+from tailrace.interface.coordinode.terms import Terms
 from tailrace.log.hybrid import HybridClock
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.commit import Draft
-from tailrace.model.edge import EdgeTable
 from tailrace.model.number import Index, Position
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers
-from tailrace.subscription.change_stream.shard import StreamShard
-from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.restrict import Restrictions
 from tailrace.testing.call import MemoryCall
 from tailrace.testing.log import MemoryLog

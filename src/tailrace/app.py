@@ -20,12 +20,6 @@ from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
 from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
-from tailrace.delivery.grpc.coordinode.health import coordinode_health_service
-from tailrace.delivery.grpc.coordinode.meter import Meter
-from tailrace.delivery.grpc.coordinode.options import StreamOptions
-from tailrace.delivery.grpc.coordinode.service import ChangeStreamTools, change_stream_service
-from tailrace.delivery.grpc.jimdb.options import pull_options, range_options
-from tailrace.delivery.grpc.jimdb.service import JimdbTools, jimdb_service
 from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
@@ -37,6 +31,19 @@ from tailrace.delivery.http.server import serve
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.site import Site, is_loopback
 from tailrace.delivery.tls import tls_context
+from tailrace.interface.coordinode.consumers import ConsumerOptions, Consumers, floor_of
+from tailrace.interface.coordinode.health import coordinode_health_service
+from tailrace.interface.coordinode.meter import Meter
+from tailrace.interface.coordinode.options import StreamOptions
+from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.interface.coordinode.shard import StreamShard
+from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.jimdb.options import pull_options, range_options
+from tailrace.interface.jimdb.pull import PullService
+from tailrace.interface.jimdb.ranges import HOLDER, Ranges, range_floor
+from tailrace.interface.jimdb.service import JimdbTools, jimdb_service
+from tailrace.interface.jimdb.shard import RangeShard
+from tailrace.interface.jimdb.subscribers import Subscribers
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
@@ -70,17 +77,10 @@ from tailrace.sources import (
 )
 from tailrace.startup import shown_settings, versions
 from tailrace.subscription.access import Scopes
-from tailrace.subscription.change_stream.consumers import ConsumerOptions, Consumers, floor_of
-from tailrace.subscription.change_stream.shard import StreamShard
-from tailrace.subscription.change_stream.terms import Terms
 from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.pressure import PRESSURE_CHANGES
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.service import QueryService, QueryShard
-from tailrace.subscription.range.pull import PullService
-from tailrace.subscription.range.ranges import HOLDER, Ranges, range_floor
-from tailrace.subscription.range.shard import RangeShard
-from tailrace.subscription.range.subscribers import Subscribers
 from tailrace.subscription.restrict import check_rows
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 

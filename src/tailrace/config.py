@@ -15,12 +15,12 @@ from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
 from tailrace.config_file import Problem, located, problem_of, read_file
-from tailrace.delivery.grpc.coordinode.options import ChangeStreamConfig
-from tailrace.delivery.grpc.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.delivery.site import check_site
 from tailrace.delivery.tls import TlsConfig
+from tailrace.interface.coordinode.edge import EdgeTable
+from tailrace.interface.coordinode.options import ChangeStreamConfig
+from tailrace.interface.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.message.sink import SinkConfig, read_sinks
-from tailrace.model.edge import EdgeTable
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 

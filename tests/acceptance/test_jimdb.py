@@ -11,7 +11,7 @@ import pytest
 from databases import free_port
 from pulling import LOG, Client, Puller, values_of
 from serving import DEADLINE_S, wait_until
-from tailrace.model.ordered_key import encode_ordered
+from tailrace.meta.ordered_key import encode_ordered
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 KEYS = 1500

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import text
 
 from tailrace.clock import SystemClock
+from tailrace.meta.consumer import Consumer, Strict
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.database import open_engine
+from tailrace.meta.key_range import Registration
 from tailrace.meta.range_store import RangeStore
 from tailrace.meta.sink_store import SinkStore
 from tailrace.meta.store import MetaStore
-from tailrace.model.consumer import Consumer, Strict
 from tailrace.model.errors import InvalidRequestError, MetadataError
-from tailrace.model.key_range import Registration
 from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 

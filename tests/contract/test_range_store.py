@@ -3,9 +3,9 @@
 import pytest
 
 from tailrace.clock import SystemClock
+from tailrace.meta.key_range import Epoch, KeyRange, RangedTable, Registration
 from tailrace.meta.range_store import RangeStore
 from tailrace.meta.store import MetaStore
-from tailrace.model.key_range import Epoch, KeyRange, RangedTable, Registration
 from tailrace.model.table import TableName
 
 ORDERS = TableName("shop", "orders")

@@ -3,10 +3,10 @@
 import pytest
 
 from tailrace.clock import SystemClock
+from tailrace.meta.consumer import Bounded, Consumer, Strict
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
-from tailrace.model.consumer import Bounded, Consumer, Strict
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pulling import Client
 from running import Running
 from serving import run, wait_until
 from tailrace.clock import SystemClock
-from tailrace.delivery.grpc.jimdb.options import JimdbConfig
+from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.meta.database import open_engine
 from tailrace.meta.pipeline_table import subscribe
 from tailrace.model.errors import UnknownPipelineError

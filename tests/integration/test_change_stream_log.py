@@ -6,13 +6,15 @@ import itertools
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.delivery.grpc.coordinode.cursor import CommitCursor
-from tailrace.delivery.grpc.coordinode.operation import Mapper
-from tailrace.delivery.grpc.coordinode.place import find_place
-from tailrace.delivery.grpc.coordinode.selection import Selection
-from tailrace.delivery.grpc.coordinode.token import Token
-from tailrace.delivery.grpc.coordinode.window import Placing, Windows
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
+from tailrace.interface.coordinode.cursor import CommitCursor
+from tailrace.interface.coordinode.operation import Mapper
+from tailrace.interface.coordinode.place import find_place
+from tailrace.interface.coordinode.selection import Selection
+from tailrace.interface.coordinode.shard import StreamShard
+from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.token import Token
+from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
@@ -21,8 +23,6 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Position
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.subscription.change_stream.shard import StreamShard
-from tailrace.subscription.change_stream.terms import Terms
 from tailrace.testing.call import messages_of
 
 SCHEMA = TableSchema(TableName("app", "t"), 1, (Column("id", Kind.I64),), ("id",))

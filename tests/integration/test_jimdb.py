@@ -20,10 +20,10 @@ from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.clock import SystemClock
 from tailrace.config import CaptureConfig, RetentionConfig
-from tailrace.delivery.grpc.jimdb.options import JimdbConfig
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
+from tailrace.interface.jimdb.options import JimdbConfig
+from tailrace.meta.ordered_key import encode_ordered
 from tailrace.model.errors import MetadataError
-from tailrace.model.ordered_key import encode_ordered
 from tailrace.model.pipeline import Definition
 from tailrace.model.table import Kind
 from tailrace.model.value import Text
@@ -348,7 +348,7 @@ def test_pullers_go_on_through_splits_at_every_stage(world):
 
 
 def key_of(one, number):
-    from tailrace.model.ordered_key import encode_ordered
+    from tailrace.meta.ordered_key import encode_ordered
 
     return encode_ordered(one.table_id, [number])
 

@@ -7,9 +7,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from tailrace.clock import Clock
+from tailrace.meta.consumer import Consumer, ConsumerKey, Retention
 from tailrace.meta.store import MetaStore
 from tailrace.meta.table import consumer
-from tailrace.model.consumer import Consumer, ConsumerKey, Retention
 from tailrace.model.errors import MetadataError
 from tailrace.model.number import Index, Offset
 

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
+from tailrace.meta.key_range import Epoch, KeyRange, PullerKey, RangedTable, Registration
+from tailrace.meta.ordered_key import table_prefix
 from tailrace.meta.store import MetaStore
 from tailrace.meta.table import key_range, ranged_table, registration
 from tailrace.model.errors import MetadataError
-from tailrace.model.key_range import Epoch, KeyRange, PullerKey, RangedTable, Registration
 from tailrace.model.number import Offset
-from tailrace.model.ordered_key import table_prefix
 from tailrace.model.table import TableName
 
 __all__ = ["KeptRanges", "RangeStore"]

@@ -1,1 +1,0 @@
-"""JimDB: tables pulled range by range, and pipelines that somebody subscribes to."""

@@ -1,0 +1,178 @@
+"""Changes to operations: which storage keys a change touches, and how. Pure.
+
+| change | operations |
+|---|---|
+| insert or update of a row | INSERT of its node key, with the new row |
+| delete of a row | DELETE of its node key |
+| insert of an edge | MERGE of both adjacency keys (add), INSERT of the edge-property key |
+| update of an edge, same type and ends | INSERT of the edge-property key |
+| update of an edge, others | those of its deletion, then those of its insertion |
+| delete of an edge | MERGE of both adjacency keys (remove), DELETE of the edge-property key |
+| schema change | INSERT of the schema key |
+
+A row of an edge table in which the type or an end is NULL or missing is no edge but a row like any other. The old row
+of an update or delete is in the field `before` of the operation on the node or edge-property key.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+from msgspec import Struct
+
+from tailrace.interface.coordinode.edge import EdgeTable
+from tailrace.interface.coordinode.key import (
+    edge_property_key,
+    incoming_key,
+    node_id,
+    node_key,
+    outgoing_key,
+    schema_key,
+)
+from tailrace.interface.coordinode.protobuf import number_field, varint
+from tailrace.interface.coordinode.value import Shape, cells_of, encode_row, encode_schema, shape_of
+from tailrace.model.op import Op
+from tailrace.model.table import TableSchema
+from tailrace.model.value import Json
+
+__all__ = ["BEFORE_FIELD", "NO_TYPES", "OPS_FIELD", "Mapper", "OpType", "Partition"]
+
+OPS_FIELD = 6
+"""Number of `ops` in a ChangeEvent."""
+
+BEFORE_FIELD = 1001
+"""Number of `before` in a ChangeOp: ours; clients that do not know it leave it alone."""
+
+NO_TYPES: frozenset[str] = frozenset()
+
+_ADD, _REMOVE = b"\x01", b"\x02"
+_encode_json = msgspec.json.Encoder().encode
+
+
+class OpType(IntEnum):
+    """The operations that we send, by their numbers."""
+
+    INSERT = 1
+    DELETE = 2
+    MERGE = 3
+
+
+class Partition(IntEnum):
+    """The partitions that we speak of, by their numbers."""
+
+    NODE = 0
+    ADJACENCY = 1
+    EDGE_PROPERTY = 2
+    SCHEMA = 5
+
+
+class _Edge(Struct, frozen=True):
+    """The edge that a row is: its type, the eight bytes of the ids at its ends, and what tells it from others."""
+
+    type: str
+    source: bytes
+    target: bytes
+    discriminator: bytes
+
+
+class Mapper:
+    """Turns the changes of one shard into operations. `edges` names its edge tables as the wires name tables."""
+
+    def __init__(self, shard: int, edges: Mapping[str, EdgeTable]) -> None:
+        self._shard = shard.to_bytes(2, "big")
+        self._edges = dict(edges)
+
+    def operations(
+        self, op: int, schema: TableSchema, key: bytes, before: bytes | None, after: bytes | None
+    ) -> tuple[bytes, frozenset[str]]:
+        """Return the operations of a change, as fields `ops` of a ChangeEvent, and the edge types that they touch."""
+        if op == Op.SCHEMA:
+            named = schema_key(schema.table.wire, schema.version)
+            return _operation(_INSERT_SCHEMA, named, encode_schema(schema, after)), NO_TYPES
+        shape = shape_of(schema)
+        edge_table = self._edges.get(shape.wire) if self._edges else None
+        old, new = cells_of(before) if before else None, cells_of(after) if after else None
+        removed = encode_row(old, shape) if old is not None else b""
+        put = encode_row(new, shape) if new is not None else b""
+        if edge_table is None:
+            return self._node(shape, key, put, removed), NO_TYPES
+        was = _edge(edge_table, schema, key, old)
+        is_ = _edge(edge_table, schema, key, new)
+        if was == is_ or old is None or new is None:
+            found = is_ or was
+            ops = self._node(shape, key, put, removed) if found is None else _edge_ops(found, old, new, put, removed)
+        else:  # it moved, or became an edge, or is none any more
+            gone = self._node(shape, key, b"", removed) if was is None else _edge_ops(was, old, None, b"", removed)
+            came = self._node(shape, key, put, b"") if is_ is None else _edge_ops(is_, None, new, put, b"")
+            ops = gone + came
+        return ops, frozenset(edge.type for edge in (was, is_) if edge is not None)
+
+    def _node(self, shape: Shape, key: bytes, put: bytes, removed: bytes) -> bytes:
+        kind = _INSERT_NODE if put else _DELETE_NODE
+        return _operation(kind, node_key(self._shard, shape.table, key), put, removed)
+
+
+def _edge_ops(
+    edge: _Edge, old: Mapping[str, Json] | None, new: Mapping[str, Json] | None, put: bytes, removed: bytes
+) -> bytes:
+    """Return what is done to an edge: it is made, changed or removed."""
+    type_ = edge.type.encode()
+    properties = edge_property_key(type_, edge.source, edge.target, edge.discriminator)
+    known = _operation(_INSERT_EDGE if put else _DELETE_EDGE, properties, put, removed)
+    if old is not None and new is not None:
+        return known
+    tag = _REMOVE if new is None else _ADD
+    outgoing, incoming = outgoing_key(type_, edge.source), incoming_key(type_, edge.target)
+    return b"".join(
+        [
+            _operation(_MERGE_ADJACENCY, outgoing, tag + edge.target),
+            _operation(_MERGE_ADJACENCY, incoming, tag + edge.source),
+            known,
+        ]
+    )
+
+
+def _edge(table: EdgeTable, schema: TableSchema, key: bytes, cells: Mapping[str, Json] | None) -> _Edge | None:
+    """Return the edge that a row is; None where it is none."""
+    if cells is None:
+        return None
+    type_ = cells.get(table.type_column) if table.type_column else table.type
+    source, target = cells.get(table.source_column), cells.get(table.target_column)
+    if type_ is None or source is None or target is None:
+        return None
+    identifying = {table.source_column, table.target_column} | ({table.type_column} if table.type_column else set())
+    return _Edge(
+        type_ if isinstance(type_, str) else _encode_json(type_).decode(),
+        node_id(_encode_json([source])).to_bytes(8, "big"),
+        node_id(_encode_json([target])).to_bytes(8, "big"),
+        b"" if schema.key and identifying.issuperset(schema.key) else key,
+    )
+
+
+def _operation(kind: bytes, key: bytes, value: bytes, before: bytes = b"") -> bytes:
+    """Return an operation of a kind (`_kind`)."""
+    parts = [kind, varint(len(key)), key]
+    if value:
+        parts += _VALUE, varint(len(value)), value
+    if before:
+        parts += _BEFORE, varint(len(before)), before
+    data = b"".join(parts)
+    return b"%b%b%b" % (_OPS, varint(len(data)), data)
+
+
+def _kind(kind: OpType, partition: Partition) -> bytes:
+    """Return the fields of an operation that come before its key, and the tag of the key."""
+    return number_field(1, kind) + number_field(2, partition) + _tag(3)
+
+
+def _tag(field: int) -> bytes:
+    return varint(field << 3 | 2)
+
+
+_OPS, _VALUE, _BEFORE = _tag(OPS_FIELD), _tag(4), _tag(BEFORE_FIELD)
+_INSERT_NODE = _kind(OpType.INSERT, Partition.NODE)
+_DELETE_NODE = _kind(OpType.DELETE, Partition.NODE)
+_MERGE_ADJACENCY = _kind(OpType.MERGE, Partition.ADJACENCY)
+_INSERT_EDGE = _kind(OpType.INSERT, Partition.EDGE_PROPERTY)
+_DELETE_EDGE = _kind(OpType.DELETE, Partition.EDGE_PROPERTY)
+_INSERT_SCHEMA = _kind(OpType.INSERT, Partition.SCHEMA)

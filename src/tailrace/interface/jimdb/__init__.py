@@ -1,0 +1,1 @@
+"""The interface of JimDB: tables pulled range by range, and pipelines that clients subscribe to."""
