@@ -298,7 +298,7 @@ class Application:
         )
         if not self._config.auth.enabled and not is_loopback(self._config.host):
             logger.warning(
-                "listening beyond this machine without authentication: whoever reaches the ports may do everything",
+                "no authentication on a public address: anyone who can reach the ports can do everything",
                 extra={"host": self._config.host},
             )
         if gateway_port and not shared:

@@ -396,7 +396,7 @@ def _check_change_stream(settings: ChangeStreamConfig) -> None:
         except ConfigError as error:
             raise ConfigError(f"coordinode.{path}: {error}") from error
     if settings.consumers_max < 1:
-        raise ConfigError("coordinode.consumers_max: let there be at least one")
+        raise ConfigError("coordinode.consumers_max must be at least 1")
 
 
 def _check_query(query: QueryConfig) -> None:

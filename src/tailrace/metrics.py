@@ -188,13 +188,13 @@ class Metrics:
         )
         self.sink_waiting = Gauge(
             "tailrace_sink_waiting",
-            "Whether a sink waits for its target, its source, a table or a letter.",
+            "Whether a sink waits for its target, its source, a table or a dead letter.",
             ["sink"],
             registry=self.registry,
         )
         self.query_invalidations = Counter(
             "tailrace_query_invalidations_total",
-            "Changes told to subscribers of queries as invalidations.",
+            "Changes sent to subscribers of queries as invalidations.",
             registry=self.registry,
         )
 

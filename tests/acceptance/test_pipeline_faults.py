@@ -159,11 +159,11 @@ def test_wrong_credentials_are_told_and_never_shown_and_mended_by_altering_them(
     wrong = url.replace(*{"user": ("//tailrace:", "//nobody:"), "password": ("p%40ss", "s3cret")}[part])
     place.shop.insert(1, 2)
     place.create(part, sink=wrong)
-    with pytest.raises(SinkRefusedError, match="mend the sink's URL") as refused:
+    with pytest.raises(SinkRefusedError, match="fix the sink's URL") as refused:
         place.run(part)
     found = place.store.get(part)
     shown = str(status_of(found, place.store.progress(part), sink=str(parse(found.definition.sink)), head=None))
-    assert "mend the sink's URL" in found.figures.problem
+    assert "fix the sink's URL" in found.figures.problem
     for secret in (PASSWORD, "p%40ss", "s3cret"):
         assert secret not in str(refused.value) + found.figures.problem + shown
     place.store.alter(structs.replace(found.definition, sink=url))

@@ -56,7 +56,7 @@ def test_wrong_credentials_are_refused_and_never_shown(server, part):
     sink = sink_of(server.url.replace(*wrong[part]), Mode.CURRENT, pipeline="copy")
     with pytest.raises(SinkRefusedError) as refused:
         sink.open([])
-    assert "mend the sink's URL" in str(refused.value)
+    assert "fix the sink's URL" in str(refused.value)
     for secret in (PASSWORD, "p%40ss", "s3cret"):
         assert secret not in message_of(refused.value)
     sink.close()

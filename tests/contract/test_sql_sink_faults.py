@@ -96,7 +96,7 @@ def test_a_worker_that_was_held_up_changes_nothing_where_numbers_were_left_out(t
         next_.close()
         next_.apply(msgspec.structs.replace(batch, number=7))
         before = place.contents("orders")
-        with pytest.raises(SinkUnavailableError, match="somebody else has applied batch 7"):
+        with pytest.raises(SinkUnavailableError, match="another writer has applied batch 7"):
             late.apply(batch)
         late.apply(batch)
         assert place.contents("orders") == before

@@ -42,7 +42,7 @@ class _SourceOption(click.Option):
 
 
 source_option = click.option(
-    "--source", cls=_SourceOption, help="The source's name; may be left out where there is one."
+    "--source", cls=_SourceOption, help="The source's name; optional when the server has one source."
 )
 """The option that names a source of the server."""
 

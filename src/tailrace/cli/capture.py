@@ -25,13 +25,13 @@ _ADVICE_WAL = """\
 
 @click.group(cls=Group)
 def capture() -> None:
-    """Set capture up in a database, look at it, remove it. `serve` and `tail` set it up by themselves."""
+    """Set up, inspect and remove capture in a database. `serve` and `tail` set it up by themselves."""
 
 
 @capture.command("setup")
 @click.argument("url")
 def set_up_capture(url: str) -> None:
-    """From now on every write of any process is recorded, whether or not a server runs."""
+    """Record every write by any process from now on, with or without a running server."""
     path = sqlite_path(url)
     set_up(path)
     click.echo("capture is set up")
@@ -43,13 +43,15 @@ def set_up_capture(url: str) -> None:
 
 @capture.command("remove")
 @click.argument("url")
-@click.option("--reader", help="Only forget this reader, so that it no longer keeps changes in the database.")
-@click.option("--force", is_flag=True, help="Also while a server or a tail reads, which then fails.")
+@click.option("--reader", help="Remove only this reader, so that it stops keeping changes in the database.")
+@click.option(
+    "--force", is_flag=True, help="Remove capture even while a server or `tail` is reading; that reader then fails."
+)
 def remove_capture(url: str, reader: str | None, *, force: bool) -> None:
-    """Remove capture with everything that it added, also changes that nobody has read yet. Stop the server first."""
+    """Remove capture and everything it added, including unread changes. Stop the server first."""
     if reader is not None:
         remove_reader(sqlite_path(url), reader, force=force)
-        click.echo(f"reader {reader} is forgotten")
+        click.echo(f"removed reader {reader}")
     elif remove(sqlite_path(url), force=force):
         click.echo("capture is removed")
     else:
@@ -60,7 +62,7 @@ def remove_capture(url: str, reader: str | None, *, force: bool) -> None:
 @click.argument("url")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show_status(url: str, *, as_json: bool) -> None:
-    """Tell what is captured, who reads it, and how many changes wait."""
+    """Show what is captured, which readers exist, and how many changes are unread."""
     found = status(sqlite_path(url))
     if as_json:
         click.echo(msgspec_json.encode(found))

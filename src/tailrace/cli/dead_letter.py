@@ -61,7 +61,13 @@ _IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
 
 
 @click.argument("name", required=False)
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Most letters shown.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Maximum number of dead letters to show.",
+)
 def _list(place: LetterPlace, name: str | None, limit: int) -> None:
     """List letters, the oldest first, of one sink or of all."""
     sink = None if name is None else place.sink(name)
@@ -91,7 +97,7 @@ def _show(place: LetterPlace, name: str, letter_id: int) -> None:
 
 @_NAME
 @_IDS
-@click.option("--all", "every", is_flag=True, help="All letters of the sink.")
+@click.option("--all", "every", is_flag=True, help="All dead letters of the sink.")
 def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Have letters sent again, with all others of the same keys, in order; the sink does so while it runs."""
     chosen = _chosen(letter_ids, every=every)
@@ -103,7 +109,7 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
 
 @_NAME
 @_IDS
-@click.option("--all", "every", is_flag=True, help="All letters of the sink.")
+@click.option("--all", "every", is_flag=True, help="All dead letters of the sink.")
 def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Forget letters unsent. Those that were parked behind them stay: retry them."""
     chosen = _chosen(letter_ids, every=every)
@@ -114,7 +120,7 @@ def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: 
 
 def _chosen(letter_ids: Sequence[int], *, every: bool) -> Sequence[int] | None:
     if bool(letter_ids) == every:
-        raise click.UsageError("name letters by their ids, or --all")
+        raise click.UsageError("name dead letters by their ids, or give --all")
     return None if every else letter_ids
 
 

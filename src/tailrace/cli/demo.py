@@ -42,7 +42,7 @@ _STOP_MAX_S = 10.0
 @click.option("--trades", default=_TRADES_ONCE, show_default=True, help="With --once: transactions to run.")
 @click.option("--pipeline/--no-pipeline", default=True, help="Also copy the shop into Delta tables, with Spark.")
 def demo(*, once: bool, http_port: int, grpc_port: int, trades: int, pipeline: bool) -> None:
-    """Show what Tailrace does, on an SQLite shop of its own in a temporary directory."""
+    """Show what Tailrace does with an example SQLite shop in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
         ports = (0, 0) if once else (http_port, grpc_port)
         uvloop.run(_demo(Path(directory), ports, trades if once else None, pipeline=pipeline))

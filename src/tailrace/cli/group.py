@@ -16,15 +16,15 @@ __all__ = ["main", "tailrace"]
 _COMMANDS = {
     "serve": "Capture the sources and serve HTTP and gRPC.",
     "tail": "Show changes as they are committed.",
-    "subs": "List, make, pause and close subscriptions of a server.",
+    "subs": "List, create, pause and close subscriptions of a server.",
     "query": "Prepare queries on a server, run them, watch their results change.",
     "pipeline": "Copy tables into lakes, databases and files, and keep them up to date.",
-    "sink": "Send changes to brokers, search engines and web hooks as they come.",
-    "token": "Make, list and revoke API keys.",
+    "sink": "Send changes to brokers, search engines and webhooks as they arrive.",
+    "token": "Create, list and revoke API keys.",
     "log": "List, print and verify the log of a data directory.",
     "openapi": "Print the OpenAPI document of the HTTP interface.",
-    "capture": "Set capture up in a database, look at it, remove it.",
-    "demo": "Show what Tailrace does, on an SQLite shop of its own.",
+    "capture": "Set up, inspect and remove capture in a database.",
+    "demo": "Show what Tailrace does with an example SQLite shop.",
     "completion": "Print the script that completes commands and options in a shell.",
 }
 """The commands. Each is the function of that name in its module, imported when called, so that help starts at once."""

@@ -31,7 +31,7 @@ _directory = click.argument("data_dir", type=click.Path(path_type=Path))
 
 @click.group(cls=Group)
 def log() -> None:
-    """List, print and verify the log of a data directory, or begin a new one."""
+    """List, print and verify the log of a data directory, or start a new log."""
 
 
 @log.command("ls")
@@ -58,7 +58,7 @@ def list_segments(data_dir: Path, shard: int, *, as_json: bool) -> None:
 @log.command("cat")
 @_directory
 @_shard
-@click.option("--after", type=click.IntRange(0), help="Begin behind this offset; by default at the oldest change.")
+@click.option("--after", type=click.IntRange(0), help="Start after this offset; by default at the oldest change.")
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
 def print_changes(data_dir: Path, shard: int, after: int | None, limit: int | None, tables: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ async def _print_changes(reader: LogReader, after: int | None, limit: int | None
 @_shard
 @_json
 def verify(data_dir: Path, shard: int, *, as_json: bool) -> None:
-    """Check every frame; exit with 1 when anything is wrong."""
+    """Check every frame; exit with 1 if anything is wrong."""
     report = verify_log(_files(data_dir, shard))
     if as_json:
         click.echo(msgspec_json.encode(report))
@@ -96,12 +96,12 @@ def verify(data_dir: Path, shard: int, *, as_json: bool) -> None:
 @log.command("reset")
 @_directory
 @_shard
-@click.option("--remove", is_flag=True, help="Remove the old log instead of putting it aside.")
+@click.option("--remove", is_flag=True, help="Delete the old log instead of keeping it.")
 @_json
 def begin_anew(data_dir: Path, shard: int, *, remove: bool, as_json: bool) -> None:
-    """Begin a new log, after a database was restored from an older copy, say. Stop the server first.
+    """Start a new log, for example after restoring the database from an older copy. Stop the server first.
 
-    The old log is put into DATA_DIR/replaced. The new one continues its numbers: every subscriber, puller and pipeline
+    The old log is moved to DATA_DIR/replaced. The new one continues its numbers: every subscriber, puller and pipeline
     is asked to take a new snapshot.
     """
     files = _files(data_dir, shard)

@@ -39,18 +39,20 @@ def pipeline() -> None:
 @click.option("--file", type=click.Path(path_type=Path), help="A TOML file, in place of the other options.")
 @click.option("--source", default="default", show_default=True, help="The source's name on the server.")
 @click.option("--table", "tables", multiple=True, help="A table; may be repeated.")
-@click.option("--sink", metavar="URL", help="Where to, e.g. delta:///lake/{table} or sqlite:///copy.db.")
-@click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="What the sink makes of the changes.")
+@click.option("--sink", metavar="URL", help="URL of the sink, e.g. delta:///lake/{table} or sqlite:///copy.db.")
+@click.option("--mode", type=click.Choice([str(mode) for mode in Mode]), help="How the sink stores changes.")
 @click.option("--transform", metavar="SQL", default="", help="Spark SQL over the view `changes`.")
 @click.option(
     "--envelope",
     type=click.Choice(list(ENVELOPES)),
     default=None,
-    help="How a message tells a change; our own way by default.",
+    help="Message format; Tailrace's own by default.",
 )
-@click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
+@click.option("--filter", metavar="PREDICATE", default="", help="Filter of changes: SQL, or CEL with the prefix cel:.")
 @click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
-@click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
+@click.option(
+    "--on-refused", type=click.Choice(_POLICIES), default="park", help="What to do when a message is rejected."
+)
 @server_option
 @placed
 def create(
@@ -63,7 +65,7 @@ def create(
     on_refused: str,
     **rest: Any,
 ) -> None:
-    """Make a pipeline. It does nothing until it is run."""
+    """Create a pipeline. It does nothing until it is run."""
     if file is not None:
         _refuse_beside_file()
         definition = definition_of_file(file, source=rest["source"], server=rest["server"])
@@ -110,7 +112,7 @@ def list_all(place: Place) -> None:
 @_NAME
 @placed
 def status(place: Place, name: str) -> None:
-    """Show how a pipeline is."""
+    """Show a pipeline's status."""
     store = place.store()
     found = place.status(store.get(name), store)
     members = msgspec.to_builtins(found)
@@ -123,12 +125,12 @@ def status(place: Place, name: str) -> None:
 
 @pipeline.command()
 @_NAME
-@click.option("--server", metavar="URL", help="Another address of the server.")
-@click.option("--sink", metavar="URL", help="The same sink with another host, port, user or password.")
-@click.option("--transform", metavar="SQL", help="Another transformation; only before anything is copied.")
+@click.option("--server", metavar="URL", help="New address of the server.")
+@click.option("--sink", metavar="URL", help="The same sink with a new host, port, user or password.")
+@click.option("--transform", metavar="SQL", help="New transformation; only before anything is copied.")
 @placed
 def alter(place: Place, name: str, server: str | None, sink: str | None, transform: str | None) -> None:
-    """Alter how a pipeline reaches its server and its sink, also while it runs."""
+    """Change how a pipeline reaches its server and its sink, even while it runs."""
     store = place.store()
     definition = store.get(name).definition
     begun = bool(store.progress(name))
@@ -156,7 +158,7 @@ def pause(place: Place, name: str) -> None:
 @_NAME
 @placed
 def resume(place: Place, name: str) -> None:
-    """Let a paused pipeline be run again."""
+    """Resume a paused pipeline."""
     store = place.store()
     store.pause(name, paused=False)
     place.show(place.status(store.get(name), store), f"pipeline {name} can be run again")
@@ -166,7 +168,7 @@ def resume(place: Place, name: str) -> None:
 @_NAME
 @placed
 def rm(place: Place, name: str) -> None:
-    """Remove a pipeline and its progress. What its sink has stays."""
+    """Remove a pipeline and its progress. Data in the sink stays."""
     store = place.store()
     place.job(store).remove(name, place.watcher(), lambda: False)
     place.show({"removed": name}, f"pipeline {name} is removed; its sink is as it was")
@@ -177,19 +179,19 @@ def rm(place: Place, name: str) -> None:
 @session_options
 @placed
 def reset(place: Place, name: str, **spark: Any) -> None:
-    """Forget how far a pipeline is: its next run copies its tables anew, over what the sink has."""
+    """Reset a pipeline's progress: its next run copies its tables again, over the data in the sink."""
     store = place.store()
     place.job(store, session_choice(**spark)).reset(name, place.watcher(), lambda: False)
-    place.show(place.status(store.get(name), store), f"pipeline {name} copies its tables anew when it is next run")
+    place.show(place.status(store.get(name), store), f"pipeline {name} copies its tables again on its next run")
 
 
 @pipeline.command()
 @_NAME
-@click.option("--repair", is_flag=True, help="Copy the rows anew that differ, and remove those that are too many.")
+@click.option("--repair", is_flag=True, help="Copy the rows that differ again, and remove extra rows.")
 @session_options
 @placed
 def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
-    """Compare source and sink at one offset, and name the keys that differ. Exits with 1 where some do."""
+    """Compare source and sink at one offset and list the keys that differ. Exits with 1 if any do."""
     watcher = place.watcher()
     job = place.job(place.store(), session_choice(**spark))
     verdict = job.verify(name, repair=repair, watcher=watcher, stopped=lambda: False)

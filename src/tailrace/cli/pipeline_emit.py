@@ -20,7 +20,7 @@ __all__ = ["emit"]
 @click.option("--start", default="earliest", show_default=True, help="Where in the log a new run begins.")
 @placed
 def emit(place: Place, name: str, directory: Path, storage: str | None, start: str) -> None:
-    """Write a project for Spark Declarative Pipelines: the tables' changes, and AUTO CDC into tables."""
+    """Write a Spark Declarative Pipelines project: the tables' changes, and AUTO CDC into tables."""
     from tailrace.pipeline.emit import project  # needs the extra `spark`
 
     definition = place.store().get(name).definition

@@ -139,10 +139,14 @@ class Place(Struct, frozen=True):
 def placed(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that lead to the pipelines; it gets them as one argument, `place`."""
 
-    @click.option("--data-dir", metavar="DIR", help="Pipelines and checkpoints are in its directory `pipeline`.")
+    @click.option(
+        "--data-dir",
+        metavar="DIR",
+        help="Data directory; pipelines and checkpoints are in its subdirectory `pipeline`.",
+    )
     @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
     @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
-    @click.option("--secrets", metavar="FILE", default="", help="File with what ${NAME} in URLs of sinks stands for.")
+    @click.option("--secrets", metavar="FILE", default="", help="File with the values of ${NAME} in sink URLs.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def run(
@@ -200,7 +204,9 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch.")(
         command
     )
-    command = click.option("--ranges", type=click.IntRange(1, 1000), default=8, help="Most ranges of a table.")(command)
+    command = click.option(
+        "--ranges", type=click.IntRange(1, 1000), default=8, help="Maximum number of ranges of a table."
+    )(command)
     return session_options(command)
 
 

@@ -21,12 +21,12 @@ __all__ = ["run", "work"]
 
 @click.command()
 @click.argument("name")
-@click.option("--once", is_flag=True, help="End when the sink has what is committed now.")
-@click.option("--no-wait", is_flag=True, help="Fail where another worker has the pipeline, in place of waiting.")
+@click.option("--once", is_flag=True, help="Exit when the sink has everything that is committed now.")
+@click.option("--no-wait", is_flag=True, help="Fail instead of waiting if another worker runs the pipeline.")
 @spark_options
 @placed
 def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> None:
-    """Copy the tables of a pipeline, then follow their changes, until told to stop."""
+    """Copy the tables of a pipeline, then follow their changes until stopped."""
     set_up_logging("warning", "auto")
     stop = Stop()
     choice, copy = spark_choice(**spark)
@@ -47,12 +47,18 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
 
 
 @click.command()
-@click.option("--most", type=click.IntRange(1, 1000), default=16, show_default=True, help="Pipelines at one time.")
-@click.option("--name", "owner", metavar="NAME", help="Name of this worker, the same after a restart, and its alone.")
+@click.option(
+    "--most",
+    type=click.IntRange(1, 1000),
+    default=16,
+    show_default=True,
+    help="Maximum number of pipelines to run at a time.",
+)
+@click.option("--name", "owner", metavar="NAME", help="Unique name of this worker, the same after a restart.")
 @spark_options
 @placed
 def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
-    """Run all pipelines that no other worker has, and those that are still to be made, until told to stop."""
+    """Run all pipelines that no other worker runs, including new ones, until stopped."""
     set_up_logging("info", "auto")
     stop = Stop()
     choice, copy = spark_choice(**spark)

@@ -24,14 +24,14 @@ _ARGS = click.argument("args", nargs=-1)
 def query() -> None:
     """Prepare queries, run them, and watch their results change.
 
-    QUERY is the id or the name of a prepared query, or SQL. An argument is JSON where it can be read so, and text
+    QUERY is the id or the name of a prepared query, or SQL. An argument is parsed as JSON if possible, and is text
     otherwise.
     """
 
 
 @query.command()
 @click.argument("sql")
-@click.option("--name", help="A name to find it again.")
+@click.option("--name", help="A name for the query.")
 @source_option
 @access_options
 def prepare(sql: str, name: str | None, source: str | None, access: Access) -> None:
@@ -55,7 +55,7 @@ def list_all(access: Access) -> None:
 @query.command()
 @_QUERY
 @_ARGS
-@click.option("--etag", help="Print the result only if it is not the one of this ETag.")
+@click.option("--etag", help="Print the result only if it has another ETag.")
 @source_option
 @access_options
 def run(query: str, args: Sequence[str], etag: str | None, source: str | None, access: Access) -> None:
@@ -83,7 +83,7 @@ def watch(
     limit: int | None,
     source: str | None,
 ) -> None:
-    """Print a line each time that the result of a query may have changed, until told to stop."""
+    """Print a line each time the result of a query may have changed, until stopped."""
     with until_stopped(), access.client() as client:
         query_id, values = query_id_of(client, query, source), _values(args)
         subscription = client.subscribe_query(query_id, values, format="plain_json", include=(), precise=precise)

@@ -94,7 +94,7 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--config", type=click.Path(path_type=Path), help="A TOML file, as `tailrace serve` takes it.")
     @click.option("--data-dir", metavar="DIR", help="The metadata database is in it, unless --metadata-url names one.")
     @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
-    @click.option("--secrets", metavar="FILE", help="File with what ${NAME} in URLs of sinks stands for.")
+    @click.option("--secrets", metavar="FILE", help="File with the values of ${NAME} in sink URLs.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def run(
@@ -114,25 +114,33 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(cls=Group)
 def sink() -> None:
-    """Send changes to brokers, search engines and web hooks as they come, without Spark."""
+    """Send changes to brokers, search engines and webhooks as they arrive, without Spark."""
 
 
 @sink.command()
 @_NAME
-@click.option("--url", metavar="URL", help="Where to, e.g. kafka://host:9092/{table}; else as [sinks.NAME] says.")
+@click.option("--url", metavar="URL", help="URL of the target, e.g. kafka://host:9092/{table}; default: [sinks.NAME].")
 @click.option("--source", default="default", show_default=True, help="The source's name on the server.")
 @click.option("--table", "tables", multiple=True, help="A table; may be repeated. All tables by default.")
-@click.option("--filter", metavar="PREDICATE", default="", help="Which changes: SQL, or CEL behind cel:.")
+@click.option("--filter", metavar="PREDICATE", default="", help="Filter of changes: SQL, or CEL with the prefix cel:.")
 @click.option("--project", multiple=True, metavar="PART", help="A column, or NAME = EXPRESSION; may be repeated.")
+@click.option("--envelope", type=click.Choice(list(ENVELOPES)), help="Message format; tailrace by default.")
 @click.option(
-    "--envelope", type=click.Choice(list(ENVELOPES)), help="How a message tells a change; tailrace by default."
+    "--on-refused", type=click.Choice(_POLICIES), default="park", help="What to do when a message is rejected."
 )
-@click.option("--on-refused", type=click.Choice(_POLICIES), default="park", help="What if a message is refused.")
 @click.option(
     "--start", type=click.Choice(["earliest", "latest"]), default="latest", help="Where the first run begins."
 )
-@click.option("--letters-max", type=int, default=10_000, show_default=True, help="With more dead letters it stops.")
-@click.option("--outage-max", default="10m", help="End when target or server are away for longer; 'none' for never.")
+@click.option(
+    "--letters-max",
+    type=int,
+    default=10_000,
+    show_default=True,
+    help="Maximum number of dead letters; with more, the sink stops.",
+)
+@click.option(
+    "--outage-max", default="10m", help="Exit if the target or the server is unavailable for longer; 'none' for never."
+)
 @click.option(
     "--server",
     metavar="URL",
@@ -144,7 +152,7 @@ def sink() -> None:
 @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
 @_placed
 def run(place: Place, name: str, server: str, token: str | None, outage_max: str, **told: Any) -> None:
-    """Send changes until told to stop. The first run makes a subscription, which later ones go on with."""
+    """Send changes until stopped. The first run creates a subscription; later runs continue it."""
     set_up_logging(place.config.logging.level, place.config.logging.format)
     config = _config(place, name, told)
     store, clock = place.store(), SystemClock()
@@ -164,7 +172,7 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
         if figures.state is SinkState.RUNNING and not connected and not place.as_json:
             connected.append(True)
             route = f"{config.source} to {config.shown_url}"
-            click.echo(f"sink {name}: connected, {route}, goes on behind offset {figures.offset:,}", err=True)
+            click.echo(f"sink {name}: connected, {route}, continuing after offset {figures.offset:,}", err=True)
         last[:] = [figures]
         this.note(figures)
 
@@ -193,7 +201,7 @@ def list_all(place: Place) -> None:
 @_NAME
 @_placed
 def status(place: Place, name: str) -> None:
-    """Show how a sink is."""
+    """Show a sink's status."""
     shown = _shown(place.require(name), place.letters().figures())
     place.show(shown, *member_lines(shown))
 
@@ -204,7 +212,7 @@ def status(place: Place, name: str) -> None:
 @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
 @_placed
 def rm(place: Place, name: str, server: str, token: str | None) -> None:
-    """Forget a sink, its subscription and its dead letters: its next run begins anew. Stop it first."""
+    """Remove a sink, its subscription and its dead letters: its next run starts over. Stop it first."""
     kept = place.require(name)
     _require_rest(kept)
     client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
@@ -247,7 +255,7 @@ def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
     if given and kept is not None and kept.subscription and kept.source == config.source:
         click.echo(
             f"sink {kept.name} goes on from its cursor, --start is for the first run: "
-            f"`tailrace sink rm {kept.name}` has it begin anew",
+            f"`tailrace sink rm {kept.name}` makes it start over",
             err=True,
         )
 

@@ -149,7 +149,7 @@ class ServerReader:
             )
         except NotFound:
             raise NotFoundError(
-                f"the subscription of the sink {self._name!r} was closed: remove the sink to begin anew"
+                f"the subscription of the sink {self._name!r} was closed: remove the sink to start over"
             ) from None
 
     def _is_paused(self) -> bool:

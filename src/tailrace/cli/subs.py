@@ -31,7 +31,7 @@ _STDIO = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 @click.group(cls=Group)
 def subs() -> None:
-    """List, make, pause and close subscriptions."""
+    """List, create, pause and close subscriptions."""
 
 
 @subs.command("ls")
@@ -70,22 +70,22 @@ def show(sub_id: str, access: Access) -> None:
     help="Row images; may be repeated. Both by default.",
 )
 @click.option("--pk", multiple=True, metavar="VALUE", help="Only this key; repeat for each column of the key.")
-@click.option("--pk-from", multiple=True, metavar="VALUE", help="Only keys from this one on.")
-@click.option("--pk-to", multiple=True, metavar="VALUE", help="Only keys up to this one.")
+@click.option("--pk-from", multiple=True, metavar="VALUE", help="Lowest key.")
+@click.option("--pk-to", multiple=True, metavar="VALUE", help="Highest key.")
 @click.option("--column", "columns", multiple=True, help="Only changes of this column; may be repeated.")
-@click.option("--where", metavar="SQL", help="Only rows for which this holds.")
-@click.option("--cel", metavar="EXPRESSION", help="Only changes for which this holds.")
+@click.option("--where", metavar="SQL", help="Only rows that match this SQL condition.")
+@click.option("--cel", metavar="EXPRESSION", help="Only changes that match this CEL expression.")
 @click.option("--format", "format_", default="objects_json", type=click.Choice(["objects_json", "plain_json"]))
 @click.option("--from", "start", metavar="START", help="latest, earliest, an offset or a time.")
-@click.option("--snapshot", is_flag=True, help="Deliver the rows that are there first.")
-@click.option("--auto-ack", is_flag=True, help="Acknowledge what was sent.")
+@click.option("--snapshot", is_flag=True, help="Deliver existing rows first.")
+@click.option("--auto-ack", is_flag=True, help="Acknowledge changes when they are sent.")
 @access_options
 def create(
     access: Access, table: str | None, query: str | None, source: str | None, args: Sequence[str], **given: Any
 ) -> None:
-    """Make a durable subscription to TABLE, or to a prepared query.
+    """Create a durable subscription to TABLE or to a prepared query.
 
-    A VALUE is JSON where it can be read so (5, "5", true, a typed literal), and text otherwise.
+    A VALUE is parsed as JSON if possible (5, "5", true, a typed literal), and is text otherwise.
     """
     if (table is None) == (query is None):
         raise click.UsageError("name a TABLE or --query, one of the two")
@@ -107,7 +107,7 @@ def create(
 @_SUB_ID
 @access_options
 def pause(sub_id: str, access: Access) -> None:
-    """Stop the delivery of changes. Retention goes on."""
+    """Pause delivery. Retention is not paused."""
     with access.client() as client:
         state = client.pause(sub_id)
     access.show(state, lambda: [f"{sub_id} is paused at {state.acked_offset}, lag {state.backpressure.lag}"])
@@ -117,7 +117,7 @@ def pause(sub_id: str, access: Access) -> None:
 @_SUB_ID
 @access_options
 def resume(sub_id: str, access: Access) -> None:
-    """Go on with the delivery of changes."""
+    """Resume delivery."""
     with access.client() as client:
         state = client.resume(sub_id)
     access.show(state, lambda: [f"{sub_id} continues after {state.acked_offset}, {_pressure(state.backpressure)}"])
@@ -149,7 +149,7 @@ def close(sub_ids: Sequence[str], access: Access) -> None:
 @click.option("--to", "start", default="latest", show_default=True, help="latest, earliest, an offset or a time.")
 @access_options
 def reset(sub_id: str, start: str, access: Access) -> None:
-    """Move the cursor of a subscription, forwards or backwards."""
+    """Move the cursor of a subscription forwards or backwards."""
     with access.client() as client:
         done = client.reset(sub_id, parse_start(start))
     access.show(done, lambda: [f"{sub_id} stands at {done.acked_offset}"])

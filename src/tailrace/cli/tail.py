@@ -28,7 +28,7 @@ _EVENTS_WAITING_MAX = 256
 @click.command()
 @click.argument("url", required=False)
 @click.option("--server", metavar="HTTP_URL", help="Follow a running server instead of a database.")
-@click.option("--source", help="With --server: the source's name; may be left out where there is one.")
+@click.option("--source", help="With --server: the source's name; optional when the server has one source.")
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
 @click.option("--token", envvar="TAILRACE_TOKEN", help="With --server: the token, or set TAILRACE_TOKEN.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as when the output is not a terminal.")

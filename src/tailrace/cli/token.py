@@ -39,7 +39,7 @@ _US_PER_S = 1_000_000
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make, list and revoke API keys."""
+    """Create, list and revoke API keys."""
 
 
 class Vault(Struct, frozen=True):
@@ -87,16 +87,16 @@ def _vault_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("name")
 @click.option("--role", type=click.Choice(list(ROLES), case_sensitive=False), help="Gives the role's capabilities.")
 @click.option("--capability", "capabilities", multiple=True, help="read, write, admin, …; may be repeated.")
-@click.option("--tenant", help="Reaches the source of this name and `default`, unless --namespace says otherwise.")
-@click.option("--namespace", "namespaces", multiple=True, help="Reaches this source; may be repeated.")
-@click.option("--table", "tables", multiple=True, metavar="SOURCE.TABLE", help="Sees this table; may be repeated.")
-@click.option("--rows", multiple=True, metavar="SOURCE.TABLE=SQL", help="Sees only these rows; may be repeated.")
+@click.option("--tenant", help="May use the source of this name and `default`, unless --namespace is given.")
+@click.option("--namespace", "namespaces", multiple=True, help="May use this source; may be repeated.")
+@click.option("--table", "tables", multiple=True, metavar="SOURCE.TABLE", help="May read this table; may be repeated.")
+@click.option("--rows", multiple=True, metavar="SOURCE.TABLE=SQL", help="May read only these rows; may be repeated.")
 @click.option("--expires", metavar="WHEN", help="After a time such as 30d, or at one such as 2030-01-31.")
 @_vault_options
 def create(
     vault: Vault, name: str, expires: str | None, tables: Sequence[str], rows: Sequence[str], **given: Any
 ) -> None:
-    """Make a key for NAME and show it, this once.
+    """Create a key for NAME and show it once.
 
     Without --role and --capability it may read; without --namespace, --table and --tenant it reaches all sources.
     """
@@ -131,7 +131,7 @@ def create(
 @token.command("ls")
 @_vault_options
 def list_all(vault: Vault) -> None:
-    """List the keys, not what they are."""
+    """List the keys without their secrets."""
     stored = vault.run(KeyStore.keys)
     if vault.as_json:
         click.echo(msgspec.json.encode([_members(key) for key in stored]))
@@ -146,7 +146,7 @@ def list_all(vault: Vault) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_vault_options
 def revoke(vault: Vault, ids: Sequence[str]) -> None:
-    """Revoke keys, by their ids or by the name that they are for. What is open on them ends within a second."""
+    """Revoke keys by id or by name. Their open connections end within a second."""
     revoked = vault.run(lambda keys: _revoke(keys, ids))
     if vault.as_json:
         click.echo(msgspec.json.encode({"revoked": revoked}))

@@ -130,7 +130,7 @@ class Client:
         return self._thread.run(self._client.pause(sub_id))
 
     def resume(self, sub_id: str) -> PauseState:
-        """Go on with the delivery of changes."""
+        """Resume delivery."""
         return self._thread.run(self._client.resume(sub_id))
 
     def close(self, sub_id: str) -> Closed:
@@ -138,7 +138,7 @@ class Client:
         return self._thread.run(self._client.close(sub_id))
 
     def reset(self, sub_id: str, to: str | int | datetime = "latest") -> Acknowledged:
-        """Move the cursor of a subscription, forwards or backwards."""
+        """Move the cursor of a subscription forwards or backwards."""
         return self._thread.run(self._client.reset(sub_id, to))
 
     def list(self) -> tuple[SubscriptionInfo, ...]:
@@ -229,7 +229,7 @@ class Subscription:
         return self._thread.run(self._handle.pause())
 
     def resume(self) -> PauseState:
-        """Go on with the delivery of changes."""
+        """Resume delivery."""
         return self._thread.run(self._handle.resume())
 
     def close(self) -> Closed:

@@ -254,7 +254,7 @@ class BulkClient:
                     batch = reader.read_next_batch()
                 except StopIteration:
                     if answer.read():  # what follows the end, and whether the body is whole
-                        raise BadAnswer("the stream goes on behind its end") from None
+                        raise BadAnswer("the stream continues after its end") from None
                     break
             yield schemas, batch, through
         yield schemas, None, through

@@ -110,11 +110,11 @@ class Calls:
         return await self._transport.call("cdc.ack", {"sub_id": sub_id, "offset": offset}, Acknowledged)
 
     async def pause(self, sub_id: str) -> PauseState:
-        """Stop the delivery of changes. Retention goes on."""
+        """Pause delivery. Retention is not paused."""
         return await self._transport.call("cdc.pause", {"sub_id": sub_id}, PauseState)
 
     async def resume(self, sub_id: str) -> PauseState:
-        """Go on with the delivery of changes."""
+        """Resume delivery."""
         return await self._transport.call("cdc.resume", {"sub_id": sub_id}, PauseState)
 
     async def close(self, sub_id: str) -> Closed:

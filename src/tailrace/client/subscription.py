@@ -122,7 +122,7 @@ class AsyncSubscription:
         return await self._calls.pause(self.sub_id)
 
     async def resume(self) -> PauseState:
-        """Go on with the delivery of changes."""
+        """Resume delivery."""
         return await self._calls.resume(self.sub_id)
 
     async def close(self) -> Closed:

@@ -151,7 +151,7 @@ class FeedReader:
                 subscription = self._service.subscription(number)
             except UnknownSubscriptionError:
                 raise NotFoundError(
-                    f"the subscription of the sink {self._name!r} was closed: remove the sink to begin anew"
+                    f"the subscription of the sink {self._name!r} was closed: remove the sink to start over"
                 ) from None
             if subscription.target == self._target:
                 return subscription

@@ -241,8 +241,8 @@ class Outbox:
         if self._options.on_refused is OnRefused.WAIT and self._keys[self._key(one)] < one.change.offset:
             self._write()
             raise SinkUnavailableError(
-                f"sink {self.name!r} waits: a change of table {one.change.schema.table.wire} comes behind a dead "
-                "letter of the same key; retry or drop that"
+                f"sink {self.name!r} waits: a change of table {one.change.schema.table.wire} follows a dead letter "
+                "of the same key; retry or drop that one"
             )
         self._park(one, LetterState.BEHIND, _BEHIND)
         return False

@@ -198,7 +198,7 @@ class Relay:
         """Return an error that also says how the sink is made to go on."""
         name = self._outbox.name
         remedy = (
-            f"what is gone the sink cannot have; after `tailrace sink rm {name}` it begins anew, as its `start` says"
+            f"what is gone the sink cannot have; after `tailrace sink rm {name}` it starts over, as its `start` says"
         )
         return BehindHorizonError(requested=error.requested, horizon=error.horizon, remedy=remedy)
 

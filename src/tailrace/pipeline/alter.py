@@ -41,7 +41,7 @@ def altered(
         name = definition.name
         raise PipelineError(
             f"the sink has rows that the old transformation made: run `tailrace pipeline reset {name}`, then alter it, "
-            f"then run it, which copies the tables anew"
+            f"then run it, which copies the tables again"
         )
     if begun and _inside(parse(made.sink)) != _inside(parse(definition.sink)):
         raise ConfigError(

@@ -48,7 +48,7 @@ class CopyOptions(Struct, frozen=True):
     """How tables are copied."""
 
     ranges_max: int = 8
-    """Most ranges of a table."""
+    """Maximum number of ranges of a table."""
 
     page_rows: int = 50_000
     """Rows of a range in one batch."""

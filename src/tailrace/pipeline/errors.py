@@ -50,7 +50,7 @@ class CheckpointLostError(PipelineError):
     def __init__(self, name: str, directory: str) -> None:
         super().__init__(
             f"the checkpoint of pipeline {name!r} is not in {directory}: bring it back, or run "
-            f"`tailrace pipeline reset {name}`, which copies the tables anew"
+            f"`tailrace pipeline reset {name}`, which copies the tables again"
         )
         self.name = name
         self.directory = directory
@@ -62,7 +62,7 @@ class SinkLostError(PipelineError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"the sink has nothing of what pipeline {name!r} copied into it: bring it back, or run "
-            f"`tailrace pipeline reset {name}`, which copies the tables anew"
+            f"`tailrace pipeline reset {name}`, which copies the tables again"
         )
         self.name = name
 
@@ -73,7 +73,7 @@ class PipelineFailedError(PipelineError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
             f"pipeline {name!r} has failed: {reason}. "
-            f"Run `tailrace pipeline reset {name}`, which copies the tables anew"
+            f"Run `tailrace pipeline reset {name}`, which copies the tables again"
         )
         self.name = name
         self.reason = reason
@@ -83,7 +83,7 @@ class SchemaMovedError(PipelineError):
     """The schema of a table changed while its rows were read. Look at the new one and read them again."""
 
     def __init__(self, table: str) -> None:
-        super().__init__(f"the schema of table {table} changes all the time: try again later")
+        super().__init__(f"the schema of table {table} keeps changing: try again later")
         self.table = table
 
 
@@ -103,8 +103,8 @@ class TransformError(PipelineError):
 
 
 class SinkTableGoneError(SinkRefusedError):
-    """A table is gone from a sink that had changes of it. Bring it back, or reset the pipeline to copy it anew."""
+    """A table is gone from a sink that had changes of it. Bring it back, or reset the pipeline to copy it again."""
 
     def __init__(self, table: str) -> None:
-        reason = "it is gone from the sink, which had changes of it: reset the pipeline to copy it anew"
+        reason = "it is gone from the sink, which had changes of it: reset the pipeline to copy it again"
         super().__init__(reason, table=table)

@@ -325,7 +325,7 @@ class Job:
             self._stop_session()
         if self._store.get(name).generation != found.generation:
             raise PipelineError(
-                f"pipeline {name!r} began anew meanwhile: verify it again when it has copied its tables"
+                f"pipeline {name!r} started over meanwhile: verify it again when it has copied its tables"
             )
         return verdict
 

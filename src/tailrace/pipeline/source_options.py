@@ -86,7 +86,7 @@ OPTIONS = {
     "partitionChanges": "Changes that one task reads, about; 500000 by default.",
     "layout": "typed (default for one table), json (default for several), envelope, packed, or latest.",
     "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
-    "stringColumns": "Columns to be read as text, whatever they hold; names with commas, or a JSON list.",
+    "stringColumns": "Columns to read as text, regardless of their type; names with commas, or a JSON list.",
     "preimages": "With typed columns: all rows before updates (default), or those alone whose key is moved.",
     "compression": "Of what the server sends: none (default), lz4 or zstd.",
 }

@@ -43,12 +43,12 @@ _HIDDEN_KEYS = ("rowid", "_rowid_", "_rowid_key")
 
 
 class MisfitError(InvalidValueError):
-    """A value does not fit the type of its column. Mend the row, or read the column as text."""
+    """A value does not fit the type of its column. Fix the row, or read the column as text."""
 
     def __init__(self, table: str, key: str, column: str, type_: str) -> None:
         super().__init__(
             f"the value of column {column!r} in the row with key {key} of table {table} is no {type_}: "
-            f"mend the row in the source; the Spark source can read the column as text (option stringColumns)"
+            f"fix the row in the source; the Spark source can read the column as text (option stringColumns)"
         )
         self.table = table
         self.key = key

@@ -224,7 +224,7 @@ class Verifier:
         if newest is not None and newest >= next_number(self._sink.progress(), self._number_min):
             raise PipelineError(
                 f"some tables in the sink of pipeline {definition.name!r} have a batch that others lack: "
-                "run it once, then mend it"
+                "run it once, then repair it"
             )
 
     def _removals(self, keys: pa.Table) -> pa.Table:
@@ -289,7 +289,7 @@ def _fitting(rows: pa.Table, columns: pa.Schema, shape: TableSchema) -> pa.Table
     """
     if any(rows[name].null_count for name in key_names(shape)):
         raise PipelineError(
-            f"table {shape.table.wire} has rows whose key is null in part: they cannot be told apart, nor compared"
+            f"table {shape.table.wire} has rows with NULL in a key column: they cannot be distinguished or compared"
         )
     joined = _joined(columns, rows, shape)
     if joined != columns:

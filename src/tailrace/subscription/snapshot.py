@@ -137,7 +137,7 @@ class Snapshot:
                 self._offset = offset
                 return
             rows.close()
-        raise SourceUnavailableError("the rows fall between two commits of the log all the time: try again later")
+        raise SourceUnavailableError("the table changes too quickly for a consistent page of rows: try again later")
 
 
 async def reach(barrier: Barrier, source: QuerySource, log: QueryLog) -> None:

@@ -59,7 +59,7 @@ async def read_page(source: QuerySource, log: QueryLog, table: TableName, within
         offset = await offset_of(rows, log)
         if offset is not None:
             return Page(offset, await _index(log, offset), rows)
-    raise SourceUnavailableError("the rows fall between two commits of the log all the time: try again later")
+    raise SourceUnavailableError("the table changes too quickly for a consistent page of rows: try again later")
 
 
 async def _index(log: QueryLog, offset: Offset) -> Index:

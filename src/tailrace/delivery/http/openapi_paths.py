@@ -84,7 +84,7 @@ _SEEN_PARAMS = [
     _param("Last-Event-ID", "header", "The same, as a browser sends it when it comes again.", _OFFSET),
 ]
 _HEARTBEAT_PARAM = _param("heartbeat", "query", "1: tell after silence how far the stream is.", {"enum": ["1"]})
-_ENVELOPE_PARAM = _param("envelope", "query", "Envelope that changes are told in.", {"enum": [*WHOLE]})
+_ENVELOPE_PARAM = _param("envelope", "query", "Envelope that changes are wrapped in.", {"enum": [*WHOLE]})
 _QUERY_PARAMS = [
     _param("query_id", "path", "The prepared query.", _STRING),
     {

@@ -94,7 +94,7 @@ def check_jimdb(settings: JimdbConfig) -> None:
         raise ConfigError(f"jimdb.cluster_id: {settings.cluster_id} is not a number from 0 to {_CLUSTER_MAX}")
     for name in ("ranges_max", "page_rows", "registrations_max"):
         if getattr(settings, name) < 1:
-            raise ConfigError(f"jimdb.{name}: let there be at least one")
+            raise ConfigError(f"jimdb.{name} must be at least 1")
     quantities: dict[str, Callable[[], float | None]] = {
         "answer_bytes": lambda: parse_size_bytes(settings.answer_bytes),
         "log_wait": lambda: parse_duration_s(settings.log_wait),

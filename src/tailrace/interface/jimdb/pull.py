@@ -143,7 +143,7 @@ class PullService:
                     await self._ranges.begun(puller, page.offset, page.schema.version)
                     return PulledRows(page.offset, page.rows, page.end)
                 goes_on = False
-        raise InvalidRequestError("the schema of the table changes all the time: try again later")
+        raise InvalidRequestError("the schema of the table keeps changing: try again later")
 
     async def log(self, principal: Principal, range_id: int, epoch: Epoch, name: str, after: Offset) -> PulledLog:
         """Return the changes after an offset; waits for one where there is none, but not for long."""

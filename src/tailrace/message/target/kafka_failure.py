@@ -69,7 +69,7 @@ def error_of(codes: Sequence[int], name: str, brokers: str, *, transactions: boo
     if unfit := _UNFIT.intersection(codes):
         return SinkRefusedError(f"the brokers cannot do what the sink's options ask for: {_shown(min(unfit))}")
     if codes[0] == KafkaError.UNKNOWN_PRODUCER_ID:
-        return SinkUnavailableError(f"the brokers at {brokers} have lost what they knew of the sink: it begins anew")
+        return SinkUnavailableError(f"the brokers at {brokers} have lost the state of the sink: it starts over")
     return SinkUnavailableError(f"the brokers at {brokers} cannot be reached: {_shown(codes[0])}")
 
 

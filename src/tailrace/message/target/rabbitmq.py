@@ -52,7 +52,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 """What the client does not let the name of a queue hold."""
 
 _NO_ROUTE = "no queue takes it: bind one to the exchange"
-_GONE = "a queue of RabbitMQ has gone: it is made anew"
+_GONE = "a queue of RabbitMQ has gone: declaring it again"
 _TOO_LARGE = "it is larger than the server allows"
 _LIMIT = re.compile(r"max size (\d+)")
 """Where the server says, closing the channel, how large a message may be."""

@@ -169,7 +169,7 @@ def delta_errors(schema: TableSchema) -> Iterator[None]:
     try:
         yield
     except CommitFailedError:
-        raise SinkUnavailableError(f"table {wire}: somebody else committed to the Delta table") from None
+        raise SinkUnavailableError(f"table {wire}: another writer committed to the Delta table") from None
     except SinkRefusedError as error:
         raise SinkRefusedError(error.reason, table=wire, key=error.key) from None
     except (SchemaMismatchError, DeltaProtocolError, pa.ArrowException) as error:

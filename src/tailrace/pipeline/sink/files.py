@@ -123,7 +123,7 @@ class FilesSink(KeepsProgress):
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
             self._look()
-            raise SinkUnavailableError(f"somebody else has written {place.name}") from None
+            raise SinkUnavailableError(f"another writer has written {place.name}") from None
         sync_directory(self._home)
 
     def _look(self) -> None:

@@ -107,7 +107,7 @@ def iceberg_errors(schema: TableSchema) -> Iterator[None]:
     try:
         yield
     except CommitFailedException:
-        raise SinkUnavailableError(f"table {wire}: somebody else committed to the Iceberg table") from None
+        raise SinkUnavailableError(f"table {wire}: another writer committed to the Iceberg table") from None
     except SQLAlchemyError as error:
         raise SinkUnavailableError(f"table {wire}: the catalog of the Iceberg tables failed") from error
     except (ValueError, pa.ArrowException) as error:

@@ -65,10 +65,10 @@ class SqlTables(ABC):
                     noted,
                 )
             except self.duplicate:
-                raise SinkUnavailableError(f"somebody else has applied batch {progress.number}") from None
+                raise SinkUnavailableError(f"another writer has applied batch {progress.number}") from None
             ((newest,),) = self._run(f"SELECT max(number) FROM {batches} WHERE pipeline = {mark}", [pipeline])
             if newest > progress.number:
-                raise SinkUnavailableError(f"somebody else has applied batch {newest}")
+                raise SinkUnavailableError(f"another writer has applied batch {newest}")
             if old >= 0:
                 self._run(f"DELETE FROM {batches} WHERE pipeline = {mark} AND number <= {mark}", [pipeline, old])
 

@@ -125,7 +125,7 @@ def status(path: Path, options: SqliteOptions | None = None) -> Status:
 
 
 def remove_reader(path: Path, name: str, options: SqliteOptions | None = None, *, force: bool = False) -> None:
-    """Forget a reader that will not come back, so that it no longer keeps changes in the database.
+    """Forget a reader that will not come back, so that it stops keeping changes in the database.
 
     Raises:
         NotFoundError: There is no such reader.

@@ -66,7 +66,7 @@ def for_clients() -> Iterator[None]:
     try:
         yield
     except (apsw.BusyError, apsw.LockedError, apsw.SchemaChangeError) as error:
-        raise SourceUnavailableError("the database is locked by somebody else: try again") from error
+        raise SourceUnavailableError("the database is locked by another program: try again") from error
     except apsw.FullError as error:
         raise SourceUnavailableError("the disk of the database is full: free some space, then try again") from error
     except (apsw.CantOpenError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, SourceStateError) as error:

@@ -115,7 +115,7 @@ class SqliteQuerySource:
                 self._touched[needed.key] = await self._touch(*needed.key)
                 if len(self._touched) > _TOUCHED_MAX:
                     self._touched.popitem(last=False)
-        raise SourceUnavailableError("the schema of the database changes all the time")
+        raise SourceUnavailableError("the schema of the database keeps changing")
 
     async def run(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> ResultRows:
         """Run a query that only reads; see `QuerySource.run`."""

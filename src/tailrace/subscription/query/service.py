@@ -289,7 +289,7 @@ class QueryService:
                 same = not_modified(if_none_match, ran.etag)
                 self.metrics.query_answers.labels("unchanged" if same else "result").inc()
                 return Executed(ran.etag, None if same else ran.result, tables)
-        raise SourceUnavailableError("the schema of the database changes all the time")
+        raise SourceUnavailableError("the schema of the database keeps changing")
 
     async def newest(self, tracker: Tracker, standing: Standing) -> Ran | None:
         """Return a result that has all changes that a standing has. Whoever asks at the same time shares one run.

@@ -318,7 +318,7 @@ class _Check:
                 return operand.typing.explicit
         for operand in operands:
             if operand.typing.implicit == "":
-                raise self._error(f"{describe(operand)} has a collation that cannot be told; add COLLATE", operand)
+                raise self._error(f"{describe(operand)} has an unknown collation; add COLLATE", operand)
             if operand.typing.implicit is not None:
                 return operand.typing.implicit
         return "BINARY"

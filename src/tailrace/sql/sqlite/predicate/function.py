@@ -116,7 +116,7 @@ def _trimmer(strip: Callable[..., str]) -> Callable[..., SqlValue]:
             return None
         text, marks = to_text(value), "".join(set(to_text(letters).partition("\0")[0]))
         if len(text) * len(marks) > _TRIM_STEPS_MAX:
-            raise PredicateError("a text is too long to be trimmed of so many different characters")
+            raise PredicateError("the text and the set of characters to trim are too long")
         return strip(text, marks) if marks else text
 
     return trim
