@@ -1,7 +1,7 @@
 """Changes of rows to tell others about, without a log."""
 
 from tailrace.model.chunk import Change
-from tailrace.model.image import encode_image, encode_key
+from tailrace.model.image import NO_KEY, encode_image, encode_key
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 
@@ -38,6 +38,10 @@ def insert(row, **named):
 
 def update(before, after, **named):
     return change(Op.UPDATE, before, after, **named)
+
+
+def truncate(*, schema=ORDERS, offset=7, index=4):
+    return Change(offset, index, TIME_US, 0, Op.TRUNCATE, schema, NO_KEY, None, None)
 
 
 def delete(row, **named):

@@ -67,6 +67,7 @@ class FakeOpenSearch:
         self.swallowed = 0
         """How many more bulk requests are carried out, their answers lost."""
         self.bulks = 0
+        self._scrolled = []
         self.bytes_max = None
         """Longest bulk request that is taken."""
         self.answering = threading.Event()
@@ -155,7 +156,19 @@ class FakeOpenSearch:
                     return 400, _error("illegal_argument_exception", 400)
             self.mappings[index].update(wanted)
             return 200, {"acknowledged": True}
+        if (method, rest) == ("POST", "_refresh"):
+            return 200, {"_shards": {"failed": 0}}
+        if method == "POST" and rest.startswith("_search?scroll="):
+            self._scrolled = [{"_index": index, "_id": id_} for id_ in self.sources(index)]
+            return 200, self._page(json.loads(body)["size"])
+        if (method, path) == ("POST", "/_search/scroll"):
+            assert json.loads(body)["scroll_id"] == "page"
+            return 200, self._page(1)
         return 405, _error("method_not_allowed", 405)
+
+    def _page(self, size):
+        hits, self._scrolled = self._scrolled[:size], self._scrolled[size:]
+        return {"_scroll_id": "page", "hits": {"hits": hits}}
 
     def _bulk(self, body):
         assert body.endswith(b"\n"), "a bulk request ends with a new line"

@@ -32,6 +32,9 @@ def draft_of(rows):
     """Return a draft of (op, schema number) pairs with keys and images made up."""
     draft = Draft("p", TIME_US)
     for number, (op, schema) in enumerate(rows):
+        if op is Op.TRUNCATE:
+            draft.truncate(schema)
+            continue
         image = b'{"id":%d,"name":"n%d"}' % (number, number)
         before = None if op in (Op.INSERT, Op.SCHEMA) else image
         after = None if op is Op.DELETE else image

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from changing import ORDERS, delete, insert, update
+from changing import ORDERS, delete, insert, truncate, update
 from fake_opensearch import FakeOpenSearch
 from tailrace.envelope.envelopes import envelope_of
 from tailrace.message.base import Message
@@ -176,3 +176,21 @@ def test_tables_do_not_share_an_index_in_which_rows_with_one_key_would_replace_e
     with pytest.raises(SinkRefusedError, match="tables lines and LINES would both go into"):
         target.open(others[1:])
     target.close()
+
+
+def test_a_truncation_removes_the_documents_of_older_changes_and_leaves_those_of_newer_ones(server, target):
+    older = [insert(row(number), offset=number) for number in range(1, 1500)]
+    target.send([message(one) for one in older], b"")
+    target.send([message(insert(row(9000), offset=9000))], b"")
+    sent = [message(truncate(offset=2000)), message(insert(row(1), offset=2001))]
+    for _ in range(2):  # given again, it is the same
+        assert target.send(sent, b"") == []
+        assert sorted(server.sources("shop-orders")) == ["1", "9000"]
+
+
+def test_a_refusal_behind_a_truncation_is_named_by_its_place(server, target):
+    bad = Change(3, 1, 0, 0, Op.INSERT, ORDERS, b"[2]", None, b'{"id":2,"paid":"perhaps"}')
+    given = [message(insert(row(1), offset=1)), message(truncate(offset=2)), message(bad)]
+    (refusal,) = target.send(given, b"")
+    assert refusal.place == 2
+    assert server.sources("shop-orders") == {}

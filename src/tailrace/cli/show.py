@@ -11,7 +11,7 @@ from msgspec import json as msgspec_json
 
 __all__ = ["EventLines"]
 
-_COLOURS = {"insert": "green", "update": "yellow", "delete": "red", "schema": "cyan"}
+_COLOURS = {"insert": "green", "update": "yellow", "delete": "red", "truncate": "red", "schema": "cyan"}
 _CELL_WIDTH_MAX = 60
 _BLOB_BYTES_SHOWN = 16
 _MISSING = object()
@@ -37,7 +37,7 @@ class EventLines:
         clock = time.strftime("%H:%M:%S", time.localtime(event["commit_ts_ms"] / 1000))
         head = (
             click.style(f"{clock}.{event['commit_ts_ms'] % 1000:03d} {event['seq']:>8} ", dim=True)
-            + click.style(f"{op:7}", fg=_COLOURS.get(op), bold=True)
+            + click.style(f"{op:<6} ", fg=_COLOURS.get(op), bold=True)
             + click.style(f"{table:<{self._table_width}}", bold=True)
             + f" {key:<{self._key_width}}"
         )
@@ -48,6 +48,8 @@ def _body(event: Mapping[str, Any]) -> str:
     before, after = event.get("before"), event.get("after")
     if event["op"] == "schema":
         return str(_plain((after or {}).get("ddl", "")))
+    if event["op"] == "truncate":
+        return click.style("(all rows removed)", dim=True)
     if before is not None and after is not None:
         changed = [name for name in after if before.get(name, _MISSING) != after[name]]
         if not changed:

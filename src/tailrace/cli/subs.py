@@ -62,7 +62,7 @@ def show(sub_id: str, access: Access) -> None:
 @click.option("--query", help="Subscribe to this prepared query, by id or name, instead of a table.")
 @click.option("--arg", "args", multiple=True, metavar="VALUE", help="With --query: an argument; may be repeated.")
 @click.option("--precise", is_flag=True, help="With --query: leave out changes after which the result is the same.")
-@click.option("--op", "ops", multiple=True, help="Only insert, update or delete; may be repeated.")
+@click.option("--op", "ops", multiple=True, help="Only insert, update, delete or truncate; may be repeated.")
 @click.option(
     "--include",
     multiple=True,

@@ -44,7 +44,8 @@ class Event(Struct, Generic[_T], frozen=True, kw_only=True):
     table: str
 
     op: str
-    """`insert`, `update` or `delete`; `read` for a row of a snapshot; `invalidate` for a query."""
+    """`insert`, `update` or `delete`; `truncate` where all rows of the table were removed at once, with no `pk` and no
+    images; `read` for a row of a snapshot; `invalidate` for a query."""
 
     commit_ts_ms: int
     """When the change was committed, in milliseconds since the Unix epoch."""

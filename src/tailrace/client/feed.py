@@ -18,7 +18,7 @@ __all__ = ["OPS", "FeedCore", "FeedOptions"]
 
 _T = TypeVar("_T")
 
-OPS = frozenset({"insert", "update", "delete", "read", "invalidate", "schema"})
+OPS = frozenset({"insert", "update", "delete", "truncate", "read", "invalidate", "schema"})
 """Names of the events that tell of a change. All others are control events."""
 
 _READ = "read"

@@ -17,7 +17,7 @@ class SubscribeOptions(TypedDict, total=False):
     """Row images to deliver: `before`, `after`; both by default."""
 
     ops: Collection[str]
-    """`insert`, `update`, `delete`; all by default."""
+    """`insert`, `update`, `delete`, `truncate`; all by default. Truncations come with deletions."""
 
     pk: Sequence[Any]
     """One exact key: a Python value, or a typed literal such as `{"t": "u64", "v": 1}`, for each key column."""

@@ -20,8 +20,14 @@ from tailrace.subscription.filter import Rows
 
 __all__ = ["OPERATIONS", "encode_gateway_events"]
 
-OPERATIONS = {Op.INSERT: "Insert", Op.UPDATE: "Update", Op.DELETE: "Delete", Op.SCHEMA: "SchemaChange"}
-"""Name of each op in an event."""
+OPERATIONS = {
+    Op.INSERT: "Insert",
+    Op.UPDATE: "Update",
+    Op.DELETE: "Delete",
+    Op.SCHEMA: "SchemaChange",
+    Op.TRUNCATE: "SchemaChange",
+}
+"""Name of each op in an event. A truncation is a schema change with the statement `TRUNCATE TABLE` as its DDL."""
 
 _COLUMNS = ("offset", "index", "commit_time_us", "schema", "op", "key", "before", "after")
 _NULL = b"null"
@@ -43,7 +49,9 @@ def _events(chunk: Chunk, rows: Rows) -> list[bytes]:
             time_us,
             index,
             middles[number, op],
-            _row(op, key, before, after, None if number in as_they_are else chunk.schemas[number]),
+            _truncation(chunk.schemas[number])
+            if op == Op.TRUNCATE
+            else _row(op, key, before, after, None if number in as_they_are else chunk.schemas[number]),
         )
         for offset, index, time_us, number, op, key, before, after in zip(*columns, strict=True)
     ]
@@ -63,13 +71,20 @@ def _is_as_kept(schema: TableSchema) -> bool:
 def _row(op: int, key: bytes, before: bytes | None, after: bytes | None, schema: TableSchema | None) -> bytes:
     """Return the members that tell of the row, or of the schema. Without a schema nothing is converted."""
     if op == Op.SCHEMA:
-        ddl = msgspec.json.encode(ddl_of(after))
-        return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % ddl
+        return _ddl(ddl_of(after))
     if schema is not None:
         key = raw_of_key(key, schema)
         before = None if before is None else raw_of_image(before, schema)
         after = None if after is None else raw_of_image(after, schema)
     return b'"key":%s,"before_value":%s,"after_value":%s,"ddl":null' % (_base64(key), _base64(before), _base64(after))
+
+
+def _truncation(schema: TableSchema) -> bytes:
+    return _ddl(schema.table.truncate_statement)
+
+
+def _ddl(text: str) -> bytes:
+    return b'"key":null,"before_value":null,"after_value":null,"ddl":%s' % msgspec.json.encode(text)
 
 
 def _base64(data: bytes | None) -> bytes:

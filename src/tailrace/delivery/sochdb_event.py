@@ -7,11 +7,12 @@
 | txn_id | 3 | | index of the commit |
 | table | 4 | | name of the table as every wire shows it |
 | key | 5 | | key in its raw form (`tailrace.model.raw_key`) |
-| operation | 6 | 3 | op; the numbers are the same |
+| operation | 6 | 3 | op; the numbers of the first four are the same |
 | after_value, before_value | 7, 8 | 4, 5 | images (`tailrace.delivery.raw_image`) |
 | ddl | 9 | | text of a schema change |
 
-Rows with a schema change among them are encoded one by one.
+Rows with a change of a whole table among them are encoded one by one. SochDB has no truncation: subscribers get a
+schema change whose text is the statement `TRUNCATE TABLE`; whoever watches one key gets its deletion, without a value.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ from tailrace.delivery.present import View, Wire
 from tailrace.delivery.raw_image import is_key_value, raw_of_image
 from tailrace.delivery.varint import field_array, field_of, prefix_array, prefix_of, varint_array, varint_of
 from tailrace.model.chunk import Chunk
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.raw_key import raw_kind, raw_of_key
 from tailrace.model.table import Kind, TableSchema
 from tailrace.subscription.columns import project
@@ -111,6 +112,10 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
         if layout.txn_id:
             event += b"%c%s" % (layout.txn_id, varint_of(index))
             event += field_of(layout.table, schema.table.wire.encode()) + field_of(layout.key, raw_of_key(key, schema))
+        if op == Op.TRUNCATE:
+            event += _truncation(layout, schema)
+            events.append(prefix_of(len(event)) + event)
+            continue
         event += b"%c%c" % (layout.operation, op)
         if op == Op.SCHEMA:
             event += field_of(layout.ddl, ddl_of(after).encode()) if layout.ddl else b""
@@ -125,6 +130,13 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     return events
 
 
+def _truncation(layout: _Layout, schema: TableSchema) -> bytes:
+    """Return the operation of a truncation and what goes with it: DDL where the message has a place for it."""
+    if not layout.ddl:
+        return b"%c%c" % (layout.operation, Op.DELETE)
+    return b"%c%c" % (layout.operation, Op.SCHEMA) + field_of(layout.ddl, schema.table.truncate_statement.encode())
+
+
 def _image(image: bytes, schema: TableSchema, columns: tuple[str, ...]) -> bytes:
     if is_key_value(schema):
         return raw_of_image(image, schema)
@@ -136,7 +148,7 @@ def _image(image: bytes, schema: TableSchema, columns: tuple[str, ...]) -> bytes
 
 def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any | None:
     batch = rows_of(chunk, rows, _COLUMNS)
-    if pc.max(batch.column("op")).as_py() == Op.SCHEMA:
+    if pc.max(batch.column("op")).as_py() in ROWLESS:
         return None
     layout = _LAYOUTS[view.wire]
     tables = Tables.of(batch, chunk)

@@ -19,7 +19,7 @@ class Told(Struct, frozen=True):
     """None for a tombstone, where the row is gone and the envelope is the row itself."""
 
     key: bytes
-    """JSON, equal for all changes of one row."""
+    """JSON, equal for all changes of one row; that of a truncation names no row."""
 
     headers: tuple[tuple[str, str], ...] = ()
     """What the envelope puts beside the value. Names are in lower case; `ce-` begins attributes of CloudEvents."""
@@ -38,7 +38,9 @@ class Envelope(Protocol):
     """Whether a deletion is followed by a tombstone where the target compacts by key."""
 
     def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
-        """Return the envelope of a change of a row, which is known as `id_`; in a snapshot it is a row as it was read.
+        """Return the envelope of a change of a row, or of a truncation, which is known as `id_`.
+
+        In a snapshot it is a row as it was read.
 
         `now_us` is the time of encoding, for envelopes that have a place for it; that of the commit by default.
 
@@ -48,5 +50,5 @@ class Envelope(Protocol):
 
 
 def word_of(change: Change, *, snapshot: bool) -> str:
-    """Return what happened in one word: insert, update, delete, or read for a row of a snapshot."""
+    """Return what happened in one word: insert, update, delete, truncate, or read for a row of a snapshot."""
     return _READ if snapshot else Op(change.op).word

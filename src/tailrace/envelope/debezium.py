@@ -16,16 +16,19 @@ from tailrace.model.value import Value
 
 __all__ = ["DebeziumEnvelope"]
 
-_OPS = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d"}
+_OPS = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d", Op.TRUNCATE: b"t"}
 _READ = b"r"
+_NULL = b"null"
 _SCHEMAS_KEPT = 1024
 
 
 class DebeziumEnvelope:
-    """`{"before":…,"after":…,"source":{…},"transaction":{…},"op":"c|u|d|r","ts_ms":…}`, keyed by `{"id":1}`.
+    """`{"before":…,"after":…,"source":{…},"transaction":{…},"op":"c|u|d|t|r","ts_ms":…}`, keyed by `{"id":1}`.
 
     The times inside of `source` are those of the commit, the outer ones the time of encoding. A change does not know
     its place among those of its commit: the orders in `transaction` are its offset, which rises within a commit.
+
+    A truncation (`t`) has no images, and null as its key.
 
     With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and
     each value has the type that the schema says. Dates, times and decimals are text, so that nothing is rounded.
@@ -39,6 +42,8 @@ class DebeziumEnvelope:
     def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
         schema = change.schema
+        if change.op is Op.TRUNCATE:
+            return self._truncation(change, now_us)
         if not self._with_schema:
             before, after = (plain_image(image, schema) for image in (change.before, change.after))
             return Told(_payload(change, before, after, now_us, snapshot=snapshot), plain_key_object(change))
@@ -49,6 +54,13 @@ class DebeziumEnvelope:
         payload = _payload(change, before, after, now_us, snapshot=snapshot)
         value = b'{"schema":%s,"payload":%s}' % (value_schema, payload)
         return Told(value, b'{"schema":%s,"payload":%s}' % (key_schema, _typed(values, key_columns)))
+
+    def _truncation(self, change: Change, now_us: int | None) -> Told:
+        payload = _payload(change, None, None, now_us, snapshot=False)
+        if not self._with_schema:
+            return Told(payload, _NULL)
+        value_schema, _ = _schemas(change.schema)
+        return Told(b'{"schema":%s,"payload":%s}' % (value_schema, payload), b'{"schema":null,"payload":null}')
 
 
 def _payload(change: Change, before: bytes | None, after: bytes | None, now_us: int | None, *, snapshot: bool) -> bytes:

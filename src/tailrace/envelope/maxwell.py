@@ -15,7 +15,7 @@ _SNAPSHOT = b"bootstrap-insert"
 class MaxwellEnvelope:
     """`{"database":…,"table":…,"type":…,"ts":…,"xid":…,"primary_key":[…],"primary_key_columns":[…],"data":…,"old":…}`.
 
-    `ts` is in seconds, as there; `xid` is the index of the commit.
+    `ts` is in seconds, as there; `xid` is the index of the commit. The type `truncate` is ours: Maxwell tells of none.
     """
 
     tombstones = False

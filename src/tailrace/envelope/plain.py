@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tailrace.model.chunk import Change
-from tailrace.model.image import image_to_plain, key_to_plain
+from tailrace.model.image import NO_KEY, image_to_plain, key_to_plain
 from tailrace.model.table import TableSchema
 
 __all__ = ["plain_image", "plain_key", "plain_key_object", "plain_row"]
@@ -17,7 +17,9 @@ def plain_key(change: Change) -> bytes:
 
 
 def plain_key_object(change: Change) -> bytes:
-    """Return the key as an object of its columns, in key order."""
+    """Return the key as an object of its columns, in key order; of a truncation, which has no key, an empty one."""
+    if change.key == NO_KEY:
+        return b"{}"
     names = [column.name for column in change.schema.key_columns]
     return msgspec.json.encode(dict(zip(names, msgspec.json.decode(plain_key(change)), strict=True)))
 

@@ -1,4 +1,7 @@
-"""The row alone: what it is after the change, and nothing (a tombstone) once it is gone."""
+"""The row alone: what it is after the change, and nothing (a tombstone) once it is gone.
+
+A truncation is nothing as well, with `{}` as its key: the header `tailrace-op` beside it says that all rows are gone.
+"""
 
 from tailrace.envelope.base import Told
 from tailrace.envelope.plain import plain_image, plain_key_object
@@ -6,6 +9,8 @@ from tailrace.model.chunk import Change
 from tailrace.model.op import Op
 
 __all__ = ["RowEnvelope"]
+
+_GONE = frozenset({Op.DELETE, Op.TRUNCATE})
 
 
 class RowEnvelope:
@@ -15,5 +20,5 @@ class RowEnvelope:
 
     def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
-        value = None if change.op is Op.DELETE else plain_image(change.after, change.schema)
+        value = None if change.op in _GONE else plain_image(change.after, change.schema)
         return Told(value, plain_key_object(change))

@@ -12,7 +12,7 @@ from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.errors import NotFoundError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
+from tailrace.model.op import ROW_OPS
 from tailrace.model.start import After, CursorStart, Earliest, Latest
 from tailrace.model.subscription import (
     FilterOptions,
@@ -37,7 +37,6 @@ _T = TypeVar("_T")
 _ACKNOWLEDGE_S = 0.1
 """How often the cursor is written, at most. A sink that is killed sends so much again, if its target keeps no mark."""
 
-_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 _STARTS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 
 
@@ -158,7 +157,7 @@ class FeedReader:
             start = After(subscription.cursor)
         return await self._service.subscribe_source(
             self._target,
-            filter_options=FilterOptions(_ROW_OPS),
+            filter_options=FilterOptions(ROW_OPS),
             include=Include(before=True, after=True),
             format_=Format.PLAIN_JSON,
             start=start,
@@ -173,7 +172,7 @@ class FeedReader:
     async def _tables(self) -> Sequence[TableSchema]:
         if self._head is None:
             self._head = self._service.logs[self._config.source].head
-        wanted = SourceFilter(self._target, FilterOptions(_ROW_OPS))
+        wanted = SourceFilter(self._target, FilterOptions(ROW_OPS))
         known = self._service.logs[self._config.source].schemas()
         newest = {schema.table: schema for _, schema in sorted(known.items()) if wanted.wants(schema.table)}
         return list(newest.values())

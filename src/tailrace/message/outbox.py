@@ -24,6 +24,7 @@ from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.letter import Letter, LetterDraft, LetterState, OnRefused
+from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 
 __all__ = ["Outbox", "OutboxOptions"]
@@ -199,7 +200,10 @@ class Outbox:
         for place in range(batch.done, len(shaped)):
             one = shaped[place]
             row = (one.change.schema.table, one.change.key)
-            if len(run) >= options.messages_max or size >= options.bytes_max or (each and row in seen):
+            full = len(run) >= options.messages_max or size >= options.bytes_max
+            # A truncation concerns every key of its table: nothing may pass it, in either direction.
+            alone = one.change.op is Op.TRUNCATE or (run and run[-1].change.op is Op.TRUNCATE)
+            if full or alone or (each and row in seen):
                 self._settle_through(place, run, shaped)
                 run, seen, size = [], set(), 0
             try:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from tailrace.model.image import NO_KEY
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.op import Op
 
@@ -15,7 +16,8 @@ class Draft(Struct):
     each into one array, so a change costs a few list appends. `add` is the readable way to fill them; hot loops may
     append to the lists themselves.
 
-    A change has one key, before it and after it: a row that gets another one is deleted and inserted.
+    A change has one key, before it and after it: a row that gets another one is deleted and inserted. A change of a
+    whole table (`ROWLESS`) has the key `NO_KEY`; `truncate` adds a truncation.
 
     `position` is where the source resumes once this commit is in the log. `txid` is the source's own number of the
     transaction; 0 where it has none. `migration` says that it moves data (a snapshot, a bulk load) and is no news.
@@ -40,6 +42,10 @@ class Draft(Struct):
         self.keys.append(key)
         self.befores.append(before)
         self.afters.append(after)
+
+    def truncate(self, schema: SchemaId) -> None:
+        """Add that all rows of a table were removed at once. What they were is not known."""
+        self.add(Op.TRUNCATE, schema, NO_KEY)
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NO_KEY = b"[]"
-"""Key of every schema change, which has no row, and of nothing else."""
+"""Key of every change of a whole table (a schema change, a truncation), and of nothing else."""
 
 _CELLS = msgspec_json.Decoder(dict[str, Raw])
 _CELL_LIST = msgspec_json.Decoder(list[Raw])
@@ -93,7 +93,7 @@ def image_to_plain(image: bytes, schema: TableSchema) -> bytes:
 
 
 def key_to_literals(key: bytes, schema: TableSchema) -> bytes:
-    """Return the key as an array of typed literals; that of a schema change is empty."""
+    """Return the key as an array of typed literals; that of a change of a whole table is empty."""
     if key == NO_KEY:
         return key
     cells = zip(msgspec_json.decode(key), schema.key_columns, strict=True)

@@ -28,7 +28,7 @@ def raw_kind(schema: TableSchema) -> Kind | None:
 
 
 def raw_of_key(key: bytes, schema: TableSchema) -> bytes:
-    """Return the raw form of a key of the log; that of a schema change is empty."""
+    """Return the raw form of a key of the log; that of a change of a whole table is empty."""
     if key == NO_KEY:
         return b""
     kind = raw_kind(schema)

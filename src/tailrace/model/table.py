@@ -19,6 +19,12 @@ class TableName(Struct, frozen=True, order=True):
         """Return the name as every wire shows it: bare, or `schema.table` outside the default schema."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
+    @property
+    def truncate_statement(self) -> str:
+        """Return a truncation of the table as SQL, for interfaces that can tell of one as DDL only."""
+        parts = (self.schema, self.name) if self.schema else (self.name,)
+        return "TRUNCATE TABLE " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
 
 ANY_TABLE = TableName("", "")
 """Stands for all tables of a source, those to come included, where filters name tables. No table has this name."""

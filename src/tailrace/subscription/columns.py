@@ -1,7 +1,7 @@
 """The changed-columns filter: passes changes that touch some of the named columns, and cuts images down to them. Pure.
 
 Cells are compared and copied as the bytes that the log holds, so nothing is decoded that is not needed. Inserts and
-deletes always pass. Schema changes pass and are not cut.
+deletes always pass, and so do truncations. Schema changes pass and are not cut.
 
 A cell that the image after an update lacks was not sent because it has not changed: it does not differ, and is not in
 the cut image either. One that only the image before it lacks, or whose whole image is missing, may have changed: the

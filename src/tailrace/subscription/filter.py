@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
-from tailrace.model.op import Op
+from tailrace.model.op import Op, wanted_ops
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.predicate import Predicate
@@ -49,7 +49,7 @@ class Filter:
 
     def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
         self.tables = _shared(frozenset(target.tables))
-        self.ops = _shared(frozenset(options.ops))
+        self.ops = _shared(wanted_ops(options.ops))
         self.options = options
         self.dialect = dialect
         self._conditions = _row_conditions(options)
@@ -205,7 +205,7 @@ def compile_filter(
         predicates.append(compile_cel(options.cel, schema))
     return RowFilter(
         tables,
-        _shared(frozenset(options.ops)),
+        _shared(wanted_ops(options.ops)),
         key=_key_filter(options, schema),
         bounds=None if options.bounds is None else KeyBounds(options.bounds, schema),
         columns=ChangedColumns(list(options.columns), schema) if options.columns else None,

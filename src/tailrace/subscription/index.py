@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import PredicateError
 from tailrace.model.number import SchemaId
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.predicate import Equality, Image, SqlValue
 from tailrace.sql.sqlite.predicate.cells import cell_reader
@@ -179,7 +179,7 @@ class _TableIndex(Generic[_Id]):
             for op in group.filter.ops:
                 self._by_op.setdefault(op, {})[group] = None
             return
-        if Op.SCHEMA in group.filter.ops:
+        if not ROWLESS.isdisjoint(group.filter.ops):
             self._elsewhere[group] = None
 
     def remove(self, group: _Group[_Id]) -> None:
@@ -209,7 +209,7 @@ class _TableIndex(Generic[_Id]):
                     candidates.setdefault(group, []).append(row)
         if self._by_value:
             for row in rows:
-                if changes.ops[row] != Op.SCHEMA:
+                if changes.ops[row] not in ROWLESS:
                     for group in self._find(changes.ops[row], changes.befores[row], changes.afters[row], schema):
                         candidates.setdefault(group, []).append(row)
         if self._by_op or self._elsewhere:
@@ -219,8 +219,8 @@ class _TableIndex(Generic[_Id]):
         present = {ops[row] for row in rows}
         for group in {group: None for op in present for group in self._by_op.get(op, ())}:
             candidates.setdefault(group, []).extend(rows)
-        if Op.SCHEMA in present:
-            changed = [row for row in rows if ops[row] == Op.SCHEMA]
+        if self._elsewhere and not ROWLESS.isdisjoint(present):
+            changed = [row for row in rows if ops[row] in ROWLESS]
             for group in self._elsewhere:
                 candidates.setdefault(group, []).extend(changed)
 

@@ -1,7 +1,7 @@
 """Filters by key: one exact key, or inclusive bounds. Pure.
 
-Schema changes have no row; they pass. Keys are compared as values of their own types: a key whose value cannot be
-compared with a bound, text with a number, is not within it.
+Schema changes and truncations are of no one row; they pass. Keys are compared as values of their own types: a key whose
+value cannot be compared with a bound, text with a number, is not within it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,15 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import InvalidRequestError, InvalidValueError
-from tailrace.model.image import decode_key
+from tailrace.model.image import NO_KEY, decode_key
 from tailrace.model.key import key_bytes, order_of, order_of_key
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import Json, Value, from_literal
 
 __all__ = ["ExactKey", "KeyBounds"]
-
-_SCHEMA_KEY = b"[]"
-"""Key of every schema change, and of nothing else."""
 
 _T = TypeVar("_T")
 
@@ -60,15 +57,15 @@ class ExactKey:
 
     def select(self, keys: Sequence[bytes]) -> list[bool]:
         """Tell for each key whether it passes."""
-        passing = {self.key, _SCHEMA_KEY}
+        passing = {self.key, NO_KEY}
         return [key in passing for key in keys]
 
     def mask(self, keys: Any) -> Any:
         """Return a boolean Arrow array for an Arrow array of keys."""
-        schema_changes = pc.equal(keys, pa.scalar(_SCHEMA_KEY, pa.binary()))
+        of_tables = pc.equal(keys, pa.scalar(NO_KEY, pa.binary()))
         if self.key is None:
-            return schema_changes
-        return pc.or_(pc.equal(keys, pa.scalar(self.key, pa.binary())), schema_changes)
+            return of_tables
+        return pc.or_(pc.equal(keys, pa.scalar(self.key, pa.binary())), of_tables)
 
 
 class KeyBounds:
@@ -131,7 +128,7 @@ class KeyBounds:
         return passes
 
     def _passes_values(self, key: bytes) -> bool:
-        if key == _SCHEMA_KEY:
+        if key == NO_KEY:
             return True
         try:
             values = decode_key(key, self._schema)

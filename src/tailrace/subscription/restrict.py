@@ -18,7 +18,8 @@ may have been seen. So nothing stays with a principal that it may no longer see;
 whether it may see it is taken from it, too, until a change tells that. An image before that is not known to have been
 seen is not shown: what is missing after the update is taken from there, for that may be seen now.
 
-Schema changes of a table of which something may be seen are seen. A change that is not seen stays in its chunk, so that
+Schema changes and truncations of a table of which something may be seen are seen: a truncation says that the rows that
+were seen are gone, and has neither key nor image to say more. A change that is not seen stays in its chunk, so that
 offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants, and with no key and no images.
 """
 
@@ -35,7 +36,7 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
 from tailrace.model.image import completed, key_image
 from tailrace.model.number import Offset, SchemaId
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.principal import Principal, row_path, table_path
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.sqlite.predicate.compile import SqlPredicate, compile_where
@@ -255,7 +256,7 @@ class _Edits:
         """Add rows of a table of which only some may be seen; None is unknown."""
         judged = zip(changes.rows, changes.ops, before_seen, after_seen, strict=True)
         for place, (row, op, before, after) in enumerate(judged):
-            if op == Op.SCHEMA or (before and after):
+            if op in ROWLESS or (before and after):
                 continue
             if after:
                 if op != Op.INSERT:

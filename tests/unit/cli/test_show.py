@@ -15,6 +15,7 @@ CASES = [
         "update users 1  name: Ada → Bela",
     ),
     ({"op": "schema", "pk": [], "after": {"ddl": "CREATE TABLE users (id)"}}, "schema users   CREATE TABLE users (id)"),
+    ({"op": "truncate", "pk": []}, "truncate users   (all rows removed)"),
     ({"op": "update", "before": {"id": 1}, "after": {"id": 1}}, "update users 1  (no column changed)"),
     (
         {"op": "insert", "pk": [{"t": "bytes", "b64": "AP8="}], "after": {"b": {"t": "bytes", "b64": "AA==" * 30}}},

@@ -43,6 +43,9 @@ def chunks(draw):
         if op is Op.SCHEMA:
             draft.add(op, number, b"[]", after=json.dumps({"ddl": draw(st.text(min_size=1))}).encode())
             continue
+        if op is Op.TRUNCATE:
+            draft.truncate(number)
+            continue
         key = encode_key(tuple(draw(VALUES) for _ in schema.key_columns), schema)
         image = encode_image({column.name: draw(VALUES) for column in schema.columns}, schema)
         before, after = (draw(st.sampled_from([None, image])) for _ in range(2))

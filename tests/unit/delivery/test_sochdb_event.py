@@ -18,7 +18,7 @@ from tailrace.delivery.raw_image import raw_of_image
 from tailrace.delivery.sochdb_event import encode_events
 from tailrace.model.commit import Draft
 from tailrace.model.image import encode_image, encode_key
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.raw_key import raw_of_key
 from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Column, Kind
@@ -52,6 +52,8 @@ def chunks(draw, ops):
         op = draw(st.sampled_from(ops))
         if op is Op.SCHEMA:
             draft.add(op, number, b"[]", after=json.dumps({"ddl": draw(st.text())}).encode())
+        elif op is Op.TRUNCATE:
+            draft.truncate(number)
         else:
             draft.add(op, number, encode_key(key, schema), before=before, after=after)
     return chunk_of(schemas, draft, first=draw(st.one_of(st.integers(1, 2**15), st.integers(1, 2**40))))
@@ -72,14 +74,17 @@ def test_the_published_messages_read_back_the_change(chunk, before, after, data)
     changes = list(chunk.changes())
     found = messages(b"".join(encode_events(chunk, rows, view).events()), SubscribeEvent)
     for event, change in zip(found, [changes[row] for row in rows], strict=True):
-        is_row = change.op is not Op.SCHEMA
+        is_row = change.op not in ROWLESS
         assert (event.sequence, event.timestamp_us) == (change.offset, change.commit_time_us)
         assert (event.txn_id, event.table) == (change.index, change.schema.table.wire)
-        assert event.operation == change.op
+        assert event.operation == (Op.SCHEMA if change.op is Op.TRUNCATE else change.op)
         assert event.key == raw_of_key(change.key, change.schema)
         assert event.after_value == image(change.after, change, wanted=after and is_row)
         assert event.before_value == image(change.before, change, wanted=before and is_row)
-        assert event.ddl == ("" if is_row else json.loads(change.after)["ddl"])
+        if change.op is Op.TRUNCATE:
+            assert event.ddl == change.schema.table.truncate_statement
+        else:
+            assert event.ddl == ("" if is_row else json.loads(change.after)["ddl"])
         assert event.SerializeToString() in b"".join(encode_events(chunk, rows, view).events())
 
 
@@ -93,6 +98,24 @@ def test_events_of_one_key_say_the_same_in_their_own_message(chunk):
         assert event.operation == change.op
         assert event.after_value == image(change.after, change, wanted=True)
         assert event.before_value == image(change.before, change, wanted=True)
+
+
+def test_a_truncation_is_a_schema_change_for_subscribers_and_a_deletion_for_those_who_watch_a_key():
+    draft = Draft("p", TIME_US)
+    for number in range(100):
+        draft.add(Op.INSERT, 1, b"[%d]" % number, after=b'{"id":%d}' % number)
+    draft.truncate(1)
+    chunk = chunk_of([schema_of("users")], draft)
+    include = Include(before=True, after=True)
+    wires = ((Wire.SOCHDB, SubscribeEvent), (Wire.SOCHDB_KEY, WatchKeyEvent))
+    views = ((View(wire, Format.OBJECTS_JSON, include), kind) for wire, kind in wires)
+    told, watched = (
+        list(messages(b"".join(encode_events(chunk, range(101), view).events()), kind))[-1] for view, kind in views
+    )
+    assert (told.sequence, told.operation, told.table) == (101, Op.SCHEMA, "users")
+    assert (told.ddl, told.key, told.before_value, told.after_value) == ('TRUNCATE TABLE "users"', b"", b"", b"")
+    assert (watched.sequence, watched.operation) == (101, Op.DELETE)
+    assert (watched.before_value, watched.after_value) == (b"", b"")
 
 
 def test_a_long_chunk_with_a_schema_change_in_it_is_whole():

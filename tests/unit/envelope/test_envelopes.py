@@ -10,7 +10,7 @@ from cloudevents.core.bindings import http, kafka
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changing import TIME_US, delete, insert, update
+from changing import TIME_US, delete, insert, truncate, update
 from tailrace import __version__
 from tailrace.envelope.base import UnfitError
 from tailrace.envelope.envelopes import ENVELOPES, envelope_of
@@ -187,6 +187,32 @@ def test_the_row_alone_is_what_it_is_after_the_change_and_a_tombstone_once_it_is
     assert told("row", insert(ROW)) == (PLAIN, {"id": 1})
     assert told("row", update(ROW, LATER)) == (LATER_PLAIN, {"id": 1})
     assert told("row", delete(ROW)) == (None, {"id": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "key"),
+    [
+        ("tailrace", {"op": "truncate", "pk": []}, []),
+        ("debezium", {"op": "t", "before": None, "after": None}, None),
+        ("maxwell", {"type": "truncate", "primary_key": [], "data": {}}, []),
+        ("cloudevents", {"type": "tailrace.truncate", "subject": "[]"}, []),
+        ("row", None, {}),
+    ],
+)
+def test_a_truncation_is_told_without_a_row(name, expected, key):
+    value, told_key = told(name, truncate())
+    assert told_key == key
+    if expected is None:
+        assert value is None
+    else:
+        assert expected.items() <= value.items()
+
+
+def test_debezium_with_schema_tells_a_truncation_that_conforms_and_has_no_key():
+    value, key = told("debezium-schema", truncate())
+    assert value["payload"]["op"] == "t"
+    conforms(value["payload"], value["schema"])
+    assert key == {"schema": None, "payload": None}
 
 
 def check_event(event, change):

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changing import ORDERS, delete, insert
+from changing import ORDERS, delete, insert, truncate
 from tailrace.message.base import Intake
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError, MetadataError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.letter import LetterState, OnRefused
+from tailrace.model.op import Op
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.target import Fault, ScriptedTarget
 
@@ -87,6 +88,16 @@ def test_a_target_is_given_no_more_at_once_than_it_may_be():
     sink = Sink(bytes_max=1)
     sink.deliver((1, 1), (2, 2))
     assert sink.target.batches == [1, 1]
+
+
+@EVERY_INTAKE
+def test_nothing_passes_a_truncation_in_either_direction(intake):
+    sink = Sink(intake)
+    rows = [insert({"id": key, "customer": "Ann"}, offset=offset) for key, offset in ((1, 1), (2, 2), (3, 4), (4, 5))]
+    sink.outbox.deliver([*rows[:2], truncate(offset=3), *rows[2:]], b"m")
+    assert sink.target.batches == [2, 1, 2]
+    assert sink.offsets() == [1, 2, 3, 4, 5]
+    assert sink.target.arrived[2].change.op is Op.TRUNCATE
 
 
 @EVERY_INTAKE

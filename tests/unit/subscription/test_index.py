@@ -51,7 +51,9 @@ def literal(number: int) -> dict[str, object]:
 def draw_filter(source: random.Random) -> RowFilter:
     """Draw a filter with some of all conditions."""
     schema = source.choice([ORDERS, ORDERS, USERS])
-    ops = source.choice([ROWS, ROWS, (Op.INSERT,), (Op.UPDATE, Op.DELETE), (*ROWS, Op.SCHEMA), (Op.SCHEMA,)])
+    ops = source.choice(
+        [ROWS, ROWS, (Op.INSERT,), (Op.UPDATE, Op.DELETE), (*ROWS, Op.SCHEMA), (Op.SCHEMA,), (*ROWS, Op.TRUNCATE)]
+    )
     low = source.randrange(4)
     predicates = [compile_where(source.choice(WHERES), schema, "sqlite")] if source.random() < 0.6 else []
     if source.random() < 0.15:
@@ -73,7 +75,7 @@ def draw_changes(source: random.Random, number: int) -> Changes:
     drawn = []
     for _ in range(number):
         schema_id = SchemaId(source.choice([1, 1, 2, 3]))
-        schema, op = SCHEMAS[schema_id], source.choice([*ROWS, *ROWS, *ROWS, Op.SCHEMA])
+        schema, op = SCHEMAS[schema_id], source.choice([*ROWS, *ROWS, *ROWS, Op.SCHEMA, Op.TRUNCATE])
         key = source.randrange(6)
         images = []
         for _ in range(2):
@@ -83,6 +85,9 @@ def draw_changes(source: random.Random, number: int) -> Changes:
             images.append(encode_image({name: cell for name, cell in cells.items() if name not in unsent}, schema))
         if op is Op.SCHEMA:
             drawn.append((op, schema_id, b"[]", None, b'{"ddl":"x"}'))
+            continue
+        if op is Op.TRUNCATE:
+            drawn.append((op, schema_id, b"[]", None, None))
             continue
         unsent = source.random() < 0.1
         before, after = None if op is Op.INSERT or unsent else images[0], None if op is Op.DELETE else images[1]
@@ -111,6 +116,27 @@ def by_id(matches: list[Match[int]]) -> dict[int, list[int] | str]:
 
 def may_fail(row_filter: RowFilter) -> bool:
     return any("abs" in predicate.canonical or "cel" in predicate.canonical for predicate in row_filter.predicates)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"key": ExactKey([literal(1)], ORDERS)},
+        {"bounds": KeyBounds({"lower_bound": literal(1)}, ORDERS)},
+        {"columns": ChangedColumns(["size"], ORDERS)},
+        {"predicates": [compile_where("status = 'a'", ORDERS, "sqlite")]},
+        {"predicates": [compile_where("op = 'insert'", ORDERS, "sqlite")]},
+        {"predicates": [compile_cel("row.size > 2", ORDERS)]},
+    ],
+    ids=lambda parts: " ".join(parts) or "none",
+)
+def test_a_truncation_passes_every_condition_on_rows(parts):
+    index: FilterIndex[int] = FilterIndex()
+    index.add(1, RowFilter([ORDERS.table], (*ROWS, Op.TRUNCATE), **parts))
+    index.add(2, RowFilter([ORDERS.table], ROWS, **parts))
+    truncation = Changes([Op.TRUNCATE], [SchemaId(1)], [b"[]"], [None], [None])
+    assert by_id(index.match(truncation, SCHEMAS)) == {1: [0]}
 
 
 @settings(max_examples=60, deadline=None)

@@ -39,6 +39,8 @@ def chunk(*changes, schemas=(USERS, OTHERS)):
     for key, (op, schema, before, after) in enumerate(changes):
         if op is Op.SCHEMA:
             draft.add(op, schema, b"[]", after=CHANGE)
+        elif op is Op.TRUNCATE:
+            draft.truncate(schema)
         else:
             images = [None if name is ... else image(key, name) for name in (before, after)]
             draft.add(op, schema, b"[%d]" % key, before=images[0], after=images[1])
@@ -77,6 +79,7 @@ NOTHING = (HIDDEN, b"[]", None, None)
         (Op.UPDATE, ..., "other", (Op.DELETE, b"[0]", None, None)),
         (Op.DELETE, ..., ..., (Op.DELETE, b"[0]", None, None)),
         (Op.SCHEMA, ..., ..., (Op.SCHEMA, b"[]", None, "ddl")),
+        (Op.TRUNCATE, ..., ..., (Op.TRUNCATE, b"[]", None, None)),
     ],
     ids=str,
 )

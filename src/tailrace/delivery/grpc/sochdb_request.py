@@ -10,7 +10,7 @@ from tailrace.delivery.grpc.call import Call
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.model.errors import BeyondHeadError, InvalidRequestError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
+from tailrace.model.op import ROW_OPS, Op
 from tailrace.model.start import After, Latest, Start
 from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget, Subscription, SubscriptionId
 
@@ -44,8 +44,7 @@ _BATCH_MAX = 1 << 16
 """More events than this are never in one write, whatever a client allows."""
 
 _NAME = re.compile(r"sub-([1-9][0-9]{0,17})|sub_([0-9a-f]{16})", re.ASCII)
-_OPS = {int(op): op for op in Op}
-_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+_OPS = {int(op): op for op in (*ROW_OPS, Op.SCHEMA)}
 
 
 class Delivery(Struct, frozen=True):
@@ -92,8 +91,13 @@ def target_of(source: str, tables: Iterable[str]) -> SourceTarget:
 
 
 def filter_of(operations: Iterable[int], where: str) -> FilterOptions:
-    """Return which changes a request wants. Operations that nobody knows are left out; none is all."""
+    """Return which changes a request wants. Operations that nobody knows are left out; none is all.
+
+    Truncations go to those who want deletions, and as the schema changes that they are on this wire.
+    """
     known = {_OPS[number] for number in operations if number in _OPS}
+    if Op.SCHEMA in known:
+        known.add(Op.TRUNCATE)
     return FilterOptions(tuple(sorted(known or set(Op))), where=where or None)
 
 
@@ -105,7 +109,7 @@ def watched_of(source: str, table: str, key: bytes) -> tuple[SourceTarget, Filte
     """
     if len(key) > _KEY_BYTES_MAX:
         raise InvalidRequestError(f"key: {len(key)} bytes are too many: a key has at most {_KEY_BYTES_MAX}")
-    return target_of(source, [table] if table else []), FilterOptions(_ROW_OPS, raw_key=key or None)
+    return target_of(source, [table] if table else []), FilterOptions(ROW_OPS, raw_key=key or None)
 
 
 def start_of(start_sequence: int) -> Start:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tailrace.model.op import Op
+from tailrace.model.op import ROW_OPS, Op
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Format,
@@ -26,9 +26,6 @@ __all__ = ["OPS", "ExportDocument", "ExportedOptions", "ExportedSubscription", "
 
 FORMAT_VERSION = 8
 """The newest version that we write; older ones are read alike."""
-
-ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
-"""The ops of rows, which a subscription is for unless it says otherwise."""
 
 OPS = {op.word: op for op in Op}
 """Ops by their words."""

@@ -170,6 +170,8 @@ def ops_of(names: tuple[str, ...]) -> tuple[Op, ...]:
     ops = {_OPS.get(name.lower()) for name in names}
     if None in ops:
         raise RequestError("Invalid payload: operations are Insert, Update, Delete and SchemaChange")
+    if Op.SCHEMA in ops:
+        ops.add(Op.TRUNCATE)  # on this wire a truncation is a schema change
     return tuple(op for op in Op if op in ops) if ops else tuple(Op)
 
 

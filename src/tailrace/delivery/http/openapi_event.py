@@ -37,13 +37,15 @@ class ResultMember(Struct, frozen=True):
 class Event(Struct, frozen=True, kw_only=True):
     """A change, a row of a snapshot (`read`), or the invalidation of a query (`invalidate`).
 
+    `truncate` removes all rows of the table at once: its `pk` is empty, and it has no images.
+
     Values of `pk`, `before` and `after` are typed literals in the format `objects_json`, ordinary JSON in `plain_json`.
     """
 
     seq: Offset
     db: str
     table: str
-    op: Literal["insert", "update", "delete", "read", "invalidate"]
+    op: Literal["insert", "update", "delete", "truncate", "read", "invalidate"]
     pk: list[Any]
     before: dict[str, Any] | UnsetType = UNSET
     after: dict[str, Any] | UnsetType = UNSET
@@ -69,6 +71,7 @@ RECORDS: dict[str, type[Struct]] = {
     "insert": Event,
     "update": Event,
     "delete": Event,
+    "truncate": Event,
     "read": Event,
     "invalidate": Event,
     "backpressure": BackpressureEvent,

@@ -6,14 +6,14 @@ from typing import Any
 from tailrace.delivery.http.message import IncludeParams, PlaceParams, SubscribeParams
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
+from tailrace.model.op import ROW_OPS, Op
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
 from tailrace.model.subscription import FilterOptions, Include, Subscription
 
 __all__ = ["OPS", "filter_options_of", "include_of", "options_of", "start_of"]
 
-OPS = {op.word: op for op in (Op.INSERT, Op.UPDATE, Op.DELETE)}
-"""Ops that SkeinDB knows, by their words."""
+OPS = {op.word: op for op in (*ROW_OPS, Op.TRUNCATE)}
+"""Ops that can be asked for, by their words."""
 
 _WORDS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 
@@ -28,7 +28,7 @@ def filter_options_of(params: SubscribeParams) -> FilterOptions:
         if text is not None and not text.strip():
             raise InvalidRequestError(f"`{name}` is empty: leave it out, or say which changes you want")
     return FilterOptions(
-        _ops(params.ops or list(OPS)),
+        _ops(params.ops) if params.ops else ROW_OPS,
         key=tuple(params.pk or ()),
         bounds=params.pk_range,
         columns=tuple(dict.fromkeys(params.columns or ())),

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tailrace.delivery.http.export import OPS, ROW_OPS, ExportDocument, ExportedSubscription
+from tailrace.delivery.http.export import OPS, ExportDocument, ExportedSubscription
 from tailrace.delivery.http.query_message import literals_of
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
+from tailrace.model.op import ROW_OPS
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Deliver,

@@ -9,6 +9,10 @@
 | update of an edge, others | those of its deletion, then those of its insertion |
 | delete of an edge | MERGE of both adjacency keys (remove), DELETE of the edge-property key |
 | schema change | INSERT of the schema key |
+| truncation | INSERT of the schema key, with the statement `TRUNCATE TABLE` as its `ddl` |
+
+Keys of rows begin with their ids, not with their table: no range of keys is a table's, so REMOVE_RANGE cannot say it.
+A truncation of an edge table touches the type of its edges, or every type where a column has it.
 
 A row of an edge table in which the type or an end is NULL or missing is no edge but a row like any other. The old row
 of an update or delete is in the field `before` of the operation on the node or edge-property key.
@@ -30,6 +34,7 @@ from tailrace.interface.coordinode.key import (
     schema_key,
 )
 from tailrace.interface.coordinode.protobuf import number_field, varint
+from tailrace.interface.coordinode.selection import ANY_TYPE
 from tailrace.interface.coordinode.value import Shape, cells_of, encode_row, encode_schema, shape_of
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
@@ -44,6 +49,7 @@ BEFORE_FIELD = 1001
 """Number of `before` in a ChangeOp: ours; clients that do not know it leave it alone."""
 
 NO_TYPES: frozenset[str] = frozenset()
+EVERY_TYPE = frozenset({ANY_TYPE})
 
 _ADD, _REMOVE = b"\x01", b"\x02"
 _encode_json = msgspec.json.Encoder().encode
@@ -89,6 +95,8 @@ class Mapper:
         if op == Op.SCHEMA:
             named = schema_key(schema.table.wire, schema.version)
             return _operation(_INSERT_SCHEMA, named, encode_schema(schema, after)), NO_TYPES
+        if op == Op.TRUNCATE:
+            return self._truncation(schema)
         shape = shape_of(schema)
         edge_table = self._edges.get(shape.wire) if self._edges else None
         old, new = cells_of(before) if before else None, cells_of(after) if after else None
@@ -106,6 +114,15 @@ class Mapper:
             came = self._node(shape, key, put, b"") if is_ is None else _edge_ops(is_, None, new, put, b"")
             ops = gone + came
         return ops, frozenset(edge.type for edge in (was, is_) if edge is not None)
+
+    def _truncation(self, schema: TableSchema) -> tuple[bytes, frozenset[str]]:
+        table = schema.table
+        told = _encode_json({"ddl": table.truncate_statement})
+        done = _operation(_INSERT_SCHEMA, schema_key(table.wire, schema.version), encode_schema(schema, told))
+        edge_table = self._edges.get(table.wire)
+        if edge_table is None:
+            return done, NO_TYPES
+        return done, EVERY_TYPE if edge_table.type_column else frozenset({edge_table.type})
 
     def _node(self, shape: Shape, key: bytes, put: bytes, removed: bytes) -> bytes:
         kind = _INSERT_NODE if put else _DELETE_NODE

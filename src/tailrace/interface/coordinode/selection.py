@@ -2,7 +2,10 @@
 
 from msgspec import Struct
 
-__all__ = ["Selection"]
+__all__ = ["ANY_TYPE", "Selection"]
+
+ANY_TYPE = ""
+"""Among the edge types that a commit touches: it may have touched edges of any type."""
 
 
 class Selection(Struct, frozen=True):
@@ -28,4 +31,4 @@ class Selection(Struct, frozen=True):
 
     def touches(self, types: frozenset[str]) -> bool:
         """Tell whether a commit with keys of these edge types is wanted as far as types go."""
-        return not self.edge_types or not self.edge_types.isdisjoint(types)
+        return not self.edge_types or ANY_TYPE in types or not self.edge_types.isdisjoint(types)

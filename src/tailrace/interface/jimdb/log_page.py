@@ -21,13 +21,19 @@ from tailrace.model.table import TableName
 from tailrace.subscription.log_view import LogWindow
 from tailrace.subscription.restrict import HIDDEN, Restriction
 
-__all__ = ["TableDropped", "read_changes"]
+__all__ = ["TableDropped", "TableTruncated", "read_changes"]
 
 _COLUMNS = ("offset", "index", "op", "schema", "key", "after")
 
 
 class TableDropped(Struct, frozen=True):
     """The table was dropped with the first change that is left to read."""
+
+
+class TableTruncated(Struct, frozen=True):
+    """The table was truncated with the first change that is left to read: no change of single rows says that."""
+
+    offset: Offset
 
 
 class _Taken(Struct):
@@ -53,7 +59,7 @@ async def read_changes(
     after: Offset,
     restriction: Restriction | None,
     options: PullOptions,
-) -> PulledLog | TableDropped:
+) -> PulledLog | TableDropped | TableTruncated:
     """Return the changes of a range after an offset, up to the bounds of an answer; none where there are none yet.
 
     An answer ends where a commit ends, unless that commit alone is too large for one.
@@ -74,6 +80,9 @@ async def read_changes(
                     before = Offset(offset - 1)
                     return TableDropped() if before == after else PulledLog(_changes(taken), before)
                 continue
+            if op == Op.TRUNCATE:
+                before = Offset(offset - 1)
+                return TableTruncated(offset) if before == after else PulledLog(_changes(taken), before)
             schema = chunk.schemas[schema_id]
             ordered = ordered_of(within.table_id, key, schema)
             if not within.contains(ordered):

@@ -7,14 +7,20 @@ from msgspec import structs
 
 from tailrace.interface.jimdb.bounds import cut_of, interval_after, is_divisible, is_kept
 from tailrace.interface.jimdb.errors import OutOfBoundError, UnknownRangeError
-from tailrace.interface.jimdb.log_page import TableDropped, read_changes
+from tailrace.interface.jimdb.log_page import TableDropped, TableTruncated, read_changes
 from tailrace.interface.jimdb.options import PullOptions, RangeOptions
 from tailrace.interface.jimdb.ranges import Ranges
 from tailrace.interface.jimdb.row import PulledLog, PulledRows
 from tailrace.interface.jimdb.shard import RangeShard
 from tailrace.interface.jimdb.snapshot_page import RangePage, read_range
 from tailrace.meta.key_range import Epoch, KeyRange, Registration
-from tailrace.model.errors import CaptureDisabledError, InvalidRequestError, InvalidValueError, UnknownTableError
+from tailrace.model.errors import (
+    BehindHorizonError,
+    CaptureDisabledError,
+    InvalidRequestError,
+    InvalidValueError,
+    UnknownTableError,
+)
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Offset
 from tailrace.model.principal import Capability, Principal
@@ -160,6 +166,9 @@ class PullService:
                 if isinstance(read, TableDropped):
                     await self._ranges.retire(table)
                     raise UnknownRangeError(range_id)
+                if isinstance(read, TableTruncated):
+                    # JimDB has no operation for it. As after lost changes, the puller has to begin with a new snapshot.
+                    raise BehindHorizonError(requested=read.offset, horizon=Offset(read.offset + 1))
                 self._ranges.heard(puller, after)  # only what the log has
                 left_s = deadline_s - loop.time()
                 if read.changes or left_s <= 0 or self._stopping:

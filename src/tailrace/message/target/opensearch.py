@@ -8,7 +8,13 @@ from urllib.parse import quote
 import msgspec
 
 from tailrace.message.base import Message, Refusal, answer_text
-from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
+from tailrace.message.target.search import (
+    SearchClient,
+    SearchTarget,
+    document_id,
+    is_gone,
+    tables_template,
+)
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Kind, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
@@ -45,6 +51,11 @@ _MAPPINGS: dict[Kind, dict[str, Any]] = {
     Kind.UUID: {"type": "keyword"},
 }
 
+_SCROLL = "1m"
+"""How long the server keeps the list of documents that a truncation removes, from one page to the next."""
+
+_EVERY_ID = b'{"query":{"match_all":{}},"_source":false,"size":1000,"sort":["_doc"]}'
+
 
 class OpenSearchTarget(SearchTarget):
     """An index for each table.
@@ -58,13 +69,31 @@ class OpenSearchTarget(SearchTarget):
     def __init__(self, client: SearchClient, template: str) -> None:
         super().__init__(client, Spelling(template.lower(), lambda text: _ODD.sub("_", text).lower()))
 
-    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
-        """Send documents in bulk requests."""
-        self._prepare_for(messages)
+    def _send_rows(self, messages: Sequence[Message]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         for entries in self._requests(messages):
             refusals += self._bulk(entries)
         return refusals
+
+    def _empty(self, truncation: Message) -> None:
+        """Delete all documents of a table, each with the truncation's version: those of newer changes stay."""
+        index = self._named(truncation.change.schema.table)
+        path = f"/{quote(index, safe='')}"
+        self._answer("POST", f"{path}/_refresh", b"")
+        page = self._answer("POST", f"{path}/_search", _EVERY_ID, scroll=_SCROLL)
+        while hits := page["hits"]["hits"]:
+            where = {"_index": index, "version": truncation.change.offset, "version_type": "external_gte"}
+            entries = [(0, b"%s\n" % msgspec.json.encode({"delete": {**where, "_id": hit["_id"]}})) for hit in hits]
+            if self._bulk(entries):
+                raise SinkRefusedError(f"the search server refuses to remove documents of the index {index!r}")
+            following = msgspec.json.encode({"scroll": _SCROLL, "scroll_id": page["_scroll_id"]})
+            page = self._answer("POST", "/_search/scroll", following)
+
+    def _answer(self, method: str, path: str, content: bytes, **params: str) -> Any:
+        answer = self._client.request(method, path, content, **params)
+        if answer.status_code != 200:
+            raise SinkRefusedError(f"the search server answers {_type(answer)} where documents are to be removed")
+        return msgspec.json.decode(answer.content)
 
     def _bulk(self, entries: Sequence[tuple[int, bytes]]) -> list[Refusal]:
         """Send a bulk request, in halves if it is too large for the server; return what was refused."""

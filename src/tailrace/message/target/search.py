@@ -3,12 +3,14 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import ClassVar
 
 import httpx
 import msgspec
+from msgspec import structs
 
-from tailrace.message.base import Intake, Message
+from tailrace.message.base import Intake, Message, Refusal
 from tailrace.message.target.option import seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.chunk import Change
@@ -17,7 +19,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
-__all__ = ["SearchClient", "SearchTarget", "document_id", "is_gone", "tables_template"]
+__all__ = ["SearchClient", "SearchTarget", "document_id", "is_gone", "is_truncation", "tables_template"]
 
 _ID_BYTES_MAX = 512
 _PLAIN_KINDS = {Kind.I64: int, Kind.U64: int, Kind.STR: str, Kind.UUID: str}
@@ -44,6 +46,11 @@ def document_id(change: Change) -> str:
 def is_gone(message: Message) -> bool:
     """Tell whether a message is the end of its row."""
     return message.value is None or message.change.op is Op.DELETE
+
+
+def is_truncation(message: Message) -> bool:
+    """Tell whether a message is the end of all rows of its table."""
+    return message.change.op is Op.TRUNCATE
 
 
 def tables_template(url: SinkUrl) -> str:
@@ -85,6 +92,21 @@ class SearchTarget(ABC):
         self._client.close()
         self._known.clear()
 
+    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
+        """Send documents, and remove those whose rows are gone. A truncation comes after all that is before it."""
+        self._prepare_for(messages)
+        refusals: list[Refusal] = []
+        begin = 0
+        for truncates, run in groupby(messages, is_truncation):
+            some = list(run)
+            if truncates:
+                for one in some:
+                    self._empty(one)
+            else:
+                refusals += [structs.replace(one, place=one.place + begin) for one in self._send_rows(some)]
+            begin += len(some)
+        return refusals
+
     def _prepare_for(self, messages: Sequence[Message]) -> None:
         """Prepare for the tables of messages, each version once."""
         for schema in {id(message.change.schema): message.change.schema for message in messages}.values():
@@ -106,6 +128,14 @@ class SearchTarget(ABC):
         if not fields <= self._known.get(place, set()):
             self._make(place, schema)
             self._known.setdefault(place, set()).update(fields)
+
+    @abstractmethod
+    def _send_rows(self, messages: Sequence[Message]) -> Sequence[Refusal]:
+        """Send the documents of changes of rows; return what was refused, in order."""
+
+    @abstractmethod
+    def _empty(self, truncation: Message) -> None:
+        """Remove the documents of all rows that a truncation has removed. Those of newer changes stay."""
 
     @abstractmethod
     def _fields(self, schema: TableSchema) -> set[str]:

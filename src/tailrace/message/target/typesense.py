@@ -9,7 +9,13 @@ import msgspec
 
 from tailrace.message.base import Message, Refusal, answer_text
 from tailrace.message.target.header import ascii_json
-from tailrace.message.target.search import SearchClient, SearchTarget, document_id, is_gone, tables_template
+from tailrace.message.target.search import (
+    SearchClient,
+    SearchTarget,
+    document_id,
+    is_gone,
+    tables_template,
+)
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
@@ -44,9 +50,7 @@ class TypesenseTarget(SearchTarget):
     def __init__(self, client: SearchClient, template: str) -> None:
         super().__init__(client, Spelling(template))
 
-    def send(self, messages: Sequence[Message], mark: bytes) -> Sequence[Refusal]:
-        """Send documents, and remove those whose rows are gone."""
-        self._prepare_for(messages)
+    def _send_rows(self, messages: Sequence[Message]) -> Sequence[Refusal]:
         by_collection: dict[str, dict[str, int]] = {}
         for place, message in enumerate(messages):
             last = by_collection.setdefault(self._named(message.change.schema.table), {})
@@ -75,6 +79,14 @@ class TypesenseTarget(SearchTarget):
             for place, result in zip(documents, results, strict=True)
             if not result["success"]
         ]
+
+    def _empty(self, truncation: Message) -> None:
+        """Remove the documents that a truncation has removed the rows of: those of newer changes stay."""
+        collection = self._named(truncation.change.schema.table)
+        path = f"/collections/{quote(collection, safe='')}/documents"
+        answer = self._client.request("DELETE", path, filter_by=f"_offset:<={truncation.change.offset}")
+        if answer.status_code != 200:
+            raise SinkRefusedError(f"the search server answers a removal with {answer.status_code}")
 
     def _remove(self, collection: str, ids: Sequence[str]) -> None:
         path = f"/collections/{quote(collection, safe='')}/documents"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tailrace.model.errors import InvalidPredicateError, InvalidValueError, PredicateError
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Text, Value, from_natural, to_plain
 from tailrace.sql.predicate import Equality
@@ -96,7 +96,7 @@ class CelPredicate:
             PredicateError: It failed on one of them.
         """
         return [
-            op == Op.SCHEMA or self._passes(op, before, after)
+            op in ROWLESS or self._passes(op, before, after)
             for op, before, after in zip(ops, befores, afters, strict=True)
         ]
 

@@ -7,7 +7,7 @@ from msgspec import json as msgspec_json
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Offset
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import from_natural
 from tailrace.sql.sqlite.query.relevance import Image, Judge
@@ -44,7 +44,7 @@ def scan(state: QueryState, judge: Judge, chunk: Chunk) -> Scan:
     names = ("offset", "op", "schema", "before", "after")
     for offset, op, number, before, after in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
         table, decoder = concerned[number]
-        images = (None, None) if op == Op.SCHEMA else (decoder.decode(before), decoder.decode(after))
+        images = (None, None) if op in ROWLESS else (decoder.decode(before), decoder.decode(after))
         if judge.relevant(table, Op(op), *images):
             found.append(offset)
             versions[table] = offset

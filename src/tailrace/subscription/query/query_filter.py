@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset, SchemaId
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.filter import Filter, Rows, compile_filter
@@ -32,7 +32,8 @@ class Mark(Struct, frozen=True):
 class QueryFilter(Filter):
     """Passes the changes after which the result of a query may be another.
 
-    Every schema change passes: it may have changed a view. Of the row changes those pass that the standing's judge
+    Every schema change passes: it may have changed a view. So does a truncation of a table that the query depends on,
+    whatever ops are wanted. Of the row changes those pass that the standing's judge
     cannot rule out and that the options of the subscription let through. A table that lacks what the options ask for
     has no such changes. It is made for one look at the log: `mark` holds the ETag of that moment.
     """
@@ -65,7 +66,7 @@ class QueryFilter(Filter):
         by_schema: dict[SchemaId, list[int]] = {}
         for row in relevant:
             assert changes is not None
-            if changes.ops[row] == Op.SCHEMA:
+            if changes.ops[row] in ROWLESS:
                 rows.append(row)
             else:
                 by_schema.setdefault(changes.schemas[row], []).append(row)

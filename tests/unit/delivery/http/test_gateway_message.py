@@ -98,8 +98,8 @@ def test_a_payload_that_is_left_out_is_null():
         ((), tuple(Op)),
         (("Insert",), (Op.INSERT,)),
         (("DELETE", "insert", "Delete"), (Op.INSERT, Op.DELETE)),
-        (("SchemaChange",), (Op.SCHEMA,)),
-        (("schema_change", "UPDATE"), (Op.UPDATE, Op.SCHEMA)),
+        (("SchemaChange",), (Op.SCHEMA, Op.TRUNCATE)),
+        (("schema_change", "UPDATE"), (Op.UPDATE, Op.SCHEMA, Op.TRUNCATE)),
     ],
 )
 def test_operations_go_by_their_names_in_whatever_capitals(names, ops):

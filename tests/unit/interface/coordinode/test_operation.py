@@ -13,6 +13,7 @@ from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.key import node_id
 from tailrace.interface.coordinode.operation import Mapper
+from tailrace.interface.coordinode.selection import ANY_TYPE, Selection
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
@@ -63,6 +64,28 @@ def test_a_schema_change_tells_the_columns_and_the_ddl():
     assert (op.type, op.partition, op.key, types) == (INSERT, 5, b"schema:table:users:1", frozenset())
     told = msgspec.msgpack.decode(op.value)
     assert (told["ddl"], told["key"], told["columns"][0][:2]) == ("CREATE TABLE users(id)", ["id"], ["id", "i64"])
+
+
+@pytest.mark.parametrize(
+    ("edges", "types"),
+    [
+        ({}, frozenset()),
+        ({"follows": EdgeTable("a", "b", type="KNOWS")}, {"KNOWS"}),
+        (EDGES, {ANY_TYPE}),
+    ],
+    ids=["rows", "edges of a type", "edges of types in a column"],
+)
+def test_a_truncation_puts_the_schema_with_a_statement_and_touches_the_types_of_its_edges(edges, types):
+    data, touched = Mapper(0, edges).operations(Op.TRUNCATE, FOLLOWS, b"[]", None, None)
+    (op,) = proto.ChangeEvent.FromString(data).ops
+    assert (op.type, op.partition, op.key) == (INSERT, 5, b"schema:table:follows:1")
+    assert msgspec.msgpack.decode(op.value)["ddl"] == 'TRUNCATE TABLE "follows"'
+    assert touched == types
+
+
+def test_a_commit_that_may_have_touched_any_edge_is_for_everyone_who_wants_some_type():
+    assert Selection(frozenset({"KNOWS"})).touches(frozenset({ANY_TYPE}))
+    assert not Selection(frozenset({"KNOWS"})).touches(frozenset({"LIKES"}))
 
 
 @pytest.mark.parametrize(

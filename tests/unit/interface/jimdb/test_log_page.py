@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tailrace.interface.jimdb.log_page import TableDropped, read_changes
+from tailrace.interface.jimdb.log_page import TableDropped, TableTruncated, read_changes
 from tailrace.interface.jimdb.options import PullOptions
 from tailrace.meta.key_range import KeyRange
 from tailrace.meta.ordered_key import encode_ordered, table_prefix
@@ -48,7 +48,7 @@ class World:
 
     async def read(self, after, within=WHOLE, options=OPTIONS, restriction=None):
         found = await read_changes(self.log, ORDERS, within, after, restriction, options)
-        if isinstance(found, TableDropped):
+        if isinstance(found, TableDropped | TableTruncated):
             return found
         return [shown(one) for one in found.changes], found.through
 
@@ -61,6 +61,17 @@ def shown(change):
 @pytest.fixture
 async def world():
     return await World().ready()
+
+
+async def test_a_truncation_ends_the_answer_before_it_and_then_asks_for_a_new_snapshot(world):
+    await world.commit((Op.INSERT, 1, 10))
+    await world.commit((Op.TRUNCATE, None, None))
+    await world.commit((Op.INSERT, 2, 12))
+    await world.commit((Op.TRUNCATE, None, None), table=OTHER)
+    assert await world.read(0) == ([(1, 10)], 1)
+    assert await world.read(1) == TableTruncated(2)
+    assert await world.read(1, HIGH) == TableTruncated(2)
+    assert await world.read(2) == ([(2, 12)], 4)
 
 
 async def test_changes_of_the_range_alone_are_given_and_the_index_moves_over_all(world):

@@ -57,6 +57,12 @@ def test_a_schema_change_of_a_dependency_is_relevant():
     assert told.relevant == (1,)
 
 
+@pytest.mark.parametrize(("table", "relevant"), [(1, (1,)), (2, ())])
+def test_a_truncation_is_relevant_if_the_query_depends_on_the_table(table, relevant):
+    told = scan(begin(FOUND, "log", 0), Judge(FOUND, ()), chunk(1, (Op.TRUNCATE, table, None, None)))
+    assert told.relevant == relevant
+
+
 def test_a_chunk_without_the_query_s_tables_only_moves_scanned():
     told = scan(begin(FOUND, "log", 0), Judge(FOUND, ()), chunk(1, (Op.SCHEMA, 2, None, b'{"ddl":"x"}')))
     assert told.relevant == ()

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tailrace.model.errors import InvalidPredicateError, PredicateError
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import TableSchema
 from tailrace.sql.predicate import Equality, Image, SqlValue
 from tailrace.sql.sqlite.predicate.canonical import canonical_text
@@ -43,6 +43,7 @@ _Select = Callable[[Sequence[int], Sequence[bytes | None], Sequence[bytes | None
 _Cells = dict[str, msgspec.Raw]
 
 _WORDS = {int(op): op.word for op in Op}
+_ROWLESS = frozenset(map(int, ROWLESS))
 
 _LOCALS = {Image.ROW: "r", Image.BEFORE: "b", Image.AFTER: "a"}
 """First letter of the local names of each image's cells."""
@@ -173,7 +174,7 @@ class _Plan:
                 condition, loads[Image.ROW], keyed=bool(set(self._schema.key) & set(self._needed[Image.ROW]))
             )
         names = emitter.names | _decoders(plans)
-        names |= {"WORDS": _WORDS, "SCHEMA": int(Op.SCHEMA), "INSERT": int(Op.INSERT), "UNDECIDED": undecided}
+        names |= {"WORDS": _WORDS, "ROWLESS": _ROWLESS, "INSERT": int(Op.INSERT), "UNDECIDED": undecided}
         names |= {"Mismatch": msgspec.ValidationError, "general": partial(self._one, undecided)}
         return _assemble(_function(body, guarded=typed), names)
 
@@ -317,7 +318,7 @@ def _function(body: Sequence[str], *, guarded: bool) -> str:
         "    passed = []",
         "    add = passed.append",
         "    for op, before, after in zip(ops, befores, afters, strict=True):",
-        "        if op == SCHEMA:",
+        "        if op in ROWLESS:",
         "            add(True)",
         "            continue",
     ]

@@ -5,14 +5,15 @@
 * if it is an update and none of the columns read there differs, or
 * if neither the row before nor the row after can satisfy all conditions of the mention.
 
-A row image that lacks a column, or a value that we cannot compare as the database does, proves nothing.
+A truncation may have removed any row. A row image that lacks a column, or a value that we cannot compare as the
+database does, proves nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from tailrace.model.op import Op
+from tailrace.model.op import ROWLESS, Op
 from tailrace.model.value import Value
 from tailrace.sql.sqlite.query.argument import Stored
 from tailrace.sql.sqlite.query.comparison import same
@@ -53,7 +54,7 @@ class Judge:
         mentions = self._mentions.get(table)
         if mentions is None:
             return False
-        if op is Op.SCHEMA:
+        if op in ROWLESS:
             return True
         return any(_touches(mention, op, before, after) for mention in mentions)
 

@@ -217,8 +217,16 @@ def test_a_table_mentioned_twice_is_irrelevant_only_if_it_is_both_times():
         (Op.DELETE, None, None),
         (Op.INSERT, None, {"id": 9}),
         (Op.SCHEMA, None, None),
+        (Op.TRUNCATE, None, None),
     ],
-    ids=["no image before", "images without the column", "no image at all", "a new row without the column", "schema"],
+    ids=[
+        "no image before",
+        "images without the column",
+        "no image at all",
+        "a new row without the column",
+        "schema",
+        "truncate",
+    ],
 )
 def test_what_the_images_do_not_tell_is_relevant(op, before, after):
     assert judge("SELECT k FROM a WHERE k = 5").relevant("a", op, before, after)
