@@ -12,6 +12,8 @@ from sink_changes import EPOCH, ChangingSource
 from sink_places import CONTRACTED, rows_of
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
+from tailrace.pipeline.sink.spread import SpreadBatch
+from tailrace.pipeline.sink_thread import SinkThread
 
 LAKE_CASES = {"delta-current", "delta-spread-current", "iceberg-current", "parquet-append", "jsonl-append"}
 ALL = [(kind, mode) for kind, place in CONTRACTED.items() for mode in place.kinds]
@@ -544,3 +546,43 @@ def test_small_files_of_a_lake_are_put_together(place, source, monkeypatch):
     check(place, sink, orders)
     assert len(place.contents("orders")) == 8
     sink.close()
+
+
+ABILITIES = {
+    "delta": {"forget", "newest", "spread"},
+    "delta-spread": {"forget", "newest", "spread"},
+    "iceberg": {"forget", "newest"},
+    "catalog": {"forget", "use_spark"},
+    "parquet": set(),
+    "jsonl": set(),
+}
+"""What sinks declare beside what all can; those of SQL databases, which are not named, declare `forget`."""
+
+
+@pytest.mark.parametrize("kind", list(CONTRACTED))
+def test_a_sink_can_do_what_it_declares_and_is_asked_for_nothing_else(kind, tmp_path, servers):
+    source = ChangingSource()
+    orders = source.table("orders")
+    orders.insert(1, "Ann", 1.0)
+    place = CONTRACTED[kind](tmp_path, CONTRACTED[kind].kinds[0], servers)
+    declared = place.sink().traits
+    assert {name for name in declared.__struct_fields__ if getattr(declared, name) is not None} == ABILITIES.get(
+        kind, {"forget"}
+    )
+    thread = SinkThread(place.sink, outage_s_max=0, proceed=lambda: None)
+    thread.open(source.schemas)
+    thread.apply(source.batch())
+    assert thread.newest(source.schemas) == thread.applied() == 0
+    assert thread.takes_spread(source.schemas) == (declared.spread is not None)
+    thread.tend()
+    if declared.spread is None:
+        with pytest.raises(SinkRefusedError, match="tasks cannot write"):
+            thread.apply_spread(SpreadBatch("copy", 1, "source", None, 1))
+    thread.close()
+    if declared.forget is not None:
+        sink = opened(place, source)
+        sink.traits.forget(source.schemas)
+        sink.open(source.schemas)
+        assert sink.applied() is not None, "what is there is not forgotten"
+        check(place, sink, orders)
+        sink.close()

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tailrace.message.base import Intake, intake_of
+from tailrace.message.base import Intake
 from tailrace.model.errors import SinkRefusedError
 from target_messages import Teller
 from target_places import PLACES, check
@@ -143,7 +143,7 @@ def send_without_refused(target, messages, mark):
         found = [left[refusal.place] for refusal in target.send([messages[place] for place in left], mark)]
         refused += found
         left = [place for place in left if place not in found]
-        if not found or intake_of(target) is not Intake.WHOLE:
+        if not found or target.traits.intake is not Intake.WHOLE:
             return sorted(refused)
 
 
@@ -171,7 +171,7 @@ def test_what_follows_a_refused_message_of_the_same_key_is_refused_or_not_as_the
         Intake.EACH: ([1], messages[:1] + messages[2:]),
         Intake.KEYED: ([1, 4, 7], [message for message in messages if message.key != refused.key]),
         Intake.WHOLE: ([1], []),
-    }[intake_of(target)]
+    }[target.traits.intake]
     if place.documents and len(found) == 1:
         expected = ([1], messages[:1] + messages[2:])
     assert ([refusal.place for refusal in found], target.mark()) == (expected[0], None)
@@ -245,3 +245,15 @@ def test_a_target_may_be_opened_and_closed_as_often_as_one_likes(place, target, 
     target.open(teller.schemas)
     send(target, messages[2:])
     check(place, messages)
+
+
+def test_a_target_declares_in_one_value_what_it_can_do(target):
+    declared = target.traits
+    assert declared == type(target.traits)(
+        declared.intake, declared.tombstones, declared.envelope, declared.changes_max
+    ), "a value"
+    if declared.intake is Intake.WHOLE:
+        assert not target.send([], b"1-2")
+        assert target.mark() == b"1-2", "it keeps marks"
+    else:
+        assert target.mark() is None

@@ -16,10 +16,9 @@ __all__ = [
     "Message",
     "Refusal",
     "Target",
+    "TargetTraits",
     "answer_text",
     "envelope_for",
-    "has_tombstones",
-    "intake_of",
 ]
 
 _ANSWER_CHARACTERS_MAX = 500
@@ -91,6 +90,22 @@ class BusyError(SinkUnavailableError):
         self.arrived = 0
 
 
+class TargetTraits(Struct, frozen=True):
+    """What a target declares of itself. A target that says nothing else has the defaults."""
+
+    intake: Intake = Intake.EACH
+    tombstones: bool = False
+    """Whether it compacts by key: then a deletion is followed by a message without a value."""
+
+    envelope: str = ""
+    """Name of the only envelope that it takes; empty where it takes all."""
+
+    changes_max: int | None = None
+    """Of how many changes a live sink gives it the messages at once; None for any number. For targets that are so slow
+    that much would be sent again after a crash.
+    """
+
+
 class Target(Protocol):
     """One target of one sink. For one thread.
 
@@ -99,12 +114,11 @@ class Target(Protocol):
     a target that can tell them by their id, or by their offset, leaves out those that it has. Its docstring says
     whether a reader can see a message twice, and how it is recognised. Durability: when `send` returns, each message is
     with the target, as safe as the target keeps anything, or among the refusals.
-
-    A target may have four attributes: `intake`, an `Intake`, which is `EACH` where it has none; `tombstones`, true
-    where it compacts by key, so that a deletion is followed by a message without a value; `envelope`, the name of the
-    only envelope that it takes, where it does not take all; and `changes_max`, of how many changes a live sink gives it
-    the messages at once, where it is so slow that much would be sent again after a crash.
     """
+
+    @property
+    def traits(self) -> TargetTraits:
+        """Return what it declares of itself; the same for as long as it lives."""
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and make what is missing of the places of these tables. Safe to repeat after an error.
@@ -147,17 +161,7 @@ def envelope_for(target: Target, wanted: str) -> str:
     Raises:
         ConfigError: It takes another one only.
     """
-    only: str = getattr(target, "envelope", "")
+    only = target.traits.envelope
     if only and wanted not in {"", only}:
         raise ConfigError(f"this sink takes the envelope {only} alone")
     return only or wanted
-
-
-def intake_of(target: Target) -> Intake:
-    """Return what has arrived of a batch in which a target refuses a message."""
-    return Intake(getattr(target, "intake", Intake.EACH))
-
-
-def has_tombstones(target: Target) -> bool:
-    """Tell whether a deletion is followed by a message without a value."""
-    return bool(getattr(target, "tombstones", False))

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from tailrace.clock import Clock
-from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for, has_tombstones, intake_of
+from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for
 from tailrace.message.letter_turn import first_of_each
 from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
@@ -74,14 +74,14 @@ class Outbox:
         self.progress = 0
         """Rises whenever something has arrived, also of a batch that fails then."""
 
-        self.changes_max: int | None = getattr(target, "changes_max", None)
+        self.changes_max: int | None = target.traits.changes_max
         """How many changes the target wants to be given at once; None where it does not mind."""
 
         self.name = name
         self._target = target
-        self._intake = intake_of(target)
+        self._intake = target.traits.intake
         chosen = structs.replace(shape, envelope=envelope_for(target, shape.envelope))
-        self._shape = Shape(chosen, tombstones=has_tombstones(target))
+        self._shape = Shape(chosen, tombstones=target.traits.tombstones)
         self._letters = letters
         self._clock = clock
         self._options = options or OutboxOptions()

@@ -19,7 +19,6 @@ from tailrace.pipeline.failure import INTERRUPTED, brief
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
-from tailrace.pipeline.sink.catalog_session import UsesSpark
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
@@ -271,8 +270,9 @@ class BatchWriter:
         sink = sink_of(
             definition.sink, definition.mode, pipeline=definition.name, secrets=self._secrets, messages=messages
         )
-        if isinstance(sink, UsesSpark) and self._session is not None:
-            sink.use(self._session)
+        use_spark = sink.traits.use_spark
+        if use_spark is not None and self._session is not None:
+            use_spark(self._session)
         return sink
 
     def _can_spread(self) -> bool:

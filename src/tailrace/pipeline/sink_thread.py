@@ -11,9 +11,8 @@ from msgspec import structs
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, Forgetful, Progress, Sink, Uneven
-from tailrace.pipeline.sink.message import MessageSink
-from tailrace.pipeline.sink.spread import SpreadBatch, SpreadSink, Tally
+from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.retry import Backoff, Retry, resting
 
 __all__ = ["SinkThread"]
@@ -54,9 +53,10 @@ class SinkThread:
             try:
                 self._sink.open(schemas)
             except SinkTableGoneError:
-                if not anew or not isinstance(self._sink, Forgetful):
+                forget = self._sink.traits.forget
+                if not anew or forget is None:
                     raise
-                self._sink.forget(schemas)
+                forget(schemas)
                 self._sink.open(schemas)
 
         self._patiently(connect)
@@ -71,24 +71,29 @@ class SinkThread:
 
     def newest(self, schemas: Sequence[TableSchema]) -> int | None:
         """Return the greatest number of a batch that one of these tables has, also where others lack it."""
-        sink = self._sink
-        return self._call(lambda: sink.newest(schemas)) if isinstance(sink, Uneven) else self.applied()
+        newest = self._sink.traits.newest
+        return self.applied() if newest is None else self._call(lambda: newest(schemas))
 
     def apply(self, batch: Batch) -> None:
         """Apply one batch; see `Sink.apply`."""
         self._patiently(lambda: self._sink.apply(batch))
 
     def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
-        """Tell whether tasks can write the sink; see `SpreadSink`."""
-        sink = self._sink
-        return isinstance(sink, SpreadSink) and self._call(lambda: sink.takes_spread(schemas))
+        """Tell whether tasks can write the sink; see `TaskWriting`."""
+        spread = self._sink.traits.spread
+        return spread is not None and self._call(lambda: spread.takes_spread(schemas))
 
     def apply_spread(self, batch: SpreadBatch) -> Tally:
-        """Apply one batch whose changes tasks have; see `SpreadSink.apply_spread`."""
-        sink = self._sink
-        assert isinstance(sink, SpreadSink)
+        """Apply one batch whose changes tasks have; see `TaskWriting.apply_spread`.
+
+        Raises:
+            SinkRefusedError: Tasks cannot write the sink.
+        """
+        spread = self._sink.traits.spread
+        if spread is None:
+            raise SinkRefusedError("tasks cannot write this sink")
         told = structs.replace(batch, proceed=self._proceed)
-        return self._patiently(lambda: sink.apply_spread(told))
+        return self._patiently(lambda: spread.apply_spread(told))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table as the sink has them now."""
@@ -116,10 +121,10 @@ class SinkThread:
 
         A target that cannot be reached now is left for the next time.
         """
-        sink = self._sink
-        assert isinstance(sink, MessageSink)
-        with contextlib.suppress(SinkUnavailableError):
-            self._call(sink.tend)
+        retry_letters = self._sink.traits.retry_letters
+        if retry_letters is not None:
+            with contextlib.suppress(SinkUnavailableError):
+                self._call(retry_letters)
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
-from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.base import Intake, Message, Refusal, TargetTraits
 from tailrace.model.errors import SinkUnavailableError
 from tailrace.model.table import TableSchema
 
@@ -33,9 +33,9 @@ class ScriptedTarget:
         faults: Iterable[Fault | None] = (),
         *,
         tombstones: bool = False,
+        changes_max: int | None = None,
     ) -> None:
-        self.intake = intake
-        self.tombstones = tombstones
+        self.traits = TargetTraits(intake, tombstones=tombstones, changes_max=changes_max)
         self.refuses = refuses
         self.answer = ""
         """What it says itself to what it refuses."""
@@ -69,9 +69,9 @@ class ScriptedTarget:
         refusals = self._refusals(messages)
         places = {one.place for one in refusals}
         taken = [message for place, message in enumerate(messages) if place not in places]
-        if self.intake is Intake.WHOLE and (refusals or fault is Fault.HALFWAY):
+        if self.traits.intake is Intake.WHOLE and (refusals or fault is Fault.HALFWAY):
             taken = []
-        elif self.intake is Intake.WHOLE:
+        elif self.traits.intake is Intake.WHOLE:
             self._mark = mark
         self.arrived += taken[: len(taken) // 2] if fault is Fault.HALFWAY else taken
         if fault is not None:
@@ -88,7 +88,7 @@ class ScriptedTarget:
         for place, message in enumerate(messages):
             row = (message.change.schema.table.wire, message.change.key)
             reason = self.refuses(message)
-            if reason is None and self.intake is Intake.KEYED and row in held:
+            if reason is None and self.traits.intake is Intake.KEYED and row in held:
                 reason = "an earlier message of its key was refused"
             if reason is not None:
                 refusals.append(Refusal(place, reason, self.answer))

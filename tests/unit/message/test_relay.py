@@ -422,8 +422,7 @@ def test_a_slow_target_is_given_a_few_changes_at_a_time_each_acknowledged(tmp_pa
             super().acknowledge(through)
             acknowledged.append(through)
 
-    acknowledged, target = [], ScriptedTarget()
-    target.changes_max = 2
+    acknowledged, target = [], ScriptedTarget(changes_max=2)
     reader = Noting(Arrived(arrived(1, 2, 3, 4, 5).changes, 7), arrived(8, 9))
     with Running(tmp_path, reader, target) as running:
         wait_until(lambda: reader.cursor == 9, "acknowledged")
@@ -432,14 +431,12 @@ def test_a_slow_target_is_given_a_few_changes_at_a_time_each_acknowledged(tmp_pa
 
 def test_a_relay_that_is_stopped_gives_a_slow_target_no_more(tmp_path):
     class Stopping(ScriptedTarget):
-        changes_max = 2
-
         def send(self, messages, mark):
             running.relay.stop()
             return super().send(messages, mark)
 
     reader = ScriptedReader(arrived(1, 2, 3, 4, 5))
-    running = Running(tmp_path, reader, Stopping())
+    running = Running(tmp_path, reader, Stopping(changes_max=2))
     with running:
         assert running.ended() is None
     assert (running.offsets(), reader.cursor) == ([1, 2], 2)

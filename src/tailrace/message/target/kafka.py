@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 from msgspec import Struct
 
-from tailrace.message.base import Intake, Message, Refusal, Target
+from tailrace.message.base import Intake, Message, Refusal, Target, TargetTraits
 from tailrace.message.target.header import headers_of
 from tailrace.message.target.kafka_batch import Batch
 from tailrace.message.target.kafka_cluster import MESSAGE_BYTES_MAX, Cluster
@@ -72,8 +72,7 @@ class KafkaTarget:
     same `tailrace-id`. A table's topic is made when it is missing.
     """
 
-    intake = Intake.KEYED
-    tombstones = True
+    traits = TargetTraits(Intake.KEYED, tombstones=True)
 
     def __init__(self, options: KafkaOptions, name: str) -> None:
         self._options = options
@@ -299,7 +298,7 @@ class TransactionalKafkaTarget(KafkaTarget):
     the older is refused.
     """
 
-    intake = Intake.WHOLE
+    traits = TargetTraits(Intake.WHOLE, tombstones=True)
 
     def __init__(self, options: KafkaOptions, name: str) -> None:
         super().__init__(options, name)

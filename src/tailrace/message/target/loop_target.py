@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from tailrace.message.base import Message, Refusal
+from tailrace.message.base import Message, Refusal, TargetTraits
 from tailrace.message.target.loop_thread import LoopThread
 from tailrace.model.errors import SinkError
 from tailrace.model.table import TableName, TableSchema
@@ -16,6 +16,8 @@ _T = TypeVar("_T")
 
 class LoopTarget(ABC):
     """A target that keeps no mark. After any failure its connection is closed; the next call connects anew."""
+
+    traits = TargetTraits()
 
     failures: ClassVar[tuple[type[Exception], ...]]
     """What the client raises that is a failure of the sink."""

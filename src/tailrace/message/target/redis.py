@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError
 from redis.retry import Retry
 
-from tailrace.message.base import Intake, Message, Refusal, Target
+from tailrace.message.base import Intake, Message, Refusal, Target, TargetTraits
 from tailrace.message.target.header import headers_of
 from tailrace.message.target.option import number_of, seconds_of
 from tailrace.message.target.redis_script import OTHER, REFUSED, SCRIPT, SENT
@@ -110,7 +110,7 @@ class RedisTarget:
     does not go on from the mark: then a reader sees them twice, with the same `tailrace-id`.
     """
 
-    intake = Intake.WHOLE
+    traits = TargetTraits(Intake.WHOLE)
 
     def __init__(self, options: RedisOptions, name: str) -> None:
         self._options = options

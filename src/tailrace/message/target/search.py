@@ -4,13 +4,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import ClassVar
 
 import httpx
 import msgspec
 from msgspec import structs
 
-from tailrace.message.base import Intake, Message, Refusal
+from tailrace.message.base import Intake, Message, Refusal, TargetTraits
 from tailrace.message.target.option import seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.chunk import Change
@@ -68,8 +67,7 @@ def tables_template(url: SinkUrl) -> str:
 class SearchTarget(ABC):
     """A target with a place for each table, and there a document for each row. Keeps no mark."""
 
-    intake: ClassVar[Intake] = Intake.KEYED
-    envelope: ClassVar[str] = "row"
+    traits = TargetTraits(Intake.KEYED, envelope="row")
 
     def __init__(self, client: "SearchClient", named: Spelling) -> None:
         self._client = client

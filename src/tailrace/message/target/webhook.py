@@ -12,7 +12,7 @@ import httpx
 from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.message.base import BusyError, Intake, Message, Refusal, answer_text
+from tailrace.message.base import BusyError, Intake, Message, Refusal, TargetTraits, answer_text
 from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
@@ -76,11 +76,10 @@ class WebhookTarget:
     from 200 to 299 means that the receiver has it. Keeps no mark.
     """
 
-    intake = Intake.KEYED
-
     def __init__(self, options: WebhookOptions, clock: Clock, resolve: Resolve = system_addresses) -> None:
         self.options = options
-        self.changes_max = _ROUNDS * options.batch * options.concurrency
+        changes_max = _ROUNDS * options.batch * options.concurrency
+        self.traits = TargetTraits(Intake.KEYED, changes_max=changes_max)
         self._resolve = resolve
         self._path = Spelling(quote(options.path, safe="/{}"), lambda text: quote(text, safe=""))
         self._clock = clock

@@ -1,8 +1,8 @@
 """The seam to sinks: where a pipeline puts changes, one batch after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from msgspec import Struct
@@ -10,7 +10,10 @@ from msgspec import Struct
 from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 
-__all__ = ["Batch", "ChangeType", "Forgetful", "Mode", "Progress", "Sink", "TableChanges", "Uneven"]
+if TYPE_CHECKING:
+    from tailrace.pipeline.sink.spread import TaskWriting
+
+__all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "SinkTraits", "TableChanges"]
 
 
 class ChangeType(StrEnum):
@@ -70,6 +73,30 @@ class Progress(Struct, frozen=True):
     """Highest offset of the changes of each table. Changes behind it are none that the sink has already."""
 
 
+class SinkTraits(Struct, frozen=True):
+    """What a sink can do beyond `Sink`: each ability itself, or None where the sink does not have it.
+
+    All of them are called by the sink's one thread, and raise what `Sink.open` raises.
+    """
+
+    forget: Callable[[Sequence[TableSchema]], None] | None = None
+    """Forget those of these tables that are gone; the next `open` makes them anew. The sink need not be open."""
+
+    newest: Callable[[Sequence[TableSchema]], int | None] | None = None
+    """Return the greatest number of a batch that one of these tables has; None where none has any. Of a sink whose
+    tables take a batch one after the other: after a failure some may have one that others lack.
+    """
+
+    spread: "TaskWriting | None" = None
+    """Have tasks write the batch."""
+
+    use_spark: Callable[[Callable[[], Any]], None] | None = None
+    """Take the session of Spark that the sink works through from there, before it is opened."""
+
+    retry_letters: Callable[[], int] | None = None
+    """Resend dead letters that are marked for retry; return how many have arrived."""
+
+
 class Sink(Protocol):
     """One sink of one pipeline. For one thread.
 
@@ -80,12 +107,16 @@ class Sink(Protocol):
     A sink that cannot keep these promises says in its own docstring which and what a reader has to do.
     """
 
+    @property
+    def traits(self) -> SinkTraits:
+        """Return what else it can do."""
+
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and make what is missing of the targets of these tables.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now: worth another try.
-            SinkTableGoneError: A table is gone that the sink had changes of; see `Forgetful`.
+            SinkTableGoneError: A table is gone that the sink had changes of; see `SinkTraits.forget`.
             SinkRefusedError: The target will not take this, e.g. for its credentials: nothing changes by itself.
         """
 
@@ -109,27 +140,3 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
-
-
-@runtime_checkable
-class Forgetful(Protocol):
-    """A sink that can make tables anew which are gone from it."""
-
-    def forget(self, schemas: Sequence[TableSchema]) -> None:
-        """Forget those of these tables that are gone; the next `open` does not miss them. The sink need not be open.
-
-        Raises:
-            SinkError: As `Sink.open`.
-        """
-
-
-@runtime_checkable
-class Uneven(Protocol):
-    """A sink whose tables take a batch one after the other: after a failure some may have one that others lack."""
-
-    def newest(self, schemas: Sequence[TableSchema]) -> int | None:
-        """Return the greatest number of a batch that one of these tables has; None where none has any.
-
-        Raises:
-            SinkError: As `Sink.open`.
-        """

@@ -12,7 +12,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.sink import catalog_statements as statements
-from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
+from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.catalog_session import CatalogSession, SparkCatalog
 from tailrace.pipeline.sink.catalog_statements import Target, named
 from tailrace.pipeline.sink.progress import (
@@ -63,6 +63,11 @@ class CatalogSink(KeepsProgress):
         self._opened: CatalogSession | None = None
         self._columns: dict[tuple[str, ...], pa.Schema] = {}
         self._doubt = True
+
+    @property
+    def traits(self) -> SinkTraits:
+        """Return that it works through Spark, and can forget tables."""
+        return SinkTraits(forget=self.forget, use_spark=self.use)
 
     def use(self, session: Callable[[], Any]) -> None:
         """Take the session from there."""

@@ -1,23 +1,15 @@
 """Spark as a catalog sink uses it: statements, views of Arrow tables, and what its errors mean."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 
-__all__ = ["CatalogSession", "SparkCatalog", "UsesSpark", "plain", "sink_error"]
-
-
-@runtime_checkable
-class UsesSpark(Protocol):
-    """A sink that works through a session of Spark. It is given one before it is opened."""
-
-    def use(self, session: Callable[[], Any]) -> None:
-        """Take the session from there, which starts Spark where need be, when the sink is opened."""
+__all__ = ["CatalogSession", "SparkCatalog", "plain", "sink_error"]
 
 
 class CatalogSession(Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import assert_never
+from typing import Self, assert_never
 from urllib.parse import unquote
 
 import duckdb
@@ -61,6 +61,11 @@ class DeltaTables:
         self._template = template
         self._mode = mode
         self._notes = Notes(pipeline)
+
+    @property
+    def spread(self) -> Self:
+        """Return itself: tasks can write Delta tables."""
+        return self
 
     def place(self, schema: TableSchema) -> str:
         """Return the directory of a table."""

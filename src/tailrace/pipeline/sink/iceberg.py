@@ -58,6 +58,10 @@ class IcebergTables:
         self._pipeline = pipeline
         self._opened: SqlCatalog | None = None
 
+    @property
+    def spread(self) -> None:
+        """Return that tasks cannot write Iceberg tables."""
+
     def place(self, schema: TableSchema) -> str:
         """Return the name of a table."""
         return self._named(schema.table)

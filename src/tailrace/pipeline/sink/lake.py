@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from tailrace.model.errors import SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+from tailrace.pipeline.sink.base import Batch, Progress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
 from tailrace.pipeline.sink.progress import (
     KeepsProgress,
@@ -32,6 +32,10 @@ __all__ = ["LakeSink", "LakeTables", "SpreadTables"]
 class LakeTables(Protocol):
     """The tables of one format below one directory. Everything raises SinkError or OSError."""
 
+    @property
+    def spread(self) -> "SpreadTables | None":
+        """Return how tasks write these tables; None where they cannot."""
+
     def place(self, schema: TableSchema) -> str:
         """Return where a table is, which is different for different tables."""
 
@@ -51,8 +55,7 @@ class LakeTables(Protocol):
         """Return the rows of a table that is there: the open versions of a history, what changes make together."""
 
 
-@runtime_checkable
-class SpreadTables(LakeTables, Protocol):
+class SpreadTables(Protocol):
     """Tables that tasks can write."""
 
     def takes(self, schema: TableSchema) -> bool:
@@ -78,6 +81,11 @@ class LakeSink(KeepsProgress):
         self._directory = directory
         self._tables = tables
         self._marker = directory / "_tailrace" / f"{quote(pipeline, safe='')}.json"
+
+    @property
+    def traits(self) -> SinkTraits:
+        """Return that it can forget tables, that they are uneven, and whether tasks can write them."""
+        return SinkTraits(forget=self.forget, newest=self.newest, spread=None if self._tables.spread is None else self)
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Check that the tables that were there still are; those that are not come with their first batch."""
@@ -114,14 +122,14 @@ class LakeSink(KeepsProgress):
 
     def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
         """Tell whether tasks can write all these tables."""
-        tables = self._tables
+        tables = self._tables.spread
         with disk_errors(self._directory):
-            return isinstance(tables, SpreadTables) and all(tables.takes(schema) for schema in schemas)
+            return tables is not None and all(tables.takes(schema) for schema in schemas)
 
     def apply_spread(self, batch: SpreadBatch) -> Tally:
         """Have tasks write the batch, commit it to one table after the other, then note that all have it."""
-        tables = self._tables
-        assert isinstance(tables, SpreadTables)
+        tables = self._tables.spread
+        assert tables is not None
         with disk_errors(self._directory), tables.drafted(batch) as (drafts, tally):
             offsets = {batch.source: tally.offset if batch.offset is None else batch.offset}
             if not tally.rows or self._has(batch, offsets):

@@ -11,7 +11,7 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.image_rows import changes_of_images
-from tailrace.pipeline.sink.base import Batch, ChangeType
+from tailrace.pipeline.sink.base import Batch, ChangeType, SinkTraits
 from tailrace.pipeline.sink.natural import changes_of_columns
 from tailrace.pipeline.sink.progress import KeepsProgress, after, decode, encode, has
 
@@ -50,6 +50,11 @@ class MessageSink(KeepsProgress):
         """Send through an outbox. `release` is called when the sink is closed: it lets go of what the outbox uses."""
         self._outbox = outbox
         self._release = release
+
+    @property
+    def traits(self) -> SinkTraits:
+        """Return that it has dead letters."""
+        return SinkTraits(retry_letters=self.tend)
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect; see `Sink.open`."""

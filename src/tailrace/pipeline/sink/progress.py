@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+from tailrace.pipeline.sink.base import Batch, Progress, SinkTraits, TableChanges
 
 __all__ = [
     "KeepsProgress",
@@ -31,6 +31,11 @@ class KeepsProgress:
     """What all sinks say about how far they have come: what they know since they were opened, or have taken since."""
 
     _progress: Progress | None = None
+
+    @property
+    def traits(self) -> SinkTraits:
+        """Return that it can do no more than every sink."""
+        return SinkTraits()
 
     def progress(self) -> Progress | None:
         """Return how far the sink has come."""

@@ -5,14 +5,14 @@ what the tasks told it. Who runs the tasks is none of its business: `Spread` is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Sink, TableChanges
+from tailrace.pipeline.sink.base import TableChanges
 
-__all__ = ["Divide", "Found", "Spread", "SpreadBatch", "SpreadSink", "Tally"]
+__all__ = ["Divide", "Found", "Spread", "SpreadBatch", "Tally", "TaskWriting"]
 
 _T = TypeVar("_T")
 _I = TypeVar("_I")
@@ -82,8 +82,7 @@ class SpreadBatch(Struct, frozen=True):
     """To be called before each commit: it raises when this worker may write no more."""
 
 
-@runtime_checkable
-class SpreadSink(Sink, Protocol):
+class TaskWriting(Protocol):
     """A sink that tasks can write. What it promises of `apply` it promises of `apply_spread`."""
 
     def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:

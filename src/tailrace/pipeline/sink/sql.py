@@ -12,7 +12,7 @@ from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history
-from tailrace.pipeline.sink.base import Batch, Mode, Progress, TableChanges
+from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.progress import KeepsProgress, after, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
@@ -111,6 +111,11 @@ class SqlSink(KeepsProgress):
         self._columns: dict[str, pa.Schema] = {}
         self._keys: dict[str, list[str]] = {}
         self._connected = False
+
+    @property
+    def traits(self) -> SinkTraits:
+        """Return that it can forget tables."""
+        return SinkTraits(forget=self.forget)
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and check that the tables that were there still are."""
