@@ -62,19 +62,9 @@ from tailrace.model.number import Index, Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 from tailrace.reclaim import Reclaimer
 from tailrace.sink_url import Secrets
-from tailrace.source.base import QuerySource, Source
-from tailrace.source.key_value import KeyValueStore
-from tailrace.source.statement import StatementRunner
-from tailrace.sources import (
-    Reader,
-    build_key_value_store,
-    build_query_source,
-    build_source,
-    build_statement_runner,
-    create_embedded,
-    require_source,
-    without_password,
-)
+from tailrace.source.base import QuerySource, Reader
+from tailrace.source.kind import OpenedSource, SourceTools
+from tailrace.sources import create_embedded, resolve, without_password
 from tailrace.startup import shown_settings, versions
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.pipelines import Pipelines
@@ -119,11 +109,12 @@ class Addresses(Struct, frozen=True):
 class Shard:
     """One source with its log and the pump between them."""
 
-    def __init__(self, source: Source, log: Log) -> None:
-        self.source = source
+    def __init__(self, opened: OpenedSource, log: Log) -> None:
+        self.opened = opened
+        self.source = opened.capture
         self.log = log
         self.state = CaptureState()
-        self.pump = Pump(source, log, self.state)
+        self.pump = Pump(self.source, log, self.state)
 
     def waiting_for(self) -> Sequence[str]:
         """Return why capture does not move, in words; nothing when it does."""
@@ -150,9 +141,6 @@ class Application:
         self._shards: list[Shard] = []
         self._stream_shards: dict[int, StreamShard] = {}
         self._hybrid = HybridClock(hlc_at(self._clock.now_us()))  # above all that was given before
-        self._query_sources: dict[str, QuerySource] = {}
-        self._values: dict[str, KeyValueStore | None] = {}
-        self._runners: dict[str, StatementRunner] = {}
         self._kept_ranges = KeptRanges()
         self._gateway: str | None = None
         self._metrics = Metrics()
@@ -192,32 +180,27 @@ class Application:
     async def _start(self) -> None:
         config, stack = self._config, self._stack
         directory = stack.enter_context(DataDirectory(data_directory(config)))
-        embedded = {"default": SourceConfig(f"sqlite:///{directory.embedded}")}
-        sources = config.sources or embedded
-        if not config.sources:
-            await asyncio.to_thread(create_embedded, embedded["default"].url)
+        sources = config.sources
+        if not sources:
+            sources = {"default": SourceConfig(await asyncio.to_thread(create_embedded, directory.embedded))}
+        resolved = {name: resolve(source.url, source.options) for name, source in sources.items()}
         store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
         stack.push_async_callback(store.close)
         if config.capture.enabled:  # a locked database may come back while we listen, one that is not there will not
-            for source in sources.values():
-                await asyncio.to_thread(require_source, source.url)
+            for one in resolved.values():
+                await asyncio.to_thread(one.check)
         logger.info("server starts", extra={**versions(), "settings": shown_settings(config)})
         shard_ids = await store.shards(list(sources))
         consumers = await ConsumerStore(store, self._clock).consumers()
         self._kept_ranges = await RangeStore(store).load()
-        for name, source in sources.items():
+        tools = SourceTools(self._clock, self._metrics, config.query.runs_max, config.capture.enabled)
+        for name, one in resolved.items():
             number = shard_ids[name]
-            reader = f"{await store.server_id()}-{number}"
-            built = build_source(name, source.url, Reader(reader), self._clock, create=source is embedded.get(name))
-            shard = await self._open_shard(built, directory.shard(number), floor_of(consumers, number))
+            opened = one.open(name, Reader(f"{await store.server_id()}-{number}"), tools)
+            shard = await self._open_shard(opened, directory.shard(number), floor_of(consumers, number))
             terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
-            self._stream_shards[number] = StreamShard(number, name, shard.log, terms, source.edges)
+            self._stream_shards[number] = StreamShard(number, name, shard.log, terms, sources[name].edges)
             self._shards.append(shard)
-            self._query_sources[name] = build_query_source(
-                source.url, Reader(reader), config.query.runs_max, self._metrics
-            )
-            stack.push_async_callback(self._query_sources[name].close)
-            self._open_stores(name, source.url, Reader(reader), writable=not config.sources)
         http, grpc = await self._listen(store, shard_ids, directory)
         logger.info("server listens", extra={"http": http, "grpc": grpc, "data_dir": str(directory.path)})
         self.addresses = Addresses(
@@ -228,8 +211,9 @@ class Application:
             gateway=self._gateway,
         )
 
-    async def _open_shard(self, source: Source, directory: Path, floor: Offset | None) -> Shard:
-        """Open a log with all that is held of it: `floor` is the one of consumers."""
+    async def _open_shard(self, opened: OpenedSource, directory: Path, floor: Offset | None) -> Shard:
+        """Open a log with all that is held of it, and have it closed with its source: `floor` is that of consumers."""
+        source = opened.capture
         options, silent_s = log_options(self._config), range_options(self._config.jimdb).silent_s_max
         oldest_us = 0 if silent_s is None else self._clock.now_us() - round(silent_s * 1e6)
         pulled = range_floor(self._kept_ranges, source.name, oldest_us)
@@ -242,19 +226,25 @@ class Application:
         log.hold(floor)
         log.hold(pulled, holder=HOLDER)
         self._stack.push_async_callback(log.close)
-        self._stack.push_async_callback(source.close)
-        return Shard(source, log)
+        for part in (source, opened.reads, opened.values, opened.statements):
+            if part is not None:
+                self._stack.push_async_callback(part.close)
+        if opened.values is not None:
+            self._stack.push_async_callback(_end, asyncio.create_task(opened.values.run()))
+        return Shard(opened, log)
 
-    def _open_stores(self, name: str, url: str, reader: Reader, *, writable: bool) -> None:
-        """Open what clients may write to: keys and values, and where that is allowed, all tables."""
-        captor = reader if self._config.capture.enabled else None
-        values = self._values[name] = build_key_value_store(url, captor, self._clock)
-        if values is not None:
-            self._stack.push_async_callback(values.close)
-            self._stack.push_async_callback(_end, asyncio.create_task(values.run()))
-        if writable or self._config.gateway.sql_write:
-            self._runners[name] = build_statement_runner(url, captor, self._metrics)
-            self._stack.push_async_callback(self._runners[name].close)
+    @property
+    def _reads(self) -> dict[str, QuerySource | None]:
+        """Return the reading side of each source, None for one that has none."""
+        return {shard.source.name: shard.opened.reads for shard in self._shards}
+
+    def _stores(self) -> GatewayStores:
+        """Return what clients may write to: keys and values, and where that is allowed, all tables."""
+        opened = {shard.source.name: shard.opened for shard in self._shards}
+        writable = not self._config.sources or self._config.gateway.sql_write
+        runners = {name: one.statements for name, one in opened.items() if writable and one.statements is not None}
+        values = KeyValues({name: one.values for name, one in opened.items()})
+        return GatewayStores(values, Statements(self._reads, runners))
 
     async def _listen(
         self, store: MetaStore, shard_ids: Mapping[str, int], directory: DataDirectory
@@ -266,21 +256,21 @@ class Application:
         service_options = ServiceOptions(
             pressure_changes(self._config), shards=shard_ids, capture_enabled=self._config.capture.enabled
         )
-        shards = {name: QueryShard(source, logs[name]) for name, source in self._query_sources.items()}
+        reads = self._reads.items()
+        shards = {name: None if side is None else QueryShard(side, logs[name]) for name, side in reads}
         queries = await QueryService.open(shards, store, self._clock, query_options(self._config), metrics)
         service = await SubscriptionService.open(logs, store, service_options, queries)
         running = asyncio.create_task(service.run())
         self._stack.push_async_callback(_end, running)
         http_options = HttpOptions()
-        values = KeyValues(self._values)
+        stores = self._stores()
         access = self._open_access(store)
         scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         streams = await self._change_streams(store, scopes, metrics)
         catalog = SharedCatalog(self._config.metadata_url, directory.pipelines, self._clock)
         self._stack.push_async_callback(catalog.close)
         pulls, pulled = self._pulls(store, scopes, metrics, catalog)
-        grpc = await self._listen_grpc([kv_service(values), *streams, pulled], scopes, access, metrics, pulls)
-        stores = GatewayStores(values, Statements(self._query_sources, self._runners))
+        grpc = await self._listen_grpc([kv_service(stores.values), *streams, pulled], scopes, access, metrics, pulls)
         pipelines = Pipelines(catalog, scopes, self._clock)
         site = _site(self._config)
         gateway_port = self._config.gateway.port
@@ -359,9 +349,9 @@ class Application:
         self, store: MetaStore, scopes: Scopes, metrics: Metrics, catalog: SharedCatalog
     ) -> tuple[PullService, Service]:
         """Return the service of JimDB, and hold its pullers to their bounds."""
-        settings, sources = self._config.jimdb, self._query_sources
+        settings = self._config.jimdb
         shards = {
-            one.source.name: RangeShard(number, one.source.name, sources[one.source.name], one.log)
+            one.source.name: RangeShard(number, one.source.name, one.opened.reads, one.log)
             for number, one in zip(self._stream_shards, self._shards, strict=True)
         }
         options = range_options(settings)

@@ -21,8 +21,9 @@ from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.options import ChangeStreamConfig
 from tailrace.interface.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.message.sink import SinkConfig, read_sinks
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ConfigError, SourceOptionError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.sources import IN_URL, resolve
 
 __all__ = [
     "SETTINGS",
@@ -54,9 +55,13 @@ _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 
 
 class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream database, and which of its tables hold edges of a graph, for change streams."""
+    """One upstream database, and which of its tables hold edges of a graph, for change streams.
+
+    `options` are those of its kind; they may be in the query of the URL as well.
+    """
 
     url: str
+    options: dict[str, Any] = {}
     edges: dict[str, EdgeTable] = {}
 
 
@@ -328,6 +333,7 @@ def _check(config: Config) -> None:
         _check_edges(name, source)
         if not _SOURCE_NAME.fullmatch(name):
             raise ConfigError(f"sources.{name}: use letters, digits, '-' and '_', at most 64 of them")
+        _check_source(name, source)
     _check_change_stream(config.coordinode)
     check_jimdb(config.jimdb)
     for path, port in (
@@ -381,6 +387,18 @@ def _check_edges(name: str, source: SourceConfig) -> None:
             raise ConfigError(f"sources.{name}.edges.{table}: name source_column and target_column")
         if bool(edges.type) == bool(edges.type_column):
             raise ConfigError(f"sources.{name}.edges.{table}: set either type or type_column")
+
+
+def _check_source(name: str, source: SourceConfig) -> None:
+    """Refuse a URL that no source has, and options that its kind does not have."""
+    try:
+        resolve(source.url, source.options)
+    except SourceOptionError as error:
+        if error.origin == IN_URL:
+            raise ConfigError(f"sources.{name}.url: option {error.option!r}{error.reason}") from error
+        raise ConfigError(f"sources.{name}.options.{error.option}: option {error.option!r}{error.reason}") from error
+    except ConfigError as error:
+        raise ConfigError(f"sources.{name}.url: {error}") from error
 
 
 def _check_change_stream(settings: ChangeStreamConfig) -> None:

@@ -92,10 +92,13 @@ def problem_of(error: msgspec.ValidationError, kind: type[Struct], tree: Mapping
 def located(problem: Problem, origins: Mapping[str, str], file: Path | None) -> str:
     """Return a problem with the place where it can be corrected.
 
-    `origins` has the variable or flag of each path that came from one; all others came from the file.
+    `origins` has the variable or flag of each path that came from one, with all below it; others came from the file.
     """
     if problem.path in origins:
         return f"{origins[problem.path]}: {problem.reason}"
+    above = next((origins[path] for path in origins if problem.path.startswith(f"{path}.")), None)
+    if above is not None:
+        return f"{above}: {problem.path}: {problem.reason}"
     said = f"{problem.path}: {problem.reason}" if problem.path else problem.reason
     if problem.unknown:
         said = f"unknown key {problem.path!r}{problem.reason}"

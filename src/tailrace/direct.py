@@ -11,9 +11,12 @@ from tailrace.delivery.present import View, Wire, encode
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.metrics import Metrics
 from tailrace.model.chunk import Chunk
 from tailrace.model.subscription import Format, Include
-from tailrace.sources import Reader, build_source
+from tailrace.source.base import Reader
+from tailrace.source.kind import SourceTools
+from tailrace.sources import ResolvedSource
 
 __all__ = ["LINES", "follow", "lines"]
 
@@ -24,7 +27,7 @@ _WAIT_S = 1.0
 
 
 async def follow(
-    url: str,
+    resolved: ResolvedSource,
     directory: Path,
     tables: Sequence[str],
     on_ready: Callable[[], None] = lambda: None,
@@ -36,12 +39,12 @@ async def follow(
     every change that is committed later is captured.
 
     Raises:
-        ConfigError: The URL is not that of a source.
         SourceError: The database cannot be captured.
     """
     clock = SystemClock()
     view = View(Wire.LINES, format_, Include(before=True, after=True))
-    source = build_source("default", url, Reader(f"tail-{uuid.uuid4()}", ephemeral=True), clock)
+    reader = Reader(f"tail-{uuid.uuid4()}", ephemeral=True)
+    source = resolved.open("default", reader, SourceTools(clock, Metrics())).capture
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
     pump = Pump(source, log, CaptureState())
     try:

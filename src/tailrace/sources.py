@@ -1,112 +1,134 @@
 """Which URL is which source: the only place that knows the databases by name."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from tailrace.clock import Clock
-from tailrace.metrics import Metrics
-from tailrace.model.errors import ConfigError
-from tailrace.source.base import QuerySource, Reader, Source
-from tailrace.source.key_value import KeyValueStore
-from tailrace.source.sqlite.connection import create_database, require_capturable
-from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
-from tailrace.source.sqlite.options import SqliteOptions
-from tailrace.source.sqlite.query import SqliteQuerySource
-from tailrace.source.sqlite.source import SqliteSource
-from tailrace.source.sqlite.statement import SqliteStatementRunner
-from tailrace.source.statement import StatementRunner
+import msgspec
+from msgspec import Struct
 
-__all__ = [
-    "Reader",
-    "build_key_value_store",
-    "build_query_source",
-    "build_source",
-    "build_statement_runner",
-    "create_embedded",
-    "require_source",
-    "sqlite_path",
-    "without_password",
-]
+from tailrace.config_file import problem_of
+from tailrace.model.errors import ConfigError, SourceOptionError, UnknownSchemeError
+from tailrace.source.administration import Administration
+from tailrace.source.kind import OpenedSource, SourceKind, SourceTools
+from tailrace.source.reader import Reader
+
+__all__ = ["IN_URL", "KINDS", "ResolvedSource", "create_embedded", "resolve", "without_password"]
+
+IN_URL = "the URL"
+"""Where an option was given, in `SourceOptionError`."""
 
 
-def build_source(name: str, url: str, reader: Reader, clock: Clock, *, create: bool = False) -> Source:
-    """Return the source at a URL. `reader` is who the database remembers as having read so far.
+def _sqlite() -> SourceKind[Any]:
+    from tailrace.source.sqlite.kind import SqliteKind
 
-    `create` lets an embedded database be made where there is none.
-
-    Raises:
-        ConfigError: No kind of source has such a URL.
-    """
-    return SqliteSource(name, sqlite_path(url), reader, SqliteOptions(create=create), clock)
+    return SqliteKind()
 
 
-def build_query_source(url: str, reader: Reader, runs_max: int, metrics: Metrics) -> QuerySource:
-    """Return the reading side of the source at a URL; `reader` is who captures it.
+KINDS: dict[str, Callable[[], SourceKind[Any]]] = {"sqlite": _sqlite}
+"""What loads the kind of source of each URL scheme. Loaded when used: a driver may be large, or not installed."""
 
-    At most `runs_max` queries run at one time.
+_NOT_YET = {
+    "postgres": "PostgreSQL",
+    "postgresql": "PostgreSQL",
+    "mysql": "MySQL",
+    "mariadb": "MariaDB",
+}
+"""Databases that people may expect here."""
 
-    Raises:
-        ConfigError: No kind of source has such a URL.
-    """
-    return SqliteQuerySource(sqlite_path(url), reader, runs_max, metrics)
-
-
-def require_source(url: str) -> None:
-    """Look whether there is a database at a URL that this process may write to; it may be locked. Blocking.
-
-    Raises:
-        ConfigError: No kind of source has such a URL.
-        SourceStateError: There is none, or capture could not write to it.
-    """
-    require_capturable(sqlite_path(url))
+_SECRETS = ("password", "passwd", "secret", "token")
+"""Options with one of these in their name are not shown."""
 
 
-def create_embedded(url: str) -> None:
-    """Make the embedded database where there is none. Blocking."""
-    create_database(sqlite_path(url))
+class ResolvedSource(Struct, frozen=True):
+    """A database by its URL: its kind, its URL without options, and its options."""
+
+    kind: SourceKind[Any]
+    url: str
+    options: Any
+
+    def check(self) -> None:
+        """Look whether the database can be captured; see `SourceKind.check`. Blocking."""
+        self.kind.check(self.url, self.options)
+
+    def open(self, name: str, reader: Reader, tools: SourceTools) -> OpenedSource:
+        """Return the sides of the database; see `SourceKind.open`."""
+        return self.kind.open(name, self.url, self.options, reader, tools)
+
+    def administer(self) -> Administration:
+        """Return what operators do to capture in the database."""
+        return self.kind.administer(self.url, self.options)
 
 
-def build_key_value_store(url: str, reader: Reader | None, clock: Clock) -> KeyValueStore | None:
-    """Return the keys and values of the source at a URL, None for a source that has none.
-
-    `reader` is who captures the source; without one nobody does.
+def resolve(url: str, options: Mapping[str, Any] | None = None, origin: str = "options") -> ResolvedSource:
+    """Return the source at a URL. Its options are in the query of the URL, or given apart; `origin` says where.
 
     Raises:
-        ConfigError: No kind of source has such a URL.
+        UnknownSchemeError: No kind of source has such a URL.
+        SourceOptionError: An option is unknown, wrong, or given in both places.
+        ConfigError: It is no URL, or cannot name a database.
     """
-    return SqliteKeyValueStore(sqlite_path(url), reader, clock)
-
-
-def build_statement_runner(url: str, reader: Reader | None, metrics: Metrics) -> StatementRunner:
-    """Return what runs statements that write in the source at a URL; see `build_key_value_store`.
-
-    Raises:
-        ConfigError: No kind of source has such a URL.
-    """
-    return SqliteStatementRunner(sqlite_path(url), reader, metrics)
-
-
-def sqlite_path(url: str) -> Path:
-    """Return the path in an SQLite URL: three slashes before a relative path, four before an absolute one.
-
-    Raises:
-        ConfigError: It is no URL, of another database, or without a path.
-    """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"this is not a database URL: {error}") from error
     if not parts.scheme or "://" not in url:
         raise ConfigError(f"{without_password(url)!r} is not a database URL: write e.g. sqlite:///app.db")
-    if parts.scheme != "sqlite":
-        raise ConfigError(f"there is no source for {parts.scheme} URLs; there is one for sqlite")
-    path = unquote(parts.path.removeprefix("/"))
-    if parts.netloc or parts.query or parts.fragment or path in {"", ":memory:"}:
-        raise ConfigError("an SQLite source is a file: write sqlite:///relative.db or sqlite:////absolute.db")
-    return Path(path).absolute()
+    if parts.fragment:
+        raise ConfigError("a database URL has no part after '#': write the character as %23")
+    load = KINDS.get(parts.scheme)
+    if load is None:
+        database = _NOT_YET.get(parts.scheme)
+        reason = f"this version cannot capture {database} yet" if database else ""
+        raise UnknownSchemeError(parts.scheme, KINDS, reason)
+    kind = load()
+    plain = url.partition("?")[0]
+    kind.require_url(plain)
+    return ResolvedSource(kind, plain, _decoded(kind, parts.query, options or {}, origin))
+
+
+def _decoded(kind: SourceKind[Any], query: str, given: Mapping[str, Any], origin: str) -> Struct:
+    """Return the options of a source as its kind has them."""
+    in_url = dict(parse_qsl(query, keep_blank_values=True))
+    for name in in_url.keys() & given.keys():
+        raise SourceOptionError(name, f": it is in the URL as well as in {origin}; give it once", origin)
+    tree = {**in_url, **given}
+    try:
+        decoded: Struct = msgspec.convert(tree, kind.options, strict=False)
+    except msgspec.ValidationError as error:
+        problem = problem_of(error, kind.options, tree)
+        name, reason = problem.path, problem.reason
+        if not name:  # it comes from the struct itself: "OPTION: reason"
+            name, _, reason = reason.partition(": ")
+        if _is_secret(name) and not problem.unknown:
+            reason = "it is not what it should be"  # without its value
+        said = f" is unknown{reason}" if problem.unknown else f": {reason}"
+        raise SourceOptionError(name, said, IN_URL if name in in_url else origin) from error
+    return decoded
+
+
+def create_embedded(path: Path) -> str:
+    """Make the embedded database where there is none, and return its URL. Blocking."""
+    from tailrace.source.sqlite.connection import create_database
+
+    create_database(path)
+    return f"sqlite:///{quote(str(path))}"
 
 
 def without_password(url: str) -> str:
-    """Return a URL in which a password is not shown."""
+    """Return a URL in which passwords are not shown."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    if parts.password is not None:
+        host = parts.netloc.rpartition("@")[2]
+        parts = parts._replace(netloc=f"{parts.username or ''}:***@{host}")
+        url = urlunsplit(parts)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if any(_is_secret(name) for name, _ in options):
+        shown = [(name, "***" if _is_secret(name) else value) for name, value in options]
+        url = url.replace(f"?{parts.query}", f"?{urlencode(shown, safe='*')}")
+    return url
+
+
+def _is_secret(option: str) -> bool:
+    return any(word in option.lower() for word in _SECRETS)

@@ -1,51 +1,31 @@
-"""What every source promises. A new source adds itself to `DATABASES`."""
+"""What every source promises. A new source adds itself to `DATABASES` of `source_databases`."""
 
 import asyncio
 import contextlib
 import json
 from contextlib import aclosing
 
-import apsw
 import pytest
 
-from tailrace.clock import SystemClock
+from source_databases import DATABASES, ELSEWHERE, ITEM, KEYLESS, AddColumn, Delete, Insert, Update
 from tailrace.model.op import Op
-from tailrace.source.base import Reader
-from tailrace.source.sqlite import SqliteOptions, SqliteSource
 from tailrace.testing.registry import MemoryRegistry
 
 DEADLINE_S = 20
 
 
-class SqliteDatabase:
-    """A database with the table `item(id, name)` and a source for it."""
-
-    def __init__(self, directory):
-        self._path = directory / "app.db"
-        self._writer = apsw.Connection(str(self._path))
-        self._writer.set_busy_timeout(10_000)
-        self.write("PRAGMA journal_mode = wal", "CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT)")
-
-    def source(self, name="app", reader="log"):
-        return SqliteSource(name, self._path, Reader(reader), SqliteOptions(), SystemClock())
-
-    def write(self, *statements):
-        """Run statements, each on its own."""
-        for statement in statements:
-            self._writer.execute(statement).fetchall()
-
-    def close(self):
-        self._writer.close()
-
-
-DATABASES = {"sqlite": SqliteDatabase}
-
-
 @pytest.fixture(params=DATABASES)
 def database(request, tmp_path):
     made = DATABASES[request.param](tmp_path)
+    made.create(ITEM)
     yield made
     made.close()
+
+
+def require(database, ability):
+    """Skip where a database does not promise something."""
+    if not getattr(database.abilities, ability):
+        pytest.skip(f"this kind of source has no {ability}")
 
 
 @pytest.fixture
@@ -75,8 +55,23 @@ async def drafts_of(source, after, changes):
     raise AssertionError("the source has ended")
 
 
-def insert(number):
-    return f"INSERT INTO item VALUES({number}, 'item {number}')"
+def insert(number, schema=""):
+    return Insert("item", {"id": number, "name": f"item {number}"}, schema)
+
+
+def transact(database, *writes, commit=True):
+    with database.transaction(commit=commit):
+        for write in writes:
+            database.run(write)
+
+
+def changes_of(drafts):
+    """Return op, schema, key, before and after of each change."""
+    return [
+        (Op(op), *rest)
+        for draft in drafts
+        for op, *rest in zip(draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, strict=True)
+    ]
 
 
 def keys_of(drafts):
@@ -85,7 +80,9 @@ def keys_of(drafts):
 
 async def test_commits_come_in_order_with_their_changes_whole(database, registry):
     async with opened(database, registry) as source:
-        database.write(insert(1), "BEGIN", insert(2), insert(3), "COMMIT", insert(4))
+        database.write(insert(1))
+        transact(database, insert(2), insert(3))
+        database.write(insert(4))
         drafts = await drafts_of(source, None, 4)
     assert keys_of(drafts) == [1, 2, 3, 4]
     assert all(len(draft) for draft in drafts)
@@ -94,20 +91,17 @@ async def test_commits_come_in_order_with_their_changes_whole(database, registry
 
 async def test_changes_have_op_key_and_images_in_a_schema_that_was_announced(database, registry):
     async with opened(database, registry) as source:
-        database.write(insert(1), "UPDATE item SET name = 'new'", "DELETE FROM item")
-        drafts = await drafts_of(source, None, 3)
-    rows = [
-        row
-        for draft in drafts
-        for row in zip(draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, strict=True)
-    ]
+        database.write(insert(1), Update("item", {"id": 1}, {"name": "new"}), Delete("item", {"id": 1}))
+        rows = changes_of(await drafts_of(source, None, 3))
     assert {registry.schemas[schema].table.name for _, schema, *_ in rows} == {"item"}
     old, new = b'{"id":1,"name":"item 1"}', b'{"id":1,"name":"new"}'
-    assert [(op, key, before, after) for op, _, key, before, after in rows] == [
-        (Op.INSERT, b"[1]", None, old),
-        (Op.UPDATE, b"[1]", old, new),
-        (Op.DELETE, b"[1]", new, None),
+    assert [(op, key, after) for op, _, key, _, after in rows] == [
+        (Op.INSERT, b"[1]", old),
+        (Op.UPDATE, b"[1]", new),
+        (Op.DELETE, b"[1]", None),
     ]
+    if database.abilities.whole_before:
+        assert [before for _, _, _, before, _ in rows] == [None, old, new]
 
 
 async def test_nothing_from_before_the_first_opening_comes(database, registry):
@@ -119,7 +113,8 @@ async def test_nothing_from_before_the_first_opening_comes(database, registry):
 
 async def test_what_is_rolled_back_does_not_come(database, registry):
     async with opened(database, registry) as source:
-        database.write("BEGIN", insert(1), "ROLLBACK", insert(2))
+        transact(database, insert(1), commit=False)
+        database.write(insert(2))
         assert keys_of(await drafts_of(source, None, 1)) == [2]
 
 
@@ -192,17 +187,73 @@ async def test_the_captured_tables_are_known_once_it_is_open(database, registry)
         assert registry.latest_schema(schema.table) is not None
 
 
-async def test_a_schema_change_comes_with_its_text_in_order(database, registry):
+async def test_a_schema_change_between_changes_comes_in_its_place(database, registry):
     async with opened(database, registry) as source:
-        database.write(insert(1), "ALTER TABLE item ADD COLUMN price")
+        database.write(insert(1), AddColumn("item", "price"))
         drafts = await drafts_of(source, None, 2)
-        database.write("INSERT INTO item VALUES(2, 'two', 2)")
+        database.write(Insert("item", {"id": 2, "name": "two", "price": 2}))
         drafts += await drafts_of(source, drafts[-1].position, 1)
-    ops = [Op(op) for draft in drafts for op in draft.ops]
-    assert ops == [Op.INSERT, Op.SCHEMA, Op.INSERT]
-    ddl = json.loads(drafts[-2].afters[-1])["ddl"]
-    assert "price" in ddl
-    assert registry.schemas[drafts[-1].schemas[0]].column("price") is not None
+    rows = changes_of(drafts)
+    assert [op for op, *_ in rows] == [Op.INSERT, Op.SCHEMA, Op.INSERT]
+    before, changed, after = [registry.schemas[schema] for _, schema, *_ in rows]
+    assert before.column("price") is None
+    assert changed == after
+    assert after.column("price") is not None
+    assert after.version > before.version
+    if database.abilities.schema_text:
+        assert "price" in json.loads(rows[1][-1])["ddl"]
+
+
+async def test_a_table_without_a_key_has_a_hidden_number_that_tells_equal_rows_apart(database, registry):
+    require(database, "hidden_number")
+    database.create(KEYLESS)
+    async with opened(database, registry) as source:
+        same = Insert("note", {"text": "same"})
+        database.write(same, same, Delete("note", {"text": "same"}))
+        rows = changes_of(await drafts_of(source, None, 4))
+    assert all(registry.schemas[schema].key == () for _, schema, *_ in rows)
+    assert [op for op, *_ in rows] == [Op.INSERT, Op.INSERT, Op.DELETE, Op.DELETE]
+    keys = [json.loads(key) for _, _, key, *_ in rows]
+    assert keys[0] != keys[1]
+    assert sorted(keys[:2]) == sorted(keys[2:])
+
+
+async def test_a_table_outside_the_default_schema_is_not_the_one_of_the_same_name_inside(database, registry):
+    require(database, "schemas")
+    database.create(ELSEWHERE)
+    async with opened(database, registry) as source:
+        database.write(insert(1), insert(1, "other"))
+        rows = changes_of(await drafts_of(source, None, 2))
+    assert [registry.schemas[schema].table.wire for _, schema, *_ in rows] == ["item", "other.item"]
+    assert {schema.table.wire for schema in source.tables()} == {"item", "other.item"}
+
+
+async def test_a_large_transaction_is_whole_and_in_order(database, registry):
+    count = 5000
+    async with opened(database, registry) as source:
+        transact(database, *(insert(number) for number in range(count)))
+        database.write(insert(count))
+        drafts = await drafts_of(source, None, count + 1)
+    assert keys_of(drafts) == list(range(count + 1))
+    assert len(drafts[0]) >= count
+
+
+async def test_every_commit_has_a_position_of_its_own_that_can_be_resumed_after(database, registry):
+    async with opened(database, registry) as source:
+        database.write(*(insert(number) for number in range(5)))
+        drafts = await drafts_of(source, None, 5)
+        assert len({draft.position for draft in drafts}) == len(drafts)
+        for number, draft in enumerate(drafts[:-1], start=1):
+            rest = await drafts_of(source, draft.position, 5 - sum(map(len, drafts[:number])))
+            assert keys_of(rest) == keys_of(drafts[number:])
+
+
+async def test_each_reader_goes_its_own_way(database, registry):
+    async with opened(database, registry, reader="one") as one, opened(database, registry, reader="two") as two:
+        database.write(insert(1), insert(2))
+        drafts = await drafts_of(one, None, 2)
+        await one.confirm(drafts[-1].position)
+        assert keys_of(await drafts_of(two, None, 2)) == [1, 2]
 
 
 async def test_opening_again_is_safe(database, registry):

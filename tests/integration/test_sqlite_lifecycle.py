@@ -17,7 +17,7 @@ from tailrace.model.number import Position
 from tailrace.source.base import Reader
 from tailrace.source.sqlite import SqliteOptions, SqliteSource, remove, remove_reader, set_up, status
 from tailrace.source.sqlite.change_table import parse_position
-from tailrace.source.sqlite.connection import require_capturable
+from tailrace.source.sqlite.connection import create_database, require_capturable
 from tailrace.testing.registry import MemoryRegistry
 
 T = "CREATE TABLE t(id INTEGER PRIMARY KEY, u TEXT UNIQUE, v); CREATE TABLE free(x); CREATE INDEX tv ON t(v)"
@@ -87,7 +87,8 @@ def test_setup_and_removal_survive_vacuum(path, writer):
 def test_capture_of_a_database_that_does_not_exist_is_refused(path):
     with pytest.raises(SourceStateError, match="there is no database"):
         set_up(path)
-    set_up(path, SqliteOptions(create=True))
+    create_database(path)
+    set_up(path)
     assert status(path).tables == ()
 
 

@@ -322,3 +322,40 @@ age = '1d'
 )
 def test_the_line_of_a_file_is_found(path, line):
     assert line_of(FILE, path) == line
+
+
+def test_options_of_a_source_are_in_its_table_or_in_its_url(file):
+    path = file("[sources.a]\nurl = 'sqlite:///a.db?poll_interval=1s'\n[sources.a.options]\nbusy_timeout = '10s'\n")
+    source = load_config(path, {}, {}).sources["a"]
+    assert source == SourceConfig("sqlite:///a.db?poll_interval=1s", options={"busy_timeout": "10s"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[sources.a]\nurl = 'sqlite:///a.db'\n[sources.a.options]\nbusytimeout = '1s'\n",
+            r"line 4: sources.a.options.busytimeout: option 'busytimeout' is unknown; did you mean 'busy_timeout'",
+        ),
+        (
+            "[sources.a]\nurl = 'sqlite:///a.db'\noptions.busy_timeout = 'soon'\n",
+            r"line 3: sources.a.options.busy_timeout: option 'busy_timeout': 'soon' is not a duration",
+        ),
+        (
+            "[sources.a]\nurl = 'sqlite:///a.db?slot=1'\n",
+            r"line 2: sources.a.url: option 'slot' is unknown",
+        ),
+        ("[sources.a]\nurl = 'mysql://h/d'\n", r"line 2: sources.a.url: this version cannot capture MySQL yet"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_found_when_the_file_is_read(file, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(file(text), {}, {})
+
+
+def test_what_is_wrong_with_a_source_of_a_flag_or_a_variable_names_that():
+    wrong = {"a": {"url": "sqlite:///a.db?slot=1"}}
+    with pytest.raises(ConfigError, match=r"^--source: sources.a.url: option 'slot' is unknown"):
+        load_config(None, {}, {"sources": wrong})
+    with pytest.raises(ConfigError, match=r"^TAILRACE_SOURCE: sources.a.url: there is no source for 'oracle' URLs"):
+        load_config(None, {"TAILRACE_SOURCE": "a=oracle://h/d"}, {})

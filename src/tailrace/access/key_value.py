@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from tailrace.access.namespace import source_for
-from tailrace.model.errors import KeyValueError, PermissionDeniedError
+from tailrace.model.errors import PermissionDeniedError, SourceAbilityError
 from tailrace.model.key_value import Entry, check_entries, check_keys
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.table import TableName
@@ -31,8 +31,8 @@ class KeyValues:
     """The stores of all sources; None stands for a source that has none. For tasks of one event loop.
 
     Every method raises `PermissionDeniedError` where the principal may not do it, `UnknownSourceError` where the
-    namespace names no source, `KeyValueError` where the source takes no keys and values, `InvalidRequestError` where
-    something is out of bounds, and `SourceUnavailableError` where the database cannot be reached now.
+    namespace names no source, `SourceAbilityError` where the source takes no keys and values, `InvalidRequestError`
+    where something is out of bounds, and `SourceUnavailableError` where the database cannot be reached now.
     """
 
     def __init__(self, stores: Mapping[str, KeyValueStore | None]) -> None:
@@ -90,5 +90,5 @@ class KeyValues:
             raise PermissionDeniedError(f"Access denied to keys and values of '{source}': only some rows are yours")
         store = self._stores[source]
         if store is None:
-            raise KeyValueError(f"namespace '{source}' is no SQLite database: only those take keys and values")
+            raise SourceAbilityError(source, "takes no keys and values: this kind of source has none")
         return store

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.access.namespace import source_for
-from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, ResultTooLargeError
+from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, ResultTooLargeError, SourceAbilityError
 from tailrace.model.principal import Capability, Principal
-from tailrace.source.base import QuerySource, RunLimits, Stored
+from tailrace.source.base import CAPTURE_ONLY, QuerySource, RunLimits, Stored
 from tailrace.source.statement import StatementResult, StatementRunner
 
 __all__ = ["Statements"]
@@ -18,9 +18,12 @@ _SQL_CHARACTERS_MAX = 256 << 10
 
 
 class Statements:
-    """Runs statements in the sources. `runners` are those of sources that may be written to. For one event loop."""
+    """Runs statements in the sources. `runners` are those of sources that may be written to. For one event loop.
 
-    def __init__(self, readers: Mapping[str, QuerySource], runners: Mapping[str, StatementRunner]) -> None:
+    None stands for a source that can only be captured.
+    """
+
+    def __init__(self, readers: Mapping[str, QuerySource | None], runners: Mapping[str, StatementRunner]) -> None:
         self._readers = dict(readers)
         self._runners = dict(runners)
 
@@ -33,6 +36,7 @@ class Statements:
             PermissionDeniedError: The principal may not run it; who sees only some tables or rows may run none.
             UnknownSourceError: The namespace names no source.
             InvalidRequestError: The database does not take the statement, or may only be read.
+            SourceAbilityError: The source can only be captured.
             ResultTooLargeError: The result exceeds a limit.
             QueryTimeoutError: It took too long.
             SourceUnavailableError: The database cannot be reached.
@@ -43,8 +47,11 @@ class Statements:
             raise PermissionDeniedError(f"Access denied to SQL in '{source}': only some of its rows are yours")
         if len(sql) > _SQL_CHARACTERS_MAX:
             raise InvalidRequestError(f"the statement is longer than {_SQL_CHARACTERS_MAX} characters")
+        reads = self._readers[source]
+        if reads is None:
+            raise SourceAbilityError(source, CAPTURE_ONLY)
         try:
-            result = await self._readers[source].run(sql, arguments, _LIMITS)
+            result = await reads.run(sql, arguments, _LIMITS)
         except ResultTooLargeError:
             raise
         except InvalidRequestError as error:

@@ -6,21 +6,11 @@ import click
 from msgspec import json as msgspec_json
 
 from tailrace.cli.help import Group
-from tailrace.source.sqlite.bulk import exec_bulk
-from tailrace.source.sqlite.capture_setup import exec_ddl, remove, remove_reader, set_up, status
-from tailrace.sources import sqlite_path
+from tailrace.cli.source import source_at, source_options
+from tailrace.source.administration import CaptureStatus, Finding, Severity
+from tailrace.sources import without_password
 
 __all__ = ["capture"]
-
-_ADVICE = """\
-- ALTER TABLE … DROP COLUMN is refused by SQLite from now on. Run it with: tailrace capture exec {url} 'ALTER TABLE …'
-- A running server writes now and then: set a busy timeout in the application (PRAGMA busy_timeout = 5000).\
-"""
-
-_ADVICE_WAL = """\
-- The journal mode is {mode}: readers and writers lock each other out, so writes without a busy timeout fail at times,
-  and transactions may be merged into one commit. Recommended: PRAGMA journal_mode = wal\
-"""
 
 
 @click.group(cls=Group)
@@ -30,69 +20,100 @@ def capture() -> None:
 
 @capture.command("setup")
 @click.argument("url")
-def set_up_capture(url: str) -> None:
+@source_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def set_up_capture(url: str, options: tuple[str, ...], *, as_json: bool) -> None:
     """Record every write by any process from now on, with or without a running server."""
-    path = sqlite_path(url)
-    set_up(path)
+    advice = source_at(url, options).administer().set_up()
+    if as_json:
+        click.echo(msgspec_json.encode({"advice": advice}))
+        return
     click.echo("capture is set up")
-    click.echo(_ADVICE.format(url=url))
-    mode = status(path).journal_mode
-    if mode != "wal":
-        click.echo(_ADVICE_WAL.format(mode=mode))
+    for text in advice:
+        click.echo(f"- {text.replace('URL', without_password(url))}")
 
 
 @capture.command("remove")
 @click.argument("url")
+@source_options
 @click.option("--reader", help="Remove only this reader, so that it stops keeping changes in the database.")
 @click.option(
     "--force", is_flag=True, help="Remove capture even while a server or `tail` is reading; that reader then fails."
 )
-def remove_capture(url: str, reader: str | None, *, force: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def remove_capture(url: str, options: tuple[str, ...], reader: str | None, *, force: bool, as_json: bool) -> None:
     """Remove capture and everything it added, including unread changes. Stop the server first."""
+    administration = source_at(url, options).administer()
     if reader is not None:
-        remove_reader(sqlite_path(url), reader, force=force)
-        click.echo(f"removed reader {reader}")
-    elif remove(sqlite_path(url), force=force):
-        click.echo("capture is removed")
+        administration.remove_reader(reader, force=force)
+        removed, said = True, f"removed reader {reader}"
     else:
-        click.echo("capture was not set up")
+        removed = administration.remove(force=force)
+        said = "capture is removed" if removed else "capture was not set up"
+    click.echo(msgspec_json.encode({"removed": removed}) if as_json else said)
 
 
 @capture.command("status")
 @click.argument("url")
+@source_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show_status(url: str, *, as_json: bool) -> None:
+def show_status(url: str, options: tuple[str, ...], *, as_json: bool) -> None:
     """Show what is captured, which readers exist, and how many changes are unread."""
-    found = status(sqlite_path(url))
+    found = source_at(url, options).administer().status()
     if as_json:
         click.echo(msgspec_json.encode(found))
-        return
+    else:
+        _print_status(found)
+
+
+def _print_status(found: CaptureStatus) -> None:
     if found.capture is None:
         click.echo("capture is not set up")
         return
     click.echo(f"capture {found.capture}: {found.waiting} changes wait, {found.size_bytes} bytes")
     click.echo(f"tables: {', '.join(found.tables) or 'none'}")
-    click.echo(f"journal mode: {found.journal_mode}")
+    for label, text in found.facts().items():
+        click.echo(f"{label}: {text}")
     for reader in found.readers:
         kind = "a tail" if reader.ephemeral else "a server"
         state = ", gone" if not reader.alive else "" if reader.reading else ", stopped"
         click.echo(f"reader {reader.name} ({kind}{state}): {reader.waiting} changes wait for it")
 
 
+@capture.command("doctor")
+@click.argument("url")
+@source_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def examine(url: str, options: tuple[str, ...], *, as_json: bool) -> None:
+    """Show what is wrong or risky with a database for capture, and what to do; exit with 1 if it cannot be captured."""
+    findings = source_at(url, options).administer().doctor()
+    if as_json:
+        click.echo(msgspec_json.encode({"findings": findings}))
+    else:
+        for finding in findings:
+            _print_finding(finding, url)
+    sys.exit(1 if any(finding.severity is Severity.PROBLEM for finding in findings) else 0)
+
+
+def _print_finding(finding: Finding, url: str) -> None:
+    click.echo(f"{finding.severity:<8} {finding.check}: {finding.message}")
+    if finding.remedy:
+        click.echo(f"{'':<8} → {finding.remedy.replace('URL', without_password(url))}")
+
+
 @capture.command("exec")
 @click.argument("url")
 @click.argument("sql")
+@source_options
 @click.option(
     "--bulk", is_flag=True, help="Run any statements in one transaction whose changes are marked as moved data."
 )
-def exec_statements(url: str, sql: str, *, bulk: bool) -> None:
-    """Run a schema change that SQLite refuses while triggers name a column, e.g. ALTER TABLE … DROP COLUMN.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def exec_statements(url: str, sql: str, options: tuple[str, ...], *, bulk: bool, as_json: bool) -> None:
+    """Run a schema change that is refused while capture is set up, e.g. ALTER TABLE … DROP COLUMN in SQLite.
 
     With --bulk, run a bulk load. SQL is `-` for standard input.
     """
     text = sys.stdin.read() if sql == "-" else sql
-    if bulk:
-        exec_bulk(sqlite_path(url), text)
-    else:
-        exec_ddl(sqlite_path(url), text)
-    click.echo("done")
+    source_at(url, options).administer().execute(text, bulk=bulk)
+    click.echo(msgspec_json.encode({"done": True}) if as_json else "done")

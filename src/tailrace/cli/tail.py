@@ -14,11 +14,12 @@ from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tailrace.cli.show import EventLines
+from tailrace.cli.source import source_at, source_options
 from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
 from tailrace.model.subscription import Format
-from tailrace.sources import without_password
+from tailrace.sources import ResolvedSource, without_password
 
 __all__ = ["tail"]
 
@@ -27,6 +28,7 @@ _EVENTS_WAITING_MAX = 256
 
 @click.command()
 @click.argument("url", required=False)
+@source_options
 @click.option("--server", metavar="HTTP_URL", help="Follow a running server instead of a database.")
 @click.option("--source", help="With --server: the source's name; optional when the server has one source.")
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; may be repeated.")
@@ -35,6 +37,7 @@ _EVENTS_WAITING_MAX = 256
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many changes.")
 def tail(
     url: str | None,
+    options: tuple[str, ...],
     server: str | None,
     source: str | None,
     tables: tuple[str, ...],
@@ -50,6 +53,8 @@ def tail(
     """
     if (url is None) == (server is None):
         raise click.UsageError("name a database URL or --server HTTP_URL, one of the two")
+    if server is not None and options:
+        raise click.UsageError("--option goes with a database URL, not with --server")
     if server is not None and not tables:
         raise click.UsageError("--server needs --table")
     output = _output(as_json=as_json or not sys.stdout.isatty())
@@ -58,7 +63,7 @@ def tail(
             uvloop.run(_tail_server(server, token, source, tables, output, limit))
         else:
             assert url is not None
-            uvloop.run(_tail_database(url, tables, output, limit))
+            uvloop.run(_tail_database(source_at(url, options), url, tables, output, limit))
 
 
 class _Output(Struct, frozen=True):
@@ -83,9 +88,11 @@ def _ready(url: str) -> None:
     click.echo(f"tailrace: ready; changes of {without_password(url)} follow", err=True)
 
 
-async def _tail_database(url: str, tables: tuple[str, ...], output: _Output, limit: int | None) -> None:
+async def _tail_database(
+    resolved: ResolvedSource, url: str, tables: tuple[str, ...], output: _Output, limit: int | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix="tailrace-tail-") as directory:
-        followed = follow(url, Path(directory), tables, partial(_ready, url), output.format)
+        followed = follow(resolved, Path(directory), tables, partial(_ready, url), output.format)
         async with contextlib.aclosing(followed) as events:
             await _show(events, output.show, limit)
 

@@ -2,6 +2,8 @@
 
 TailraceError
 ├── ConfigError                   the configuration is wrong: mend the named key
+│   ├── UnknownSchemeError        no kind of source has such URLs: use one of the known schemes
+│   └── SourceOptionError         an option of a source is unknown or wrong: mend it where it was given
 ├── InvalidRequestError           the caller asked for something impossible: mend the request
 │   ├── InvalidValueError         a value or typed literal is malformed
 │   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
@@ -41,6 +43,7 @@ TailraceError
 ├── DataDirectoryInUseError       another process owns the data directory
 ├── ListenError                   the address is taken or not of this machine: choose another
 ├── SourceError
+│   ├── SourceAbilityError        this kind of source cannot do it: ask for something else
 │   ├── KeyValueError             the source takes no keys and values: do what the message says
 │   ├── SourceUnavailableError    the database cannot be reached now: retried by itself
 │   └── SourceStateError          the database does not let us capture: do what the message says
@@ -90,7 +93,9 @@ __all__ = [
     "SinkError",
     "SinkRefusedError",
     "SinkUnavailableError",
+    "SourceAbilityError",
     "SourceError",
+    "SourceOptionError",
     "SourceStateError",
     "SourceUnavailableError",
     "TailraceError",
@@ -98,6 +103,7 @@ __all__ = [
     "UnknownConsumerError",
     "UnknownPipelineError",
     "UnknownQueryError",
+    "UnknownSchemeError",
     "UnknownSourceError",
     "UnknownSubscriptionError",
     "UnknownTableError",
@@ -113,6 +119,26 @@ class TailraceError(Exception):
 
 class ConfigError(TailraceError):
     """The configuration is wrong. The message names the key, flag or variable and what it takes."""
+
+
+class UnknownSchemeError(ConfigError):
+    """No kind of source has URLs of this scheme. `known` are the schemes that there are."""
+
+    def __init__(self, scheme: str, known: Collection[str], reason: str = "") -> None:
+        shown = reason or f"there is no source for {scheme[:_NAME_SHOWN_MAX]!r} URLs"
+        super().__init__(f"{shown}; known are {', '.join(f'{one}://' for one in sorted(known))}")
+        self.scheme = scheme
+        self.known = tuple(sorted(known))
+
+
+class SourceOptionError(ConfigError):
+    """An option of a source is unknown, has a wrong value, or is given twice. `origin` is where it was given."""
+
+    def __init__(self, option: str, reason: str, origin: str) -> None:
+        super().__init__(f"{origin}: option {option[:_NAME_SHOWN_MAX]!r}{reason}")
+        self.option = option
+        self.reason = reason
+        self.origin = origin
 
 
 class InvalidRequestError(TailraceError):
@@ -393,6 +419,15 @@ class ListenError(TailraceError):
 
 class SourceError(TailraceError):
     """Something is wrong with a source."""
+
+
+class SourceAbilityError(SourceError):
+    """Sources of this kind cannot do what was asked for. Ask for something else, or ask another source."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"source {source!r} {reason}")
+        self.source = source
+        self.reason = reason
 
 
 class KeyValueError(SourceError):

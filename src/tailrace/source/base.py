@@ -15,6 +15,7 @@ from tailrace.source.result import ResultRows, RunLimits, Stored
 from tailrace.sql.sqlite.catalog import Catalog
 
 __all__ = [
+    "CAPTURE_ONLY",
     "Barrier",
     "QuerySource",
     "Reader",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+CAPTURE_ONLY = "can only be captured: there are changes to be had, but no queries, snapshots, ranges, rows or SQL"
+"""Why a source without a `QuerySource` refuses, in `SourceAbilityError`."""
 
 
 class SchemaRegistry(Protocol):

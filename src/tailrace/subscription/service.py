@@ -136,6 +136,7 @@ class SubscriptionService:
             UnknownTableError: A table is not captured.
             InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have,
                 there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
+            SourceAbilityError: A snapshot of a source that can only be captured.
             BeyondHeadError: The start lies beyond the newest change.
             CaptureDisabledError: Nothing is captured.
         """
@@ -143,6 +144,8 @@ class SubscriptionService:
         source = accept_tables(target, filter_options, self._logs, self._options.dialect)
         if snapshot and (start != _NOW or self.queries is None):
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
+        if snapshot and self.queries is not None:
+            self.queries.shard(source)
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
         return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot, owner=owner))
@@ -396,7 +399,9 @@ class SubscriptionService:
     async def _accept(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
         """Return a draft whose target exists here, as it is here."""
         if isinstance(draft.target, TableTarget):
-            accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            source = accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            if draft.snapshot and self.queries is not None:
+                self.queries.shard(source)
             return draft
         if isinstance(draft.target, SourceTarget):
             accept_source(draft.target, draft.filter, self._logs, self._options.dialect)

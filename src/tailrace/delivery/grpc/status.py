@@ -16,6 +16,7 @@ from tailrace.model.errors import (
     QuotaError,
     RateLimitError,
     ResultTooLargeError,
+    SourceAbilityError,
     SourceUnavailableError,
     TailraceError,
     UnauthenticatedError,
@@ -39,6 +40,7 @@ CODES: dict[type[TailraceError], Code] = {
     PredicateError: Code.FAILED_PRECONDITION,
     BehindHorizonError: Code.OUT_OF_RANGE,
     LogClosedError: Code.UNAVAILABLE,
+    SourceAbilityError: Code.FAILED_PRECONDITION,
     KeyValueError: Code.FAILED_PRECONDITION,
     SourceUnavailableError: Code.UNAVAILABLE,
 }

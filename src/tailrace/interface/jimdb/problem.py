@@ -25,6 +25,7 @@ from tailrace.model.errors import (
     LogClosedError,
     LogError,
     PipelineExistsError,
+    SourceAbilityError,
     TailraceError,
 )
 
@@ -47,7 +48,7 @@ _CODES: dict[type[TailraceError], Code] = {
 }
 """Codes of errors that are JimDB's own; all others are those of every service."""
 
-_BY_STATUS = (AccessError, LogClosedError, CaptureDisabledError)
+_BY_STATUS = (AccessError, LogClosedError, CaptureDisabledError, SourceAbilityError)
 """What is told by status alone, whatever the method: it is about the caller or the server, and no range."""
 
 

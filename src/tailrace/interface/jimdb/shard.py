@@ -4,8 +4,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from tailrace.model.errors import SourceAbilityError
 from tailrace.model.number import Offset
-from tailrace.source.base import QuerySource
+from tailrace.source.base import CAPTURE_ONLY, QuerySource
 from tailrace.subscription.query.tracker import QueryLog
 
 __all__ = ["RangeLog", "RangeShard"]
@@ -22,9 +23,20 @@ class RangeLog(QueryLog, Protocol):
 
 
 class RangeShard(Struct, frozen=True):
-    """A source: its number, its name, its reading side and its log."""
+    """A source: its number, its name, its reading side, None where it has none, and its log."""
 
     number: int
     name: str
-    source: QuerySource
+    reads: QuerySource | None
     log: RangeLog
+
+    @property
+    def source(self) -> QuerySource:
+        """Return the reading side.
+
+        Raises:
+            SourceAbilityError: The source can only be captured.
+        """
+        if self.reads is None:
+            raise SourceAbilityError(self.name, CAPTURE_ONLY)
+        return self.reads

@@ -4,14 +4,14 @@
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
-from msgspec import Struct
 
 from tailrace.model.errors import InvalidRequestError, NotFoundError, SourceStateError
+from tailrace.source.administration import CaptureStatus, ReaderStatus
 from tailrace.source.reader import Reader
 from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import (
@@ -41,7 +41,6 @@ from tailrace.source.sqlite.registry import (
 )
 
 __all__ = [
-    "ReaderStatus",
     "Status",
     "ensure_capture",
     "exec_ddl",
@@ -59,25 +58,14 @@ _T = TypeVar("_T")
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
-class ReaderStatus(Struct, frozen=True):
-    """One reader: how many changes wait for it, whether it still counts, and whether a process reads for it now."""
+class Status(CaptureStatus, frozen=True):
+    """What capture is doing in an SQLite database."""
 
-    name: str
-    waiting: int
-    ephemeral: bool
-    alive: bool
-    reading: bool
-
-
-class Status(Struct, frozen=True):
-    """What capture is doing in a database. Without capture, all is empty."""
-
-    capture: str | None
-    tables: tuple[str, ...] = ()
-    waiting: int = 0
-    size_bytes: int = 0
-    readers: tuple[ReaderStatus, ...] = ()
     journal_mode: str = ""
+
+    def facts(self) -> Mapping[str, str]:
+        """Return the journal mode."""
+        return {"journal mode": self.journal_mode}
 
 
 def set_up(path: Path, options: SqliteOptions | None = None) -> None:
@@ -242,7 +230,7 @@ def _check_nobody_reads(readers: Iterable[ReaderRow]) -> None:
 def _session(path: Path, options: SqliteOptions | None) -> Iterator[apsw.Connection]:
     """Give a connection for one command."""
     options = options or SqliteOptions()
-    connection = connect(path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
+    connection = connect(path, busy_timeout_ms=options.busy_timeout_ms)
     try:
         with translated(path):
             yield connection

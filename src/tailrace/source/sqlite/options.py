@@ -8,9 +8,6 @@ __all__ = ["SqliteOptions"]
 class SqliteOptions(Struct, frozen=True):
     """How the SQLite source behaves. Each field has a default that suits one busy database on one machine."""
 
-    create: bool = False
-    """Make the database file when it does not exist."""
-
     busy_timeout_ms: int = 5000
     """How long to wait for a locked database when capture is set up or follows a schema change."""
 

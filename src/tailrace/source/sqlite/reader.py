@@ -85,7 +85,7 @@ class ChangeReader:
         options = self._options
         self._written_us = min(_written_us(self._path), self._clock.now_us())
         self.place.before_open()
-        self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms, create=options.create)
+        self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms)
         self.place.after_open()
         with translated(self._path):
             self._fit()

@@ -18,6 +18,7 @@ from tailrace.model.errors import (
     CaptureDisabledError,
     InvalidRequestError,
     QueryTimeoutError,
+    SourceAbilityError,
     SourceUnavailableError,
     TailraceError,
     UnknownQueryError,
@@ -28,7 +29,7 @@ from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import Format, QueryTarget, SubscriptionId
 from tailrace.model.table import TableName
 from tailrace.model.value import Value, from_literal
-from tailrace.source.base import Barrier, QuerySource, ResultRows, RunLimits
+from tailrace.source.base import CAPTURE_ONLY, Barrier, QuerySource, ResultRows, RunLimits
 from tailrace.sql.sqlite.query.argument import bind
 from tailrace.sql.sqlite.query.ast_form import to_sql
 from tailrace.sql.sqlite.query.dependency import analyse
@@ -73,7 +74,7 @@ class QueryService:
 
     def __init__(
         self,
-        shards: Mapping[str, QueryShard],
+        shards: Mapping[str, QueryShard | None],
         store: MetaStore,
         clock: Clock,
         options: QueryOptions | None = None,
@@ -97,7 +98,7 @@ class QueryService:
     @classmethod
     async def open(
         cls,
-        shards: Mapping[str, QueryShard],
+        shards: Mapping[str, QueryShard | None],
         store: MetaStore,
         clock: Clock,
         options: QueryOptions | None = None,
@@ -110,12 +111,19 @@ class QueryService:
 
     @property
     def sources(self) -> Collection[str]:
-        """Return the names of the sources that can be queried."""
+        """Return the names of the sources, also of those that cannot be queried."""
         return self._shards.keys()
 
     def shard(self, source: str) -> QueryShard:
-        """Return a source as queries see it."""
-        return self._shards[source]
+        """Return a source as queries see it.
+
+        Raises:
+            SourceAbilityError: It can only be captured.
+        """
+        shard = self._shards[source]
+        if shard is None:
+            raise SourceAbilityError(source, CAPTURE_ONLY)
+        return shard
 
     async def catalog(self, tracker: Tracker, through: Offset) -> str:
         """Return the name of a schema version that is older neither than a change of the log nor than a tracker.
@@ -128,7 +136,7 @@ class QueryService:
         source = tracker.prepared.source
         checked, version = self._catalogs.get(source, (Offset(-1), ""))
         if checked < through or version != tracker.catalog:
-            shard = self._shards[source]
+            shard = self.shard(source)
             head = shard.log.head
             _, version = await shard.source.consult(lambda _: None)
             self._catalogs[source] = (head, version)
@@ -149,6 +157,7 @@ class QueryService:
         Raises:
             InvalidRequestError: It cannot be read, or the database does not take it.
             UnknownSourceError: There is no such source.
+            SourceAbilityError: It can only be captured.
             SourceUnavailableError: The database cannot be reached.
         """
         prepared = await self.draft(query, name=name, source=source, admit=admit)
@@ -172,6 +181,7 @@ class QueryService:
         `pending` are others by their ids that are to be kept as well.
         """
         source = self._source(source)
+        self.shard(source)  # before the query is judged: it may be in another dialect
         if len(name) > _NAME_MAX:
             raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
         sql = query if isinstance(query, str) else to_sql(query, source)
@@ -252,7 +262,7 @@ class QueryService:
         key = (query_id, repr(arguments))
         tracker = self._trackers.get(key)
         if tracker is None:
-            shard = self._shards[prepared.source]
+            shard = self.shard(prepared.source)
             tracker = Tracker(prepared, statement, arguments, shard.source, shard.log, self._epoch, self.metrics)
             self._trackers[key] = tracker
             if len(self._trackers) > self.options.trackers_max:
@@ -334,7 +344,7 @@ class QueryService:
         The result of that moment is known where no change since then can have touched it, neither before nor while the
         query is run.
         """
-        head = self._shards[tracker.prepared.source].log.head
+        head = self.shard(tracker.prepared.source).log.head
         if tracker.unestablished == head:
             return None  # nothing has changed since it could not be had
         tracker.unestablished = head
@@ -355,7 +365,7 @@ class QueryService:
 
     async def _stand(self, tracker: Tracker) -> tuple[Standing, bool]:
         """Return where a query stands with all that the database has now; False where the log does not have it yet."""
-        shard = self._shards[tracker.prepared.source]
+        shard = self.shard(tracker.prepared.source)
         barrier = await shard.source.newest(self.options.barrier_timeout_s)
         complete = await self._reach(shard, barrier)
         return await tracker.follow(shard.log.head, barrier.catalog), complete
@@ -363,7 +373,7 @@ class QueryService:
     async def _run_for_client(self, tracker: Tracker) -> Ran:
         """Run a query, and note what it gives as handed out."""
         with tracker.given.running():
-            head = self._shards[tracker.prepared.source].log.head
+            head = self.shard(tracker.prepared.source).log.head
             result = await self.run(tracker)
             large = len(result.rows) > _ROWS_FEW
             etag = await asyncio.to_thread(tracker.etag_of, result) if large else tracker.etag_of(result)
@@ -377,7 +387,7 @@ class QueryService:
     async def run(self, tracker: Tracker) -> ResultRows:
         """Run a query, whether or not anybody knows its result."""
         limits = RunLimits(self.options.rows_max, self.options.bytes_max, self.options.run_timeout_s)
-        shard = self._shards[tracker.prepared.source]
+        shard = self.shard(tracker.prepared.source)
         begin_s, outcome = self._clock.monotonic_s(), "ok"
         try:
             return await shard.source.run(tracker.statement.text, tracker.arguments, limits)
@@ -433,7 +443,7 @@ class QueryService:
         return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
     async def _tables(self, statement: Statement, source: str) -> tuple[TableName, ...]:
-        found, _ = await self._shards[source].source.consult(lambda catalog: analyse(statement, catalog))
+        found, _ = await self.shard(source).source.consult(lambda catalog: analyse(statement, catalog))
         return tuple(TableName(source, name) for name in found.tables)
 
     def _source(self, name: str | None) -> str:

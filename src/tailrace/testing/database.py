@@ -1,0 +1,301 @@
+"""A database in memory that a test writes to, as a kind of source with a URL scheme of its own: `scripted://NAME`.
+
+A test registers the scheme for as long as it runs: `monkeypatch.setitem(KINDS, "scripted", lambda: kind)` with
+`kind = ScriptedKind({"shop": ScriptedDatabase()})` gives `scripted://shop` something to name.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec import Struct, structs
+from msgspec import json as msgspec_json
+
+from tailrace.model.commit import Draft
+from tailrace.model.errors import ConfigError, NotFoundError, SourceAbilityError, SourceStateError
+from tailrace.model.image import encode_image, encode_key
+from tailrace.model.number import Position, SchemaId
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.value import Value
+from tailrace.source.administration import CaptureStatus, Finding, ReaderStatus, Severity
+from tailrace.source.base import SchemaRegistry
+from tailrace.source.kind import OpenedSource, SourceTools
+from tailrace.source.reader import Reader
+
+__all__ = ["ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
+
+Row = Mapping[str, Value]
+TablePath = tuple[str, str]
+"""Schema, empty for the default one, and name of a table."""
+
+
+class _Change(Struct, frozen=True):
+    op: Op
+    schema: TableSchema
+    key: bytes
+    before: bytes | None
+    after: bytes | None
+
+
+class ScriptedDatabase:
+    """Tables whose rows a test writes, and every commit that was made. It never forgets, and is never locked.
+
+    All methods may be called from any thread. Each write is its own commit, unless it is made in a `transaction`.
+    """
+
+    def __init__(self, *, group_commits_max: int = 16) -> None:
+        self.capture: str | None = None
+        self.readers: dict[str, int] = {}
+        """Through which commit each reader has confirmed."""
+
+        self.ephemeral: set[str] = set()
+        self.group_commits_max = group_commits_max
+        self.commits: list[list[_Change]] = []
+        self._tables: dict[TablePath, TableSchema] = {}
+        self._rows: dict[TablePath, dict[bytes, Row]] = {}
+        self._numbers = 0
+        self._open: list[_Change] | None = None
+        self.sources: set[ScriptedCapture] = set()
+
+    def tables(self, source: str) -> tuple[TableSchema, ...]:
+        """Return the tables as they are now, as a source of that name has them."""
+        return tuple(_of(source, schema) for schema in self._tables.values())
+
+    def create(self, name: str, columns: Mapping[str, Kind], key: Sequence[str] = (), schema: str = "") -> None:
+        """Make a table. Without a key, its rows are known by a hidden number."""
+        made = tuple(Column(column, kind, nullable=column not in key) for column, kind in columns.items())
+        ddl = f"CREATE TABLE {name}({', '.join(columns)})"
+        self._tables[schema, name] = TableSchema(TableName("", name, schema), 1, made, tuple(key), ddl)
+        self._rows[schema, name] = {}
+        self._note_schema((schema, name))
+
+    def add_column(self, name: str, column: str, kind: Kind, schema: str = "") -> None:
+        """Add a column, which has no value in rows that are there."""
+        old = self._tables[schema, name]
+        columns = (*old.columns, Column(column, kind))
+        ddl = f"CREATE TABLE {name}({', '.join(one.name for one in columns)})"
+        self._tables[schema, name] = structs.replace(old, version=old.version + 1, columns=columns, ddl=ddl)
+        self._note_schema((schema, name))
+
+    def insert(self, name: str, row: Row, schema: str = "") -> None:
+        """Add a row."""
+        table = self._tables[schema, name]
+        self._numbers += 1
+        key = encode_key([row[column] for column in table.key] if table.key else [self._numbers], table)
+        self._rows[schema, name][key] = row
+        self._note(_Change(Op.INSERT, table, key, None, self._image(table, row)))
+
+    def update(self, name: str, where: Row, values: Row, schema: str = "") -> None:
+        """Set columns, none of them of the key, in the rows that have these values."""
+        table, rows = self._tables[schema, name], self._rows[schema, name]
+        for key in self._matching(rows, where):
+            old, new = rows[key], {**rows[key], **values}
+            rows[key] = new
+            self._note(_Change(Op.UPDATE, table, key, self._image(table, old), self._image(table, new)))
+
+    def delete(self, name: str, where: Row, schema: str = "") -> None:
+        """Remove the rows that have these values."""
+        table, rows = self._tables[schema, name], self._rows[schema, name]
+        for key in self._matching(rows, where):
+            self._note(_Change(Op.DELETE, table, key, self._image(table, rows.pop(key)), None))
+
+    def begin(self) -> None:
+        """Begin a transaction: what follows is one commit."""
+        self._open = []
+
+    def commit(self) -> None:
+        """End the transaction; what it did is seen by all sources."""
+        done, self._open = self._open, None
+        assert done is not None
+        if done:
+            self._publish(done)
+
+    def rollback(self) -> None:
+        """End the transaction as if it had not been; rows that it touched keep what it wrote, so use fresh keys."""
+        assert self._open is not None
+        self._open = None
+
+    @staticmethod
+    def _matching(rows: Mapping[bytes, Row], where: Row) -> list[bytes]:
+        return [key for key, row in rows.items() if all(row.get(name) == value for name, value in where.items())]
+
+    @staticmethod
+    def _image(table: TableSchema, row: Row) -> bytes:
+        return encode_image({column.name: row.get(column.name) for column in table.columns}, table)
+
+    def _note_schema(self, path: TablePath) -> None:
+        table = self._tables[path]
+        self._note(_Change(Op.SCHEMA, table, b"[]", None, msgspec_json.encode({"ddl": table.ddl})))
+
+    def _note(self, change: _Change) -> None:
+        if self._open is None:
+            self._publish([change])
+        else:
+            self._open.append(change)
+
+    def _publish(self, changes: list[_Change]) -> None:
+        self.commits.append(changes)
+        for source in tuple(self.sources):
+            source.wake()
+
+
+class ScriptedCapture:
+    """The capturing side of a database in memory; see `Source`."""
+
+    def __init__(self, name: str, database: ScriptedDatabase, reader: Reader, tools: SourceTools | None = None) -> None:
+        self.name = name
+        self._database = database
+        self._reader = reader
+        self._tools = tools
+        self._registry: SchemaRegistry | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
+
+    async def open(self, registry: SchemaRegistry) -> None:
+        """Enter the reader, and announce the tables."""
+        database = self._database
+        database.capture = database.capture or secrets.token_hex(4)
+        database.readers.setdefault(self._reader.name, len(database.commits))
+        if self._reader.ephemeral:
+            database.ephemeral.add(self._reader.name)
+        self._registry, self._loop = registry, asyncio.get_running_loop()
+        database.sources.add(self)
+        for schema in database.tables(self.name):
+            await registry.put_schema(schema)
+
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
+        """Yield the commits after a position, some at a time."""
+        database = self._database
+        next_ = database.readers[self._reader.name] if after is None else int(after)
+        if next_ > len(database.commits):
+            raise SourceStateError(f"position {after} is not in this database")
+        while True:
+            self._woken.clear()
+            group = database.commits[next_ : next_ + database.group_commits_max]
+            if group:
+                yield [await self._draft(next_ + number, changes) for number, changes in enumerate(group, start=1)]
+                next_ += len(group)
+            else:
+                await self._woken.wait()
+
+    async def confirm(self, position: Position) -> None:
+        """Note how far the log is."""
+        self._database.readers[self._reader.name] = int(position)
+
+    async def close(self) -> None:
+        """Leave; an ephemeral reader is forgotten."""
+        self._database.sources.discard(self)
+        if self._reader.ephemeral:
+            self._database.readers.pop(self._reader.name, None)
+            self._database.ephemeral.discard(self._reader.name)
+
+    def tables(self) -> Sequence[TableSchema]:
+        """Return the tables as they are now."""
+        return self._database.tables(self.name)
+
+    def wake(self) -> None:
+        """Have the stream look for commits."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _draft(self, number: int, changes: Sequence[_Change]) -> Draft:
+        assert self._registry is not None
+        now_us = self._tools.clock.now_us() if self._tools is not None else number
+        draft = Draft(Position(str(number)), now_us, txid=number)
+        for change in changes:
+            schema: SchemaId = await self._registry.put_schema(_of(self.name, change.schema))
+            draft.add(change.op, schema, change.key, before=change.before, after=change.after)
+        return draft
+
+
+class ScriptedOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a source in memory."""
+
+    note: str = ""
+    delay_ms: int = 0
+
+
+class ScriptedKind:
+    """Sources in memory, by the host of their URL. They can only capture, unless a test says otherwise."""
+
+    title = "Scripted"
+    dialect = "sqlite"
+    options = ScriptedOptions
+
+    def __init__(self, databases: dict[str, ScriptedDatabase] | None = None) -> None:
+        self.databases = {} if databases is None else databases
+        self.opened: list[ScriptedOptions] = []
+        """The options of every opening."""
+
+    def require_url(self, url: str) -> None:
+        """Look whether a URL names a database that a test has made."""
+        if urlsplit(url).netloc not in self.databases:
+            raise ConfigError(f"there is no scripted database {urlsplit(url).netloc!r}")
+
+    def check(self, url: str, options: ScriptedOptions) -> None:
+        """Find nothing wrong."""
+
+    def open(self, name: str, url: str, options: ScriptedOptions, reader: Reader, tools: SourceTools) -> OpenedSource:
+        """Return the capturing side alone."""
+        self.opened.append(options)
+        return OpenedSource(ScriptedCapture(name, self._database(url), reader, tools), self.dialect)
+
+    def administer(self, url: str, options: ScriptedOptions) -> "ScriptedAdministration":
+        """Return what operators do to the database."""
+        return ScriptedAdministration(urlsplit(url).netloc, self._database(url))
+
+    def _database(self, url: str) -> ScriptedDatabase:
+        return self.databases[urlsplit(url).netloc]
+
+
+class ScriptedAdministration:
+    """Capture in a database in memory; see `Administration`."""
+
+    def __init__(self, name: str, database: ScriptedDatabase) -> None:
+        self._name = name
+        self._database = database
+
+    def set_up(self) -> Sequence[str]:
+        """Note that capture is set up."""
+        self._database.capture = self._database.capture or secrets.token_hex(4)
+        return ()
+
+    def remove(self, *, force: bool) -> bool:
+        """Forget capture and its readers, unless one reads."""
+        if self._database.sources and not force:
+            raise SourceStateError("a reader is at work, and would fail")
+        there, self._database.capture = self._database.capture is not None, None
+        self._database.readers.clear()
+        return there
+
+    def remove_reader(self, name: str, *, force: bool) -> None:
+        """Forget a reader."""
+        if self._database.readers.pop(name, None) is None:
+            raise NotFoundError(f"reader {name!r} not found")
+
+    def status(self) -> CaptureStatus:
+        """Return who reads, and how many commits wait."""
+        database = self._database
+        if database.capture is None:
+            return CaptureStatus(None)
+        last = len(database.commits)
+        readers = tuple(
+            ReaderStatus(name, last - confirmed, name in database.ephemeral, alive=True, reading=bool(database.sources))
+            for name, confirmed in sorted(database.readers.items())
+        )
+        tables = tuple(sorted(schema.table.wire for schema in database.tables("")))
+        return CaptureStatus(database.capture, tables, max((one.waiting for one in readers), default=0), 0, readers)
+
+    def execute(self, sql: str, *, bulk: bool) -> None:
+        """Refuse: there is nothing that capture is in the way of."""
+        raise SourceAbilityError(self._name, "runs no statements: change its schema as usual")
+
+    def doctor(self) -> Sequence[Finding]:
+        """Find nothing wrong."""
+        return [Finding("access", Severity.OK, "it is in memory")]
+
+
+def _of(source: str, schema: TableSchema) -> TableSchema:
+    return structs.replace(schema, table=structs.replace(schema.table, source=source))

@@ -1,0 +1,177 @@
+"""A source that can only be captured, served: what it has works, and what it has not is a typed error, everywhere."""
+
+import itertools
+import json
+
+import grpc
+import httpx
+import pytest
+from click.testing import CliRunner
+from websockets.sync.client import connect
+
+from pulling import Client
+from running import Running
+from serving import DEADLINE_S, wait_until
+from tailrace.cli.capture import capture
+from tailrace.cli.tail import tail
+from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
+from tailrace.model.errors import SourceAbilityError, SourceOptionError
+from tailrace.model.table import Kind
+from tailrace.sources import KINDS
+from tailrace.testing.database import ScriptedDatabase, ScriptedKind, ScriptedOptions
+
+REASON = "source 'app' can only be captured"
+
+
+@pytest.fixture
+def kind(monkeypatch):
+    made = ScriptedKind({"shop": ScriptedDatabase()})
+    made.databases["shop"].create("item", {"id": Kind.I64, "name": Kind.STR}, ["id"])
+    monkeypatch.setitem(KINDS, "scripted", lambda: made)
+    return made
+
+
+@pytest.fixture
+def shop(kind):
+    return kind.databases["shop"]
+
+
+@pytest.fixture
+def server(tmp_path, kind):
+    running = Running(tmp_path / "data", app="scripted://shop?note=hello")
+    wait_until(running.is_ready, "the server is ready")
+    yield running
+    running.stop()
+
+
+def test_its_options_reach_it_from_the_url(server, kind):
+    assert kind.opened == [ScriptedOptions(note="hello")]
+
+
+def test_its_changes_are_delivered_live_and_polled(server, shop):
+    made = server.subscribe("item", "app", format="plain_json")
+    shop.insert("item", {"id": 1, "name": "one"})
+    shop.update("item", {"id": 1}, {"name": "uno"})
+    asked = {"sub_id": made["sub_id"], "from_offset": made["offset"]}
+
+    def polled():
+        events = server.call("cdc.poll", asked)["events"]
+        return events if len(events) == 2 else None
+
+    assert [event["op"] for event in wait_until(polled, "both changes")] == ["insert", "update"]
+
+
+def test_its_changes_can_be_filtered_and_streamed(server, shop):
+    made = server.subscribe("item", "app", format="plain_json", where="name = 'wanted'", include={"after": True})
+    shop.insert("item", {"id": 1, "name": "other"})
+    shop.insert("item", {"id": 2, "name": "wanted"})
+    url = f"{server.url}/api/v1/cdc/sse/{made['sub_id']}"
+    with httpx.stream("GET", url, timeout=DEADLINE_S) as answer:
+        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
+        event = next(event for event in map(json.loads, lines) if "op" in event)
+    assert event["after"] == {"id": 2, "name": "wanted"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("query.prepare", {"db": "app", "query": "SELECT * FROM item"}),
+        ("query.prepare", {"query": "SELECT * FROM item"}),
+        ("cdc.subscribe_table", {"db": "app", "table": "item", "snapshot": True}),
+    ],
+)
+def test_queries_and_snapshots_are_refused_over_http(server, method, params):
+    server.subscribe("item", "app")
+    with pytest.raises(AssertionError, match=f"conflict: {REASON}"):
+        server.call(method, params)
+
+
+@pytest.mark.parametrize("path", ["ranges?table=item", "rows?table=item"])
+def test_bulk_rows_are_refused(server, path):
+    server.subscribe("item", "app")
+    answer = server.get(f"/api/v1/bulk/app/{path}")
+    assert answer.status_code == 409
+    assert REASON in answer.text
+
+
+def test_bulk_changes_are_served(server, shop):
+    server.subscribe("item", "app")
+    shop.insert("item", {"id": 1, "name": "one"})
+    wait_until(lambda: server.get("/api/v1/bulk/app/changes?after=0").content, "the changes")
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "reason"),
+    [
+        ("sql", {"namespace": "app", "query": "SELECT 1"}, REASON),
+        ("kv_get", {"namespace": "app", "key": "a"}, "source 'app' takes no keys and values"),
+    ],
+)
+def test_sql_and_keys_are_refused_on_the_gateway(server, type_, payload, reason):
+    with connect(server.url.replace("http", "ws"), proxy=None, open_timeout=DEADLINE_S) as gateway:
+        gateway.send(json.dumps({"id": "r", "type": type_, "payload": payload}))
+        answer = json.loads(gateway.recv(DEADLINE_S))
+    assert answer["type"] == "error"
+    assert reason in json.dumps(answer["payload"])
+
+
+def test_keys_are_refused_over_grpc(server):
+    with grpc.insecure_channel(server.grpc) as channel:
+        call = channel.unary_unary(
+            "/sochdb.v1.KvService/Get",
+            request_serializer=proto.KvGetRequest.SerializeToString,
+            response_deserializer=proto.KvGetResponse.FromString,
+        )
+        with pytest.raises(grpc.RpcError) as caught:
+            call(proto.KvGetRequest(namespace="app", key=b"a"), timeout=DEADLINE_S)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "takes no keys and values" in caught.value.details()
+
+
+def test_ranges_are_refused_over_grpc(server):
+    server.subscribe("item", "app")
+    client = Client(server.grpc)
+    try:
+        with pytest.raises(grpc.RpcError) as caught:
+            client.ranges("item", "app")
+    finally:
+        client.close()
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert REASON in caught.value.details()
+
+
+def test_tail_follows_it(kind, shop):
+    """The writer goes on until the command has seen enough: it says on standard error alone that it is ready."""
+    numbers = itertools.count(1)
+    waiting = kind.databases["shop"].sources
+
+    class Writing(type(waiting)):
+        def add(self, source):
+            super().add(source)
+            for number in itertools.islice(numbers, 3):
+                shop.insert("item", {"id": number, "name": "n"})
+
+    shop.sources = Writing()
+    result = CliRunner().invoke(tail, ["scripted://shop", "--option", "note=a", "--json", "--limit", "3"])
+    assert result.exit_code == 0, result.output
+    events = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert [event["after"]["id"] for event in events] == [1, 2, 3]
+    assert shop.readers == {}
+    assert kind.opened == [ScriptedOptions(note="a")]
+
+
+def test_capture_commands_work_for_any_kind(kind, shop):
+    def run(*arguments):
+        return CliRunner().invoke(capture, [*arguments], catch_exceptions=False)
+
+    assert run("status", "scripted://shop").output == "capture is not set up\n"
+    assert run("setup", "scripted://shop").output == "capture is set up\n"
+    shown = json.loads(run("status", "--json", "scripted://shop").output)
+    assert (shown["capture"], shown["tables"]) == (shop.capture, ["item"])
+    doctor = run("doctor", "scripted://shop")
+    assert (doctor.exit_code, doctor.output) == (0, "ok       access: it is in memory\n")
+    assert json.loads(run("remove", "--json", "scripted://shop").output) == {"removed": True}
+    with pytest.raises(SourceAbilityError):
+        run("exec", "scripted://shop", "DROP TABLE item")
+    with pytest.raises(SourceOptionError, match=r"^--option: option 'delay_ms': 'soon' is not a whole number"):
+        run("status", "scripted://shop", "--option", "delay_ms=soon")
