@@ -31,6 +31,9 @@ class Abilities(Struct, frozen=True):
     whole_before: bool = True
     """Updates and deletes carry the whole row as it was."""
 
+    progress: bool = False
+    """It tells how far it is where it moved on without a change that is captured."""
+
     schema_text: bool = True
     """A schema change carries the text of the table."""
 
@@ -93,6 +96,10 @@ class Database:
             self.run(write)
 
     def run(self, write):
+        raise NotImplementedError
+
+    def move_on(self):
+        """Commit something that is not captured; only with the ability `progress`."""
         raise NotImplementedError
 
     def transaction(self, *, commit=True):
@@ -161,7 +168,7 @@ class SqliteDatabase(SqlDatabase):
 class MemoryDatabase(Database):
     """The scripted database of `tailrace.testing`."""
 
-    abilities = Abilities(schemas=True, hidden_number=True)
+    abilities = Abilities(schemas=True, hidden_number=True, progress=True)
     url = "scripted://app"
 
     def __init__(self, _directory):
@@ -189,6 +196,9 @@ class MemoryDatabase(Database):
         self.database.begin()
         yield
         self.database.commit() if commit else self.database.rollback()
+
+    def move_on(self):
+        self.database.move_on()
 
     def close(self):
         del KINDS["scripted"]

@@ -8,6 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from source_databases import DATABASES, ELSEWHERE, ITEM, KEYLESS, AddColumn, Delete, Insert, Update
+from tailrace.model.commit import Progress
 from tailrace.model.op import Op
 from tailrace.testing.registry import MemoryRegistry
 
@@ -48,6 +49,8 @@ async def drafts_of(source, after, changes):
     found = []
     async with asyncio.timeout(DEADLINE_S), aclosing(source.commits(after)) as commits:
         async for drafts in commits:
+            if isinstance(drafts, Progress):
+                continue
             assert drafts
             found += drafts
             if sum(map(len, found)) >= changes:
@@ -246,6 +249,23 @@ async def test_every_commit_has_a_position_of_its_own_that_can_be_resumed_after(
         for number, draft in enumerate(drafts[:-1], start=1):
             rest = await drafts_of(source, draft.position, 5 - sum(map(len, drafts[:number])))
             assert keys_of(rest) == keys_of(drafts[number:])
+
+
+async def test_a_position_without_changes_is_told_and_can_be_resumed_after(database, registry):
+    require(database, "progress")
+    async with opened(database, registry) as source:
+        database.write(insert(1))
+        database.move_on()
+        database.write(insert(2))
+        told = []
+        async with asyncio.timeout(DEADLINE_S), aclosing(source.commits(None)) as commits:
+            async for one in commits:
+                told.append(one)
+                if isinstance(one, Progress):
+                    break
+        assert [keys_of(one) for one in told[:-1]] == [[1]]
+        await source.confirm(told[-1].position)
+        assert keys_of(await drafts_of(source, told[-1].position, 1)) == [2]
 
 
 async def test_each_reader_goes_its_own_way(database, registry):

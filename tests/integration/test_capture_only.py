@@ -1,6 +1,6 @@
 """A source that can only be captured, served: what it has works, and what it has not is a typed error, everywhere."""
 
-import itertools
+import asyncio
 import json
 
 import grpc
@@ -13,8 +13,9 @@ from pulling import Client
 from running import Running
 from serving import DEADLINE_S, wait_until
 from tailrace.cli.capture import capture
-from tailrace.cli.tail import tail
+from tailrace.cli.source import source_at
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
+from tailrace.direct import follow
 from tailrace.model.errors import SourceAbilityError, SourceOptionError
 from tailrace.model.table import Kind
 from tailrace.sources import KINDS
@@ -140,23 +141,18 @@ def test_ranges_are_refused_over_grpc(server):
     assert REASON in caught.value.details()
 
 
-def test_tail_follows_it(kind, shop):
-    """The writer goes on until the command has seen enough: it says on standard error alone that it is ready."""
-    numbers = itertools.count(1)
-    waiting = kind.databases["shop"].sources
+async def test_tail_follows_it(kind, shop, tmp_path):
+    def write():
+        for number in (1, 2, 3):
+            shop.insert("item", {"id": number, "name": "n"})
 
-    class Writing(type(waiting)):
-        def add(self, source):
-            super().add(source)
-            for number in itertools.islice(numbers, 3):
-                shop.insert("item", {"id": number, "name": "n"})
-
-    shop.sources = Writing()
-    result = CliRunner().invoke(tail, ["scripted://shop", "--option", "note=a", "--json", "--limit", "3"])
-    assert result.exit_code == 0, result.output
-    events = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    assert [event["after"]["id"] for event in events] == [1, 2, 3]
-    assert shop.readers == {}
+    ids = []
+    async with asyncio.timeout(DEADLINE_S):
+        async for line in follow(source_at("scripted://shop", ["note=a"]), tmp_path, ["item"], write):
+            ids.append(json.loads(line)["after"]["id"])
+            if len(ids) == 3:
+                break
+    assert ids == [1, 2, 3]
     assert kind.opened == [ScriptedOptions(note="a")]
 
 

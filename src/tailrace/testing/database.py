@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 from msgspec import json as msgspec_json
 
-from tailrace.model.commit import Draft
+from tailrace.model.commit import Draft, Progress
 from tailrace.model.errors import ConfigError, NotFoundError, SourceAbilityError, SourceStateError
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.number import Position, SchemaId
@@ -48,12 +48,12 @@ class ScriptedDatabase:
     def __init__(self, *, group_commits_max: int = 16) -> None:
         self.capture: str | None = None
         self.readers: dict[str, int] = {}
-        """Through which commit each reader has confirmed."""
+        """Through which commit each reader has confirmed; one without changes counts, too."""
 
         self.ephemeral: set[str] = set()
         self.group_commits_max = group_commits_max
         self.commits: list[list[_Change]] = []
-        self._tables: dict[TablePath, TableSchema] = {}
+        self._histories: dict[TablePath, list[TableSchema]] = {}
         self._rows: dict[TablePath, dict[bytes, Row]] = {}
         self._numbers = 0
         self._open: list[_Change] | None = None
@@ -61,27 +61,32 @@ class ScriptedDatabase:
 
     def tables(self, source: str) -> tuple[TableSchema, ...]:
         """Return the tables as they are now, as a source of that name has them."""
-        return tuple(_of(source, schema) for schema in self._tables.values())
+        return tuple(_of(source, history[-1]) for history in self._histories.values())
+
+    def histories(self, source: str) -> list[list[TableSchema]]:
+        """Return all versions of each table, the oldest first."""
+        return [[_of(source, schema) for schema in history] for history in self._histories.values()]
 
     def create(self, name: str, columns: Mapping[str, Kind], key: Sequence[str] = (), schema: str = "") -> None:
         """Make a table. Without a key, its rows are known by a hidden number."""
         made = tuple(Column(column, kind, nullable=column not in key) for column, kind in columns.items())
         ddl = f"CREATE TABLE {name}({', '.join(columns)})"
-        self._tables[schema, name] = TableSchema(TableName("", name, schema), 1, made, tuple(key), ddl)
+        self._histories[schema, name] = [TableSchema(TableName("", name, schema), 1, made, tuple(key), ddl)]
         self._rows[schema, name] = {}
         self._note_schema((schema, name))
 
     def add_column(self, name: str, column: str, kind: Kind, schema: str = "") -> None:
         """Add a column, which has no value in rows that are there."""
-        old = self._tables[schema, name]
+        old = self._table(name, schema)
         columns = (*old.columns, Column(column, kind))
         ddl = f"CREATE TABLE {name}({', '.join(one.name for one in columns)})"
-        self._tables[schema, name] = structs.replace(old, version=old.version + 1, columns=columns, ddl=ddl)
+        made = structs.replace(old, version=old.version + 1, columns=columns, ddl=ddl)
+        self._histories[schema, name].append(made)
         self._note_schema((schema, name))
 
     def insert(self, name: str, row: Row, schema: str = "") -> None:
         """Add a row."""
-        table = self._tables[schema, name]
+        table = self._table(name, schema)
         self._numbers += 1
         key = encode_key([row[column] for column in table.key] if table.key else [self._numbers], table)
         self._rows[schema, name][key] = row
@@ -89,7 +94,7 @@ class ScriptedDatabase:
 
     def update(self, name: str, where: Row, values: Row, schema: str = "") -> None:
         """Set columns, none of them of the key, in the rows that have these values."""
-        table, rows = self._tables[schema, name], self._rows[schema, name]
+        table, rows = self._table(name, schema), self._rows[schema, name]
         for key in self._matching(rows, where):
             old, new = rows[key], {**rows[key], **values}
             rows[key] = new
@@ -97,7 +102,7 @@ class ScriptedDatabase:
 
     def delete(self, name: str, where: Row, schema: str = "") -> None:
         """Remove the rows that have these values."""
-        table, rows = self._tables[schema, name], self._rows[schema, name]
+        table, rows = self._table(name, schema), self._rows[schema, name]
         for key in self._matching(rows, where):
             self._note(_Change(Op.DELETE, table, key, self._image(table, rows.pop(key)), None))
 
@@ -117,6 +122,13 @@ class ScriptedDatabase:
         assert self._open is not None
         self._open = None
 
+    def move_on(self) -> None:
+        """Do something that is not captured: the position moves on, and no change comes."""
+        self._publish([])
+
+    def _table(self, name: str, schema: str) -> TableSchema:
+        return self._histories[schema, name][-1]
+
     @staticmethod
     def _matching(rows: Mapping[bytes, Row], where: Row) -> list[bytes]:
         return [key for key, row in rows.items() if all(row.get(name) == value for name, value in where.items())]
@@ -126,7 +138,7 @@ class ScriptedDatabase:
         return encode_image({column.name: row.get(column.name) for column in table.columns}, table)
 
     def _note_schema(self, path: TablePath) -> None:
-        table = self._tables[path]
+        table = self._histories[path][-1]
         self._note(_Change(Op.SCHEMA, table, b"[]", None, msgspec_json.encode({"ddl": table.ddl})))
 
     def _note(self, change: _Change) -> None:
@@ -150,6 +162,7 @@ class ScriptedCapture:
         self._reader = reader
         self._tools = tools
         self._registry: SchemaRegistry | None = None
+        self._ids: dict[tuple[TableName, int], SchemaId] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
 
@@ -162,22 +175,29 @@ class ScriptedCapture:
             database.ephemeral.add(self._reader.name)
         self._registry, self._loop = registry, asyncio.get_running_loop()
         database.sources.add(self)
-        for schema in database.tables(self.name):
-            await registry.put_schema(schema)
+        await self._announce()
 
-    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft], None]:
-        """Yield the commits after a position, some at a time."""
+    async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft] | Progress, None]:
+        """Yield the commits after a position, some at a time, and progress where a commit has no changes."""
         database = self._database
         next_ = database.readers[self._reader.name] if after is None else int(after)
         if next_ > len(database.commits):
             raise SourceStateError(f"position {after} is not in this database")
         while True:
             self._woken.clear()
-            group = database.commits[next_ : next_ + database.group_commits_max]
+            group: list[Draft] = []
+            while next_ < len(database.commits) and len(group) < database.group_commits_max:
+                changes = database.commits[next_]
+                if not changes and group:
+                    break
+                next_ += 1
+                if not changes:
+                    yield Progress(Position(str(next_)))
+                    break
+                group.append(await self._draft(next_, changes))
             if group:
-                yield [await self._draft(next_ + number, changes) for number, changes in enumerate(group, start=1)]
-                next_ += len(group)
-            else:
+                yield group
+            elif next_ == len(database.commits):
                 await self._woken.wait()
 
     async def confirm(self, position: Position) -> None:
@@ -200,13 +220,21 @@ class ScriptedCapture:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._woken.set)
 
-    async def _draft(self, number: int, changes: Sequence[_Change]) -> Draft:
+    async def _announce(self) -> None:
         assert self._registry is not None
+        for history in self._database.histories(self.name):
+            announced = await self._registry.put_schemas(history)
+            for schema, (number, _) in zip(history, announced, strict=True):
+                self._ids[schema.table, schema.version] = number
+
+    async def _draft(self, number: int, changes: Sequence[_Change]) -> Draft:
         now_us = self._tools.clock.now_us() if self._tools is not None else number
         draft = Draft(Position(str(number)), now_us, txid=number)
         for change in changes:
-            schema: SchemaId = await self._registry.put_schema(_of(self.name, change.schema))
-            draft.add(change.op, schema, change.key, before=change.before, after=change.after)
+            version = (_of(self.name, change.schema).table, change.schema.version)
+            if version not in self._ids:
+                await self._announce()
+            draft.add(change.op, self._ids[version], change.key, before=change.before, after=change.after)
         return draft
 
 
