@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import sqlite3
 
 import pytest
@@ -9,6 +10,19 @@ import pytest
 from tailrace.clock import SystemClock
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import MetadataError
+from tailrace.model.op import Op
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscriptionDraft, TableTarget
+from tailrace.model.table import TableName
+
+FLIPS = 5_000 if os.environ.get("LONG_TESTS") else 300
+DRAFT = SubscriptionDraft(
+    source="app",
+    target=TableTarget((TableName("app", "users"),)),
+    filter=FilterOptions((Op.INSERT,)),
+    include=Include(before=True, after=True),
+    format=Format.PLAIN_JSON,
+    cursor=1000,
+)
 
 
 async def made(path):
@@ -84,3 +98,39 @@ async def test_every_cut_of_a_file_opens_or_is_refused_by_name(tmp_path, stem):
         except MetadataError:
             outcomes.add("refused")
     assert "opened" in outcomes or stem == ""
+
+
+async def everything(path):
+    """Open a file; return what a server reads from it at its start."""
+    store = await MetaStore.open(f"sqlite:///{path}", SystemClock())
+    try:
+        return await store.subscriptions(), await store.queries(), await store.shards(["app", "other"])
+    finally:
+        await store.close()
+
+
+@pytest.mark.timeout(1200)
+async def test_every_turned_bit_is_refused_by_name_or_loses_nothing(tmp_path):
+    """One value may be another one afterwards, for SQLite keeps no checksums; no subscription is ever missing."""
+    whole = tmp_path / "whole.db"
+    store = await MetaStore.open(f"sqlite:///{whole}", SystemClock())
+    for _ in range(5):
+        await store.add(DRAFT)
+    await store.close()
+    await everything(whole)
+    data, rng = whole.read_bytes(), random.Random(12)
+    used = [place for place, byte in enumerate(data) if byte]
+    path, refused = tmp_path / "hurt.db", 0
+    for _ in range(FLIPS):
+        hurt = bytearray(data)
+        hurt[rng.choice(used)] ^= 1 << rng.randrange(8)
+        for stem in ("-wal", "-shm"):
+            (tmp_path / f"hurt.db{stem}").unlink(missing_ok=True)
+        path.write_bytes(hurt)
+        try:
+            subscriptions, _, _ = await everything(path)
+        except MetadataError:
+            refused += 1
+        else:
+            assert len(subscriptions) == 5
+    assert refused > FLIPS / 2

@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError, MetadataError
 
-__all__ = ["TEXT_AS_IT_IS", "Database", "open_engine", "transact"]
+__all__ = ["TEXT_AS_IT_IS", "Database", "open_engine", "require_sound", "transact"]
 
 _T = TypeVar("_T")
 
@@ -84,6 +84,20 @@ def transact(engine: Engine, statements: Callable[[Connection], _T]) -> _T:
             return statements(connection)
     except SQLAlchemyError as error:
         raise MetadataError(f"the metadata database refused: {_reason(error)}") from error
+    except UnicodeDecodeError as error:  # in a text, or in SQLite's own message that quotes one
+        raise MetadataError(_DAMAGED) from error
+
+
+def require_sound(connection: Connection) -> None:
+    """Refuse a file of SQLite whose parts do not fit together: it would be read without what is lost.
+
+    A value that has become another one is not found: SQLite keeps no checksums.
+
+    Raises:
+        MetadataError: It is damaged.
+    """
+    if connection.dialect.name == "sqlite" and connection.execute(text("PRAGMA integrity_check(1)")).scalar() != "ok":
+        raise MetadataError(_DAMAGED)
 
 
 _SQLITE_REASONS = {
@@ -96,6 +110,8 @@ _SQLITE_REASONS = {
     sqlite3.SQLITE_IOERR: "its disk failed",
 }
 """What is wrong with the file, by the code of SQLite's error. Messages of other databases may hold values."""
+
+_DAMAGED = f"the metadata database refused: {_SQLITE_REASONS[sqlite3.SQLITE_CORRUPT]}"
 
 
 def _reason(error: SQLAlchemyError) -> str:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from tailrace.clock import Clock
-from tailrace.meta.database import open_engine, transact
+from tailrace.meta.database import open_engine, require_sound, transact
 from tailrace.meta.subscription_row import subscription_of, values_of
 from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
 from tailrace.model.errors import MetadataError
@@ -85,6 +85,7 @@ class MetaStore:
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tailrace-meta")
         store = cls(engine, thread, clock)
         try:
+            await store._run(require_sound)
             await store._run(lambda connection: _migrate(connection, clock))
         except BaseException:
             await store.close()

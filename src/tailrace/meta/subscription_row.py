@@ -68,7 +68,7 @@ def subscription_of(row: Mapping[Any, Any]) -> Subscription:
             transient=row["transient"],
             owner=row["owner"],
         )
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise MetadataError(f"subscription {row['id']} in the metadata database is not readable") from error
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-__all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits"]
+__all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits", "unsent_bytes"]
 
 PIECES = "tailrace.pieces"
 """Name of an ASGI extension: sends a part of a body as it is, and returns when the connection can take more.
@@ -216,7 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that is idle; what it has not read by now, it never will."""
-        if self.transport.get_write_buffer_size():
+        if unsent_bytes(self.transport):
             self.transport.abort()
         super().timeout_keep_alive_handler()
 
@@ -258,14 +258,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _watch_stall(self) -> None:
         """Cut the connection unless the client reads on."""
-        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._unsent_bytes = unsent_bytes(self.transport)
         if self._unsent_bytes and self._stall is None:
             self._stall = self.loop.call_later(self._limits.stall_s_max, self._stalled)
 
     def _stalled(self) -> None:
         self._stall = None
-        unsent_bytes = self.transport.get_write_buffer_size()
-        if unsent_bytes and unsent_bytes >= self._unsent_bytes:
+        left = unsent_bytes(self.transport)
+        if left and left >= self._unsent_bytes:
             self.transport.abort()
         else:
             self._watch_stall()
@@ -275,3 +275,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
+
+
+def unsent_bytes(transport: asyncio.Transport) -> int:
+    """Return how many bytes wait to be sent; none where it is TLS that was closed twice, as uvicorn does.
+
+    Such a transport has let go of its session, and raises. The session's own deadline for closing ends it.
+    """
+    try:
+        return transport.get_write_buffer_size()
+    except AttributeError:
+        return 0

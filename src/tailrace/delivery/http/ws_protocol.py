@@ -10,6 +10,8 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
+from tailrace.delivery.http.protocol import unsent_bytes
+
 __all__ = ["FRAMES", "FramesProtocol"]
 
 FRAMES = "tailrace.frames"
@@ -76,7 +78,7 @@ class FramesProtocol(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         """Answer a ping."""
         super().handle_ping()
-        if self.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX:
+        if unsent_bytes(self.transport) > _UNSENT_BYTES_MAX:
             self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
@@ -96,7 +98,7 @@ class FramesProtocol(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         """Drop a peer that has not answered a ping; what waits for it will never be read."""
         super().keepalive_timeout()
-        if self.transport.get_write_buffer_size():
+        if unsent_bytes(self.transport):
             self.transport.abort()
 
     def _cut_later(self) -> None:
