@@ -166,7 +166,7 @@ def spoiled(column: str, values: list) -> Frame:
     payload = memoryview(batch.serialize())
     numbers = {"first_offset": Offset(1), "first_index": Index(1), "append_time_us": 0}
     head = pack_frame(payload, change_count=3, commit_count=2, **numbers)
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), frame.position)
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), frame.last_commit)
 
 
 @pytest.mark.parametrize(
