@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sink_changes import EPOCH, ChangingSource
-from sink_places import CONTRACTED, rows_of
+from sink_places import CONTRACTED, SpreadDeltaPlace, rows_of
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch
@@ -355,6 +355,57 @@ def test_names_may_be_anything(place, source):
     orders.delete(2)
     sink.apply(source.batch())
     assert rows_of(sink, orders.schema) == orders.rows
+    sink.close()
+
+
+def test_a_truncation_empties_the_table_whatever_comes_before_and_after_it(place, source):
+    if isinstance(place, SpreadDeltaPlace) and place.mode is not Mode.APPEND:
+        pytest.skip("tasks that meet a truncation leave the batch to the driver")
+    orders, lines = source.table("orders"), source.table("lines", key=("id", "customer"))
+    sink = opened(place, source)
+    for number in range(20):
+        orders.insert(number, "Ann", 1.0)
+        lines.insert(number, "Ann", 1.0)
+    sink.apply(source.batch())
+    orders.insert(50, "Bob", 1.0)
+    source.commit()
+    orders.update(3, total=2.0)
+    orders.delete(4)
+    source.commit()
+    orders.insert(60, "Cleo", 1.0)
+    orders.truncate()
+    orders.insert(3, "Dan", 3.0)
+    lines.delete((1, "Ann"))
+    last = source.batch()
+    for _ in range(2):  # given again, it changes nothing
+        sink.apply(last)
+        check(place, sink, orders)
+        check(place, sink, lines)
+    orders.insert(4, "Eve", 1.0)
+    source.commit()
+    orders.truncate()
+    source.commit()
+    orders.insert(4, "Eve", 2.0)
+    source.commit()
+    orders.truncate()
+    lines.truncate()
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    check(place, sink, lines)
+    orders.insert(1, "Flo", 1.0)
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+
+
+def test_a_truncation_of_a_table_that_the_sink_does_not_have_yet_makes_it(place, source):
+    if isinstance(place, SpreadDeltaPlace) and place.mode is not Mode.APPEND:
+        pytest.skip("tasks that meet a truncation leave the batch to the driver")
+    orders = source.table("orders")
+    sink = opened(place, source)
+    orders.truncate()
+    sink.apply(source.batch())
+    check(place, sink, orders)
     sink.close()
 
 

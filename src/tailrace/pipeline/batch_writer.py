@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark_spread import SparkSpread
 from tailrace.pipeline.transform import transformed
+from tailrace.pipeline.truncation import TruncationMetError, has_truncation
 from tailrace.pipeline.typed import row_schema
 from tailrace.sink_url import Secrets
 
@@ -135,8 +137,9 @@ class BatchWriter:
 
     def _take(self, frame: Any) -> None:
         if self._is_large():
-            self.apply_spread(frame)
-            return
+            with suppress(TruncationMetError):  # nothing was committed: the driver takes all of it, below
+                self.apply_spread(frame)
+                return
         packed = frame.toArrow()
         if packed.num_rows:
             changes = pc.sum(packed["_changes"]).as_py()
@@ -178,7 +181,8 @@ class BatchWriter:
         definition, sink = self._definition, self.sink()
         progress = sink.progress()
         number = next_number(progress, self.number_min)
-        decode = partial(changes_of_packed, versions=self._versions, after=self._reached(progress))
+        mode = mode_of(definition.sink, definition.mode)
+        decode = partial(changes_of_packed, versions=self._versions, after=self._reached(progress), mode=mode)
         changes = SparkSpread(frame, decode)
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
@@ -323,7 +327,7 @@ class BatchWriter:
 
 
 def changes_of_packed(
-    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, after: int = 0
+    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, after: int = 0, mode: Mode = Mode.APPEND
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
     """Yield the changes behind an offset in rows of the layouts `packed` and `latest`, and what was met among them.
 
@@ -331,9 +335,12 @@ def changes_of_packed(
 
     Raises:
         MisfitError: A value does not fit its column's type.
+        TruncationMetError: There is a truncation, and the mode is not `append`.
     """
     for held, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
         some = _behind(held, after)
+        if mode is not Mode.APPEND and has_truncation(some):
+            raise TruncationMetError("a truncation is among the changes")
         if some.num_rows:
             yield Tally(offset.as_py(), {"log": changes.as_py()}), changes_of_json(some, versions)
 

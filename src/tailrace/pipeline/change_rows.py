@@ -29,10 +29,17 @@ CHANGE_COLUMNS: pa.Schema = pa.schema(
 """What every change row has in front of the columns of its table."""
 
 _WORDS = pa.array(
-    [ChangeType.INSERT, ChangeType.UPDATE_PREIMAGE, ChangeType.UPDATE_POSTIMAGE, ChangeType.DELETE], pa.string()
+    [
+        ChangeType.INSERT,
+        ChangeType.UPDATE_PREIMAGE,
+        ChangeType.UPDATE_POSTIMAGE,
+        ChangeType.DELETE,
+        ChangeType.TRUNCATE,
+    ],
+    pa.string(),
 )
-_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
-_WORD_OF_OP = np.array([-1, _INSERT, _POSTIMAGE, _DELETE])
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
+_WORD_OF_OP = np.array([-1, _INSERT, _POSTIMAGE, _DELETE, -1, _TRUNCATE])
 """The word of a change that is a single row."""
 
 
@@ -58,11 +65,12 @@ def change_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Sche
 def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> ChangeRows:
     """Return the rows of changes in order. Schema changes have none.
 
-    An update whose row before is not known is the row after alone; a deletion without it has the key alone.
+    An update whose row before is not known is the row after alone; a deletion without it has the key alone; a
+    truncation is a row without any column.
     """
     ops = batch.column("op").to_numpy(zero_copy_only=False)
     before = ((ops == Op.UPDATE) & _valid(batch.column("before"))) | (ops == Op.DELETE)
-    after = (ops == Op.INSERT) | (ops == Op.UPDATE)
+    after = (ops == Op.INSERT) | (ops == Op.UPDATE) | (ops == Op.TRUNCATE)
     if (before ^ after).all():  # a row each: nothing need be moved
         images = pc.coalesce(batch.column("after"), batch.column("before")) if before.any() else batch.column("after")
         return _filled(_WORD_OF_OP[ops], images, batch, schemas)
@@ -73,6 +81,7 @@ def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) 
     words = np.where(is_before, _PREIMAGE, _POSTIMAGE)
     words[ops[rows] == Op.INSERT] = _INSERT
     words[ops[rows] == Op.DELETE] = _DELETE
+    words[ops[rows] == Op.TRUNCATE] = _TRUNCATE
     both = pa.concat_arrays([batch.column("before"), batch.column("after")])
     images = both.take(pa.array(np.where(is_before, rows, rows + len(ops))))
     return _filled(words, images, batch.take(pa.array(rows)), schemas)

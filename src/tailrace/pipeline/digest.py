@@ -12,10 +12,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.rows import RANGE
 from tailrace.pipeline.sink.base import ChangeType
+from tailrace.pipeline.truncation import is_truncation
 
 __all__ = ["Digests", "Fault", "Side"]
 
@@ -82,7 +85,24 @@ class Digests:
         self._connection.close()
 
     def add_changes(self, side: Side, changes: pa.Table) -> None:
-        """Add changes, or rows that were read, with `_change_type` and `_offset`; rows of the source with `_range`."""
+        """Add changes, or rows that were read, with `_change_type` and `_offset`; rows of the source with `_range`.
+
+        Changes are added in order as far as truncations go: what one removes comes before it.
+        """
+        begin = 0
+        for place in pc.indices_nonzero(is_truncation(changes)).to_pylist():
+            self._add_changes(side, changes.slice(begin, place - begin))
+            self._forget(side, changes[OFFSET][place].as_py())
+            begin = place + 1
+        self._add_changes(side, changes.slice(begin))
+
+    def _forget(self, side: Side, offset: int) -> None:
+        """Forget what a side had before a truncation. All that is before it has been added."""
+        sides = (side,) if side is not Side.BOTH else tuple(Side)
+        listed = ", ".join(str(int(one)) for one in sides)
+        self._run(f"DELETE FROM digests WHERE side IN ({listed}) AND place < {offset * 4 + 1}")
+
+    def _add_changes(self, side: Side, changes: pa.Table) -> None:
         gone = f"_change_type IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}')"
         rank = (
             f"CASE _change_type WHEN '{ChangeType.READ}' THEN 2 WHEN '{ChangeType.UPDATE_PREIMAGE}' THEN 0 ELSE 1 END"

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tailrace.client.bulk_rows import RowsPage
 from tailrace.model.chunk import Change
+from tailrace.model.image import NO_KEY
 from tailrace.model.number import Index, Offset
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
@@ -33,6 +34,7 @@ _OPS = {
     str(ChangeType.UPDATE_PREIMAGE): Op.DELETE,
     str(ChangeType.UPDATE_POSTIMAGE): Op.UPDATE,
     str(ChangeType.DELETE): Op.DELETE,
+    str(ChangeType.TRUNCATE): Op.TRUNCATE,
 }
 """What a row by itself is. The row before an update alone has left what is looked at: a deletion."""
 
@@ -100,6 +102,9 @@ def joined_changes(rows: ChangeColumns, schema: TableSchema) -> Iterator[Change]
                 before = image
                 continue
         op = _OPS[type_]
+        if op is Op.TRUNCATE:
+            yield Change(offset, index, time_us, txid, op, schema, NO_KEY, None, None)
+            continue
         images = (image, None) if op is Op.DELETE else (before, image)
         yield Change(offset, index, time_us, txid, op, schema, key, *images)
         before = None

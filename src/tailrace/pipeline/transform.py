@@ -6,12 +6,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.errors import TransformError
+from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.truncation import is_truncation
 
 __all__ = ["VIEW", "schema_of", "transformed"]
 
@@ -43,7 +46,7 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     """Return what a transformation makes of the changes of a table.
 
     It reads the view `changes`, which also has the table's name. It may leave rows out, and change, add and leave out
-    columns, but not those of changes and of the key.
+    columns, but not those of changes and of the key. Truncations pass it by: they have no row that it could judge.
 
     Raises:
         TransformError: Spark does not take it, or it makes columns that sinks do not take.
@@ -52,7 +55,8 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger(_VALUES_LOGGER).disabled = True
-    frame = session.createDataFrame(one.changes)
+    gone = is_truncation(one.changes)
+    frame = session.createDataFrame(one.changes.filter(pc.invert(gone)))
     names = [VIEW, *([one.schema.table.name] if _PLAIN.fullmatch(one.schema.table.name) else [])]
     for name in names:
         frame.createOrReplaceTempView(name)
@@ -65,7 +69,11 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     finally:
         for name in names:  # what is transformed next must not see the rows of this table
             session.catalog.dropTempView(name)
-    return msgspec.structs.replace(one, schema=schema_of(made.schema, one.schema), changes=_ordered(made, one.schema))
+    schema, changes = schema_of(made.schema, one.schema), _ordered(made, one.schema)
+    truncations = one.changes.filter(gone).select(CHANGE_COLUMNS.names)
+    if truncations.num_rows:
+        changes = pa.concat_tables([changes, fitted(truncations, changes.schema)])
+    return msgspec.structs.replace(one, schema=schema, changes=changes)
 
 
 def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:

@@ -109,11 +109,17 @@ def decode_images(
             if made is None:
                 made = _carefully(images, keys, version, column, field.type, lenient=lenient)
         elif field.name == hidden:
-            made = pc.utf8_slice_codeunits(keys.view(pa.utf8()), 1, -1).cast(field.type)
+            made = _numbers(keys).cast(field.type)
         else:
             made = pa.nulls(len(images), field.type)
         columns.append(made)
     return columns
+
+
+def _numbers(keys: pa.Array) -> pa.Array:
+    """Return the texts of keys of one number; a truncation has none."""
+    texts = pc.utf8_slice_codeunits(keys.view(pa.utf8()), 1, -1)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.utf8()), texts)
 
 
 class _Wish:

@@ -177,8 +177,8 @@ class Verifier:
             for late in self._changes(schema, lowest, through):
                 changes = _fitting(late.changes, columns, shape)
                 after = pc.greater(changes[OFFSET], at)
-                digests.add_changes(Side.BOTH, changes.filter(after))
                 digests.add_changes(Side.SOURCE, changes.filter(pc.invert(after)))
+                digests.add_changes(Side.BOTH, changes.filter(after))
             digests.compare()
             mended = self._repair(schema, ranges, first, digests) if repair and digests.counts else 0
             return _verdict(shape, digests, len(ranges)), mended

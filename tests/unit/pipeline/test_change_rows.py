@@ -39,6 +39,13 @@ A, B = b'{"id":1,"name":"a"}', b'{"id":1,"name":"b"}'
         ([(Op.UPDATE, 1, b"[1]", None, B)], ["update_postimage"], [1], [B]),
         ([(Op.DELETE, 1, b"[1]", None, None)], ["delete"], [1], [b'{"id":1}']),
         ([(Op.SCHEMA, 1, b"[]", None, b'{"ddl":"x"}')], [], [], []),
+        ([(Op.TRUNCATE, 1, b"[]", None, None)], ["truncate"], [1], [b"{}"]),
+        (
+            [(Op.UPDATE, 1, b"[1]", A, B), (Op.TRUNCATE, 1, b"[]", None, None), (Op.INSERT, 1, b"[1]", None, A)],
+            ["update_preimage", "update_postimage", "truncate", "insert"],
+            [1, 1, 2, 3],
+            [A, B, b"{}", A],
+        ),
         (
             [
                 (Op.INSERT, 1, b"[1]", None, A),
@@ -78,6 +85,13 @@ def test_a_column_that_turned_from_bytes_to_text_is_read_by_the_version_that_wro
     assert column.to_pylist() == ["aGk=", "aGk="]
     with pytest.raises(MisfitError, match="is no binary"):
         typed_rows(change_rows(batch, {1: old, 2: new}), {1: old, 2: new}, pa.schema([("c", pa.binary())]))
+
+
+def test_a_truncation_has_no_column_and_no_row_number():
+    made = table_changes([changes((Op.TRUNCATE, 3, b"[]", None, None), (Op.TRUNCATE, 1, b"[]", None, None))], SCHEMAS)
+    notes, users = [one.changes.drop_columns(["_commit_timestamp"]).to_pylist() for one in made]
+    assert notes == [{"_change_type": "truncate", "_offset": 1, "_commit_version": 7, "rowid": None, "text": None}]
+    assert users == [{"_change_type": "truncate", "_offset": 2, "_commit_version": 7, "id": None, "name": None}]
 
 
 def test_a_sink_is_given_the_changes_by_table_typed_by_the_newest_version():

@@ -101,6 +101,26 @@ def test_the_row_before_an_update_comes_before_the_row_after_it(digests):
     assert (digests.counts, digests.rows) == ({}, 1)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_before_a_truncation_is_no_more(digests, late):
+    """Before the sink's offset it is the source's alone: the sink has applied it. After it, it is of both."""
+    one, two = (1, "a"), (2, "a")
+    truncated = AT + 5 if late else AT - 5
+    digests.add_rows(rows_of({one: 1.0} if late else {two: 2.0}), AT)
+    digests.add_changes(Side.SOURCE, read_of({one: 1.0}, AT - 10, 1))
+    changes = changes_of(
+        [
+            ("insert", truncated - 1, one, 5.0),
+            ("truncate", truncated, (None, None), None),
+            ("insert", truncated + 1, two, 2.0),
+        ]
+    )
+    digests.add_changes(Side.BOTH if late else Side.SOURCE, changes)
+    digests.compare()
+    assert digests.counts == {}
+    assert digests.rows == 1
+
+
 def test_names_of_columns_may_be_any(tmp_path):
     columns = pa.schema([('we "quote"', pa.string()), ("range", pa.int64()), ("k0", pa.int64())])
     rows = pa.table({'we "quote"': ["x"], "range": [1], "k0": [2]}, schema=columns)

@@ -17,13 +17,14 @@ __all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "SinkTraits", "Tab
 
 
 class ChangeType(StrEnum):
-    """Values of `_change_type`: those that Spark uses for changes, and `read` for a row of a snapshot."""
+    """Values of `_change_type`: those that Spark uses for changes, `read` for a row of a snapshot, and `truncate`."""
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"
     UPDATE_POSTIMAGE = "update_postimage"
     DELETE = "delete"
     READ = "read"
+    TRUNCATE = "truncate"
 
 
 class TableChanges(Struct, frozen=True):
@@ -32,6 +33,7 @@ class TableChanges(Struct, frozen=True):
     `changes` has the columns `_change_type` (string), `_offset`, `_commit_version` (int64: the commit index),
     `_commit_timestamp` (timestamp[us, UTC]), then the columns of `schema` in its order; `schema` is the newest version
     that the batch holds. An update is two rows, the row before and the row after; a delete carries the row before it.
+    A truncation is one row whose columns, those of the key among them, are all null.
     Rows of a snapshot have the offset at which the snapshot belongs. A table without a primary key has the hidden
     column `rowid` as its key.
     """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from tailrace.pipeline.sink.progress import (
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late, is_ours
+from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling, refuse_shared
 
 __all__ = ["BATCHES", "BATCHES_KEPT", "CatalogSink"]
@@ -103,9 +105,9 @@ class CatalogSink(KeepsProgress):
             return
         doubt, self._doubt = self._doubt, True
         changes = 0
-        for one in batch.tables:
-            self._put(one, doubt=doubt)
-            changes += one.changes.num_rows
+        for given in batch.tables:
+            self._put(spelled_out(given, self._mode, partial(self.rows, given.schema)), doubt=doubt)
+            changes += given.changes.num_rows
         self._progress = self._note(after(self._progress, batch), changes)
         self._doubt = False
 

@@ -34,6 +34,7 @@ from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import spelled
 
 __all__ = ["FILES_MAX", "DeltaTables"]
@@ -81,6 +82,7 @@ class DeltaTables:
 
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
+        one = spelled_out(one, self._mode, lambda: self.rows(one.schema) if self.exists(one.schema) else ())
         with delta_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = opened(self.place(one.schema), columns)

@@ -30,6 +30,7 @@ from tailrace.pipeline.sink.progress import has_number, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
+from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling
 
 __all__ = ["CATALOG", "IcebergTables"]
@@ -79,6 +80,7 @@ class IcebergTables:
 
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
+        one = spelled_out(one, self._mode, lambda: self.rows(one.schema) if self.exists(one.schema) else ())
         with iceberg_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = self._table(one.schema, columns)

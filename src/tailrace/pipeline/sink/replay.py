@@ -10,6 +10,7 @@ from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, row_columns
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.truncation import is_truncation
 
 __all__ = ["column_names", "replayed"]
 
@@ -21,8 +22,15 @@ def replayed(changes: Iterable[pa.Table], schema: TableSchema) -> Iterator[pa.Re
     """Return the rows that these changes make, whatever their order. Holds no more than the rows and one gathering."""
     state: list[pa.Table] = []
     waiting: list[pa.Table] = []
-    for some in changes:
-        waiting.append(some)
+    floor = -1
+    """Offset of the newest truncation so far: nothing up to it is left."""
+    for given in changes:
+        truncations = given.filter(is_truncation(given))
+        some = given.filter(pc.invert(is_truncation(given)))
+        if truncations.num_rows:
+            floor = max(floor, pc.max(truncations[OFFSET]).as_py())
+            state, waiting = ([_after(one, floor) for one in tables] for tables in (state, waiting))
+        waiting.append(_after(some, floor))
         held = sum(one.num_rows for one in state)
         if sum(one.num_rows for one in waiting) >= max(_CHANGES_FOLDED_MIN, held):
             state, waiting = [_folded([*state, *waiting], schema)], []
@@ -31,6 +39,14 @@ def replayed(changes: Iterable[pa.Table], schema: TableSchema) -> Iterator[pa.Re
     rows = _folded([*state, *waiting], schema)
     live = rows.filter(pc.not_equal(rows["_change_type"], str(ChangeType.DELETE)))
     return iter(live.select([name for name in column_names(schema) if name in live.column_names]).to_batches())
+
+
+def _after(changes: pa.Table, floor: int) -> pa.Table:
+    """Return the changes after a truncation. A row that was read at its offset was read after it."""
+    if floor < 0:
+        return changes
+    read = pc.and_(pc.equal(changes[OFFSET], floor), pc.equal(changes["_change_type"], str(ChangeType.READ)))
+    return changes.filter(pc.or_(pc.greater(changes[OFFSET], floor), read))
 
 
 def column_names(schema: TableSchema) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol, assert_never
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.pipeline.sink.sql_values import refuse_far_times
+from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling, refuse_shared
 
 __all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
@@ -145,6 +147,8 @@ class SqlSink(KeepsProgress):
         if has(self._progress, batch):
             return
         progress = after(self._progress, batch)
+        tables = [spelled_out(one, self._mode, partial(self.rows, one.schema)) for one in batch.tables]
+        batch = structs.replace(batch, tables=tables)
         try:
             for one in batch.tables:
                 self._evolve(one)
