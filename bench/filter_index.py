@@ -42,11 +42,11 @@ def exact(number: int) -> RowFilter:
 
 
 def equal(number: int) -> RowFilter:
-    return RowFilter([SCHEMA.table], OPS, predicates=[compile_where(f"customer = {number}", SCHEMA, "sqlite")])
+    return RowFilter([SCHEMA.table], OPS, predicates=[compile_where(f"customer = {number}", SCHEMA)])
 
 
 def same(number: int) -> RowFilter:
-    return RowFilter([SCHEMA.table], OPS, predicates=[compile_where("customer > 1000000", SCHEMA, "sqlite")])
+    return RowFilter([SCHEMA.table], OPS, predicates=[compile_where("customer > 1000000", SCHEMA)])
 
 
 def index_of(make: Make, count: int) -> FilterIndex[int]:

@@ -16,8 +16,8 @@ from tailrace.model.image import encode_image
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.source.sqlite.query_catalog import QueryCatalog
+from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import begin, not_modified, scan, state_tag
 
 ROWS = 100_000
@@ -33,7 +33,7 @@ POINT = "SELECT o.id, o.total FROM customers c JOIN orders o ON o.customer_id = 
 
 def main() -> int:
     connection = database()
-    catalog = SqliteCatalog(connection)
+    catalog = QueryCatalog(connection)
     worst = 0
     for name, sql, arguments in (("join", SQL, ("open",)), ("point", POINT, (77,))):
         worst |= measure(connection, catalog, name, sql, arguments, bar=BAR if name == "join" else None)
@@ -44,7 +44,7 @@ def measure(connection, catalog, name, sql, arguments, *, bar):
     statement = parse(sql)
     bound = bind(arguments, statement.arguments)
     dependencies = analyse(statement, catalog)
-    judge = Judge(dependencies, bound)
+    judge = QueryJudge(dependencies, bound)
     state = begin(dependencies, "log", Offset(1000))
     current = state_tag(statement.query_id, bound, state)
     chunk = foreign_changes()

@@ -13,8 +13,8 @@ import apsw
 
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.source.sqlite.query_catalog import QueryCatalog
+from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import result_etag
 from tailrace.subscription.query.precise import Verified, is_told, verify
 
@@ -72,9 +72,9 @@ BAR = 0.15
 def main() -> int:
     random = Random(7)
     connection, changes = shop(random)
-    catalog = SqliteCatalog(connection)
+    catalog = QueryCatalog(connection)
     statements = [(parse(sql), bind(arguments, len(arguments))) for sql, arguments in QUERIES]
-    judges = [Judge(analyse(statement, catalog), arguments) for statement, arguments in statements]
+    judges = [QueryJudge(analyse(statement, catalog), arguments) for statement, arguments in statements]
     results = [run(connection, *statement) for statement in statements]
     known = [Verified(Offset(0), 0, etag_of(*pair)) for pair in zip(statements, results, strict=True)]
     counts = Counter()

@@ -55,9 +55,7 @@ class Streams:
         """Begin, or begin again as after a restart."""
         kept = await self._store.consumers()
         self.consumers = Consumers(self.shards, self._store, kept, self._consumer_options, self.clock, self.metrics)
-        tools = ChangeStreamTools(
-            self.shards, self.consumers, Restrictions("sqlite"), Meter(self.metrics), self._options
-        )
+        tools = ChangeStreamTools(self.shards, self.consumers, Restrictions(), Meter(self.metrics), self._options)
         self.methods = change_stream_service(tools).methods
 
     async def commit(self, *tables, source="app", migration=False, text="x", time_us=0):

@@ -65,6 +65,7 @@ from tailrace.sink_url import Secrets
 from tailrace.source.base import QuerySource, Reader
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.sources import create_embedded, resolve, without_password
+from tailrace.sql.dialect import Dialects, dialect_of
 from tailrace.startup import shown_settings, versions
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.pipelines import Pipelines
@@ -254,7 +255,10 @@ class Application:
         metrics = self._metrics
         logs = {shard.source.name: shard.log for shard in self._shards}
         service_options = ServiceOptions(
-            pressure_changes(self._config), shards=shard_ids, capture_enabled=self._config.capture.enabled
+            pressure_changes(self._config),
+            shards=shard_ids,
+            dialects=self._dialects(),
+            capture_enabled=self._config.capture.enabled,
         )
         reads = self._reads.items()
         shards = {name: None if side is None else QueryShard(side, logs[name]) for name, side in reads}
@@ -321,12 +325,15 @@ class Application:
         with _port_of("--http-port" if port == self._config.http_port else "--ws-port"):
             return (await self._stack.enter_async_context(server)).url
 
+    def _dialects(self) -> Dialects:
+        return {shard.source.name: dialect_of(shard.opened.dialect) for shard in self._shards}
+
     def _open_access(self, store: MetaStore) -> Access:
         """Open what tells who calls, and have it end what is open on credentials that are no longer good."""
         auth = self._config.auth
         for name, principal in auth.principals.items():
             try:
-                check_rows(principal.rows, "sqlite")
+                check_rows(principal.rows, self._dialects())
             except InvalidPredicateError as error:
                 raise ConfigError(f"auth.principals.{name}: {error}") from error
         leeway_s = parse_duration_s(auth.jwt_leeway) or 0.0

@@ -12,9 +12,9 @@ from integration.query_generator import Database, Queries, fill, writes
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.catalog import Rowid
-from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import advance, begin, result_etag, state_tag
 from tailrace.subscription.query.precise import Verified, is_told, verify
 
@@ -46,7 +46,7 @@ class Watched:
         self.ordered = ordered
         self.connection = connection
         self.dependencies = analyse(self.statement, Blind(catalog))
-        self.judge = Judge(self.dependencies, self.arguments)
+        self.judge = QueryJudge(self.dependencies, self.arguments)
         self.result = self.run()
         self.state = begin(self.dependencies, "log", Offset(0))
         self.verified = Verified(Offset(0), 0, self.etag)
@@ -156,7 +156,7 @@ def check(seed):
     """Run one seed. Return how many cases were checked, results changed, and were judged relevant."""
     random = Random(seed)
     connection, database = build(random)
-    catalog = SqliteCatalog(connection)
+    catalog = QueryCatalog(connection)
     watched = watch(connection, database, catalog)
     changes = Changes(connection, catalog)
     offset = 0

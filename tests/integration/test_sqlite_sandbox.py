@@ -10,7 +10,7 @@ from tailrace.source.base import Reader, RunLimits
 from tailrace.source.sqlite.capture_setup import set_up
 from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.query import SqliteQuerySource
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.source.sqlite.statement import SqliteStatementRunner
 
 READER = Reader("log")
@@ -234,5 +234,5 @@ async def test_views_of_views_stop_neither_capture_nor_the_catalog(path):
         database.execute(f"CREATE VIEW v{number} AS SELECT x.id FROM v{number - 1} AS x, v{number - 1} AS y")
     async with asyncio.timeout(60):
         await asyncio.to_thread(set_up, path)
-        catalog = await asyncio.to_thread(SqliteCatalog, apsw.Connection(str(path)))
+        catalog = await asyncio.to_thread(QueryCatalog, apsw.Connection(str(path)))
     assert catalog.view("v39") is not None

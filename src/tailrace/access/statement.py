@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from tailrace.access.namespace import source_for
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, ResultTooLargeError, SourceAbilityError
 from tailrace.model.principal import Capability, Principal
-from tailrace.source.base import CAPTURE_ONLY, QuerySource, RunLimits, Stored
+from tailrace.model.value import Value
+from tailrace.source.base import CAPTURE_ONLY, QuerySource, RunLimits
 from tailrace.source.statement import StatementResult, StatementRunner
 
 __all__ = ["Statements"]
@@ -28,7 +29,7 @@ class Statements:
         self._runners = dict(runners)
 
     async def execute(
-        self, principal: Principal, namespace: str, sql: str, arguments: Sequence[Stored]
+        self, principal: Principal, namespace: str, sql: str, arguments: Sequence[Value]
     ) -> StatementResult:
         """Run one statement. Those that only read tables do not wait for those that write.
 
@@ -50,8 +51,9 @@ class Statements:
         reads = self._readers[source]
         if reads is None:
             raise SourceAbilityError(source, CAPTURE_ONLY)
+        bound = reads.dialect.bind(arguments, len(arguments))
         try:
-            result = await reads.run(sql, arguments, _LIMITS)
+            result = await reads.run(sql, bound, _LIMITS)
         except ResultTooLargeError:
             raise
         except InvalidRequestError as error:
@@ -62,5 +64,5 @@ class Statements:
                 ) from error
             if not principal.may(Capability.WRITE):
                 raise InvalidRequestError(f"{error} (without the capability write, SQL may only read)") from error
-            return await self._runners[source].execute(sql, arguments, _LIMITS)
+            return await self._runners[source].execute(sql, bound, _LIMITS)
         return StatementResult(result.columns, result.rows, 0)

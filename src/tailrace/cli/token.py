@@ -113,7 +113,7 @@ def create(
     )
     try:
         check_grant(grant)
-        check_rows(predicates, "sqlite")
+        check_rows(predicates, {})
     except InvalidRequestError as error:
         raise click.BadParameter(str(error)) from error
     made = make_key()

@@ -15,8 +15,8 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, InvalidPredicateError, PredicateError, SinkRefusedError
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
+from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
-from tailrace.sql.sqlite.predicate import compile_where
 from tailrace.subscription.cel import compile_cel
 
 __all__ = ["Shape", "ShapeOptions", "Shaped", "message_id"]
@@ -76,7 +76,6 @@ class Shape:
         options: ShapeOptions,
         *,
         tombstones: bool = False,
-        dialect: str = "sqlite",
         clock: Clock | None = None,
     ) -> None:
         self._options = options
@@ -84,7 +83,6 @@ class Shape:
         self._envelope: Envelope = envelope_of(options.envelope or OWN)
         self._tables = frozenset(options.tables)
         self._tombstones = tombstones and self._envelope.tombstones
-        self._dialect = dialect
         self._versions: dict[int, _Version] = {}
         self._fitted: set[TableName] = set()
         """Tables that filter and projection have fitted once."""
@@ -170,7 +168,7 @@ class Shape:
         if options.filter.startswith(_CEL):
             predicate = compile_cel(options.filter.removeprefix(_CEL).strip(), schema)
         elif options.filter:
-            predicate = compile_where(options.filter, schema, self._dialect)
+            predicate = dialect_of(schema.dialect).compile_where(options.filter, schema)
         projection = compile_projection(options.project, schema) if options.project else None
         self._fitted.add(schema.table)
         return _Version(schema, predicate, projection)

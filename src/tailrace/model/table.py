@@ -70,6 +70,8 @@ class TableSchema(Struct, frozen=True, omit_defaults=True):
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     ddl: str = ""
+    dialect: str = "sqlite"
+    """What the database means by SQL. The default is that of schemas which were stored before there were others."""
 
     def column(self, name: str) -> Column | None:
         """Return the column of that name, or None."""

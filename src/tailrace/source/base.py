@@ -11,8 +11,9 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.reader import Reader
-from tailrace.source.result import ResultRows, RunLimits, Stored
-from tailrace.sql.sqlite.catalog import Catalog
+from tailrace.source.result import ResultRows, RunLimits
+from tailrace.sql.dialect import Dialect
+from tailrace.sql.query import Catalog, Stored
 
 __all__ = [
     "CAPTURE_ONLY",
@@ -24,7 +25,6 @@ __all__ = [
     "SchemaRegistry",
     "SnapshotRows",
     "Source",
-    "Stored",
     "TablePage",
     "TableSnapshot",
 ]
@@ -171,7 +171,12 @@ class QuerySource(Protocol):
     """The reading side of an upstream database. Safe to call from many tasks of one event loop.
 
     `catalog` texts of different versions of the schema differ, also when a schema is changed and changed back.
+    `dialect` is what its catalogs, queries and arguments are for.
     """
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return the SQL of the database."""
 
     async def newest(self, timeout_s: float) -> Barrier:
         """Return what is committed now, looked up after this call began. Waits until capture fits the schema.

@@ -2,10 +2,9 @@
 
 from msgspec import Struct
 
-__all__ = ["ResultRows", "RunLimits", "StatementResult", "Stored"]
+from tailrace.model.value import Value
 
-Stored = None | int | float | str | bytes
-"""A value as a database stores and binds it."""
+__all__ = ["ResultRows", "RunLimits", "StatementResult"]
 
 
 class RunLimits(Struct, frozen=True):
@@ -20,7 +19,7 @@ class ResultRows(Struct, frozen=True):
     """The result of one run, read in one transaction; `catalog` names the version of the schema that it saw."""
 
     columns: tuple[str, ...]
-    rows: list[tuple[Stored, ...]]
+    rows: list[tuple[Value, ...]]
     catalog: str
 
 
@@ -28,5 +27,5 @@ class StatementResult(Struct, frozen=True):
     """What one statement gave: rows where it gives such, and how many rows it inserted, updated or deleted."""
 
     columns: tuple[str, ...]
-    rows: list[tuple[Stored, ...]]
+    rows: list[tuple[Value, ...]]
     changes: int

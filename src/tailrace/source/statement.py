@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from tailrace.source.result import RunLimits, StatementResult, Stored
+from tailrace.source.result import RunLimits, StatementResult
+from tailrace.sql.query import Stored
 
 __all__ = ["StatementResult", "StatementRunner"]
 

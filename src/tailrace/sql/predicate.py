@@ -1,15 +1,17 @@
 """What every predicate offers, whatever language it is written in. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
-__all__ = ["Equality", "Image", "Predicate", "SqlValue"]
+from tailrace.sql.query import Stored as SqlValue
 
-SqlValue = None | int | float | str | bytes
-"""A value as a predicate compares it."""
+__all__ = ["CellReader", "Equality", "Image", "Predicate", "RowPredicate", "SqlValue"]
+
+CellReader = Callable[[bytes], Mapping[str, SqlValue]]
+"""Reads some columns of an image; raises `PredicateError` on one that is not of the natural form."""
 
 
 class Image(StrEnum):
@@ -25,7 +27,7 @@ class Image(StrEnum):
 class Equality(Struct, frozen=True):
     """A condition that every passing change meets: this column has this value in this image.
 
-    `Image.ROW` is either image of the change. The value is to be compared with what `cell_reader` reads.
+    `Image.ROW` is either image of the change. The value is to be compared with what a `CellReader` reads.
     """
 
     image: Image
@@ -57,6 +59,21 @@ class Predicate(Protocol):
         """Tell for each change whether it passes: also where that is undecided, so that nothing is lost.
 
         Schema changes pass: they have no row.
+
+        Raises:
+            PredicateError: It failed on one of them.
+        """
+
+
+class RowPredicate(Predicate, Protocol):
+    """A predicate in SQL. `pairs` tells that it is about the change, by `before`, `after` or `op`, and not one row."""
+
+    pairs: bool
+
+    def decide(
+        self, ops: Sequence[int], befores: Sequence[bytes | None], afters: Sequence[bytes | None]
+    ) -> list[bool | None]:
+        """Do what `select` does, with None for each change for which the source did not send what would decide.
 
         Raises:
             PredicateError: It failed on one of them.

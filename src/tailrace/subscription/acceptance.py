@@ -6,7 +6,7 @@ from tailrace.model.errors import InvalidRequestError, UnknownSourceError, Unkno
 from tailrace.model.subscription import FilterOptions, QueryTarget, SourceTarget, TableTarget
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.model.value import from_literal
-from tailrace.sql.sqlite.predicate.sql import parse
+from tailrace.sql.dialect import Dialects, require_readable
 from tailrace.subscription.filter import compile_filter
 from tailrace.subscription.key_filter import KeyBounds
 from tailrace.subscription.log_view import LogView
@@ -25,7 +25,7 @@ _ANY_TABLE = TableSchema(
 """Stands for the tables of a query, of which each has a key of its own."""
 
 
-def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> str:
+def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str, LogView]) -> str:
     """Return the source of a target whose filter fits its tables.
 
     Raises:
@@ -43,11 +43,13 @@ def accept_tables(target: TableTarget, options: FilterOptions, logs: Mapping[str
             raise UnknownTableError(source, table.wire)
         schemas.append(latest[1])
     for schema in schemas:
-        compile_filter(frozenset(target.tables), options, schema, dialect)
+        compile_filter(frozenset(target.tables), options, schema)
     return source
 
 
-def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> None:
+def accept_source(
+    target: SourceTarget, options: FilterOptions, logs: Mapping[str, LogView], dialects: Dialects
+) -> None:
     """Check that a filter fits each table that was asked for by name and is there, or where all are, some table.
 
     Raises:
@@ -59,8 +61,8 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
     if log is None:
         raise UnknownSourceError(target.source)
     if options.where is not None:
-        parse(options.where, dialect)
-    wanted = SourceFilter(target, options, dialect)
+        require_readable(options.where, [dialects[target.source]] if target.source in dialects else [])
+    wanted = SourceFilter(target, options)
     newest: dict[TableName, TableSchema] = {}
     for schema in log.schemas().values():
         if wanted.wants(schema.table) and schema.version >= newest.get(schema.table, schema).version:
@@ -68,7 +70,7 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
     misfit: InvalidRequestError | None = None
     for schema in newest.values():
         try:
-            compile_filter(wanted.tables, options, schema, dialect)
+            compile_filter(wanted.tables, options, schema)
         except InvalidRequestError as error:
             misfit = misfit or error
             if target.names:
@@ -80,7 +82,7 @@ def accept_source(target: SourceTarget, options: FilterOptions, logs: Mapping[st
         raise misfit
 
 
-def accept_query(target: QueryTarget, options: FilterOptions, logs: Mapping[str, LogView], dialect: str) -> None:
+def accept_query(target: QueryTarget, options: FilterOptions, logs: Mapping[str, LogView]) -> None:
     """Refuse a filter that is wrong whatever the table, or a predicate that fits none of a query's tables.
 
     Where a predicate does not fit one of them, no change of that table passes.
@@ -99,7 +101,7 @@ def accept_query(target: QueryTarget, options: FilterOptions, logs: Mapping[str,
     for table in target.tables:
         schema = find_table(logs, table.source, table.wire)
         try:
-            compile_filter(frozenset(target.tables), wanted, schema, dialect)
+            compile_filter(frozenset(target.tables), wanted, schema)
         except InvalidRequestError as error:
             problem = problem or error
         else:

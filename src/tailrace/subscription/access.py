@@ -58,14 +58,13 @@ class Scopes:
         keeper: Keeper | None = None,
         limits: RateLimits | None = None,
         *,
-        dialect: str = "sqlite",
         subscriptions_max: int = 100_000,
     ) -> None:
         """Let each principal own at most `subscriptions_max` subscriptions. Without a keeper, all are anonymous."""
         self.service = service
         self.keeper = keeper
         self.limits = limits
-        self.restrictions = Restrictions(dialect)
+        self.restrictions = Restrictions()
         self.subscriptions_max = subscriptions_max
         self._anonymous = Scoped(self, ANONYMOUS)
 

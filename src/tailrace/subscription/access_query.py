@@ -1,6 +1,5 @@
 """The query service as one principal may use it. A query is for those who see all tables that it depends on whole."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,8 +10,6 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import QueryTarget
 from tailrace.model.value import Value
-from tailrace.sql.sqlite.query.ast_form import to_sql
-from tailrace.sql.sqlite.query.statement import parse
 from tailrace.subscription.query.service import Executed, QueryService
 from tailrace.subscription.query.tracker import Tracker
 from tailrace.subscription.restrict import Restriction, Restrictions
@@ -60,7 +57,7 @@ class ScopedQueries:
         restriction = self._restriction(source)
         if restriction is None:
             return await make()
-        await asyncio.to_thread(parse, query if isinstance(query, str) else to_sql(query, source))
+        await self._queries.parse(query, source)
         try:
             return await make(admit=restriction.require_whole)
         except InvalidRequestError as error:

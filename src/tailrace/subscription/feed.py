@@ -160,4 +160,4 @@ def _watched(wanted: Filter, restriction: Restriction | None) -> Filter:
     if restriction is None or not restriction.narrows_any(wanted.tables):
         return wanted
     ops = {Op.INSERT, Op.UPDATE, Op.DELETE} | wanted.ops
-    return Filter(TableTarget(tuple(wanted.tables)), FilterOptions(tuple(sorted(ops))), wanted.dialect)
+    return Filter(TableTarget(tuple(wanted.tables)), FilterOptions(tuple(sorted(ops))))

@@ -15,8 +15,8 @@ from tailrace.model.number import SchemaId
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
-from tailrace.sql.sqlite.predicate import compile_where
 from tailrace.subscription.cel import compile_cel
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
@@ -45,13 +45,12 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "_conditions", "dialect", "ops", "options", "restriction", "tables")
+    __slots__ = ("_compiled", "_conditions", "ops", "options", "restriction", "tables")
 
-    def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
+    def __init__(self, target: Target, options: FilterOptions) -> None:
         self.tables = _shared(frozenset(target.tables))
         self.ops = _shared(wanted_ops(options.ops))
         self.options = options
-        self.dialect = dialect
         self._conditions = _row_conditions(options)
         self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
         self.restriction: Hashable = None
@@ -130,7 +129,7 @@ class Filter:
             PredicateError: The table no longer has what the filter asks for.
         """
         try:
-            return compile_filter(self.tables, self.options, schema, self.dialect)
+            return compile_filter(self.tables, self.options, schema)
         except InvalidRequestError as error:
             reason = f"table {schema.table.wire} has changed so that the filter no longer fits: {error}"
             raise PredicateError(reason) from error
@@ -190,9 +189,7 @@ def _mask(column: Any, wanted: Sequence[int]) -> Any:
     return pc.is_in(column, value_set=pa.array(wanted, column.type))
 
 
-def compile_filter(
-    tables: frozenset[TableName], options: FilterOptions, schema: TableSchema, dialect: str
-) -> RowFilter:
+def compile_filter(tables: frozenset[TableName], options: FilterOptions, schema: TableSchema) -> RowFilter:
     """Return the filter that options make over the rows of one version of a table.
 
     Raises:
@@ -200,7 +197,7 @@ def compile_filter(
     """
     predicates: list[Predicate] = []
     if options.where is not None:
-        predicates.append(compile_where(options.where, schema, dialect))
+        predicates.append(dialect_of(schema.dialect).compile_where(options.where, schema))
     if options.cel is not None:
         predicates.append(compile_cel(options.cel, schema))
     return RowFilter(

@@ -5,7 +5,7 @@ demands, its ops. Equal filters are one group and evaluated once. So a change co
 may concern, however many others there are.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,8 +14,8 @@ from tailrace.model.errors import PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.sql.predicate import Equality, Image, SqlValue
-from tailrace.sql.sqlite.predicate.cells import cell_reader
+from tailrace.sql.dialect import dialect_of
+from tailrace.sql.predicate import CellReader, Equality, Image, SqlValue
 from tailrace.subscription.row_filter import Changes, RowFilter
 
 __all__ = ["FilterIndex", "Match"]
@@ -163,7 +163,7 @@ class _TableIndex(Generic[_Id]):
         self._by_value: dict[tuple[Image, str], dict[SqlValue, _Place[_Id]]] = {}
         self._by_op: dict[int, _Groups[_Id]] = {}
         self._elsewhere: _Groups[_Id] = {}
-        self._readers: dict[int, Callable[[bytes], Mapping[str, SqlValue]]] = {}
+        self._readers: dict[int, CellReader] = {}
 
     def add(self, group: _Group[_Id]) -> None:
         self.count += 1
@@ -255,12 +255,12 @@ class _TableIndex(Generic[_Id]):
             if one is not None and one != other:
                 yield from values.get(one, ())
 
-    def _reader(self, schema: TableSchema) -> Callable[[bytes], Mapping[str, SqlValue]]:
+    def _reader(self, schema: TableSchema) -> CellReader:
         """Return the reader of the columns that some equality is about."""
         found = self._readers.get(schema.version)
         if found is None:
             columns = sorted({column for _, column in self._by_value})
-            found = self._readers[schema.version] = cell_reader(columns, schema)
+            found = self._readers[schema.version] = dialect_of(schema.dialect).cell_reader(columns, schema)
         return found
 
 

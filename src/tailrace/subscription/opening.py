@@ -42,12 +42,12 @@ class Opener:
     For tasks of one event loop.
     """
 
-    def __init__(self, logs: Mapping[str, LogView], queries: QueryService | None, dialect: str, clock: Clock) -> None:
+    def __init__(self, logs: Mapping[str, LogView], queries: QueryService | None, clock: Clock) -> None:
         self._logs = logs
         self._queries = queries
         self._clock = clock
         self._wakes = {source: Wake(log, clock) for source, log in logs.items()}
-        self._filters = FilterCache(dialect, _FILTERS_KEPT)
+        self._filters = FilterCache(_FILTERS_KEPT)
         self._feeds = OpenFeeds()
         self._stopped = False
 

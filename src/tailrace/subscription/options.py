@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from tailrace.sql.dialect import Dialects
+
 __all__ = ["ServiceOptions"]
 
 
@@ -19,8 +21,8 @@ class ServiceOptions(Struct, frozen=True):
     shards: Mapping[str, int] = {}
     """Number of the shard that holds the log of each source; 0 for those not named."""
 
-    dialect: str = "sqlite"
-    """Dialect of SQL predicates."""
+    dialects: Dialects = {}
+    """SQL of each source, for predicates that come before its first table; of others, all dialects may be meant."""
 
     subscriptions_max: int = 1_000_000
     """Most subscriptions that may exist at one time."""

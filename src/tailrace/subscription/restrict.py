@@ -39,8 +39,8 @@ from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.principal import Principal, row_path, table_path
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.sql.sqlite.predicate.compile import SqlPredicate, compile_where
-from tailrace.sql.sqlite.predicate.sql import parse
+from tailrace.sql.dialect import Dialects, dialect_of, require_readable
+from tailrace.sql.predicate import RowPredicate
 
 __all__ = ["HIDDEN", "RestrictedChunks", "Restriction", "Restrictions", "check_rows"]
 
@@ -65,14 +65,13 @@ class Restriction:
     `kept` holds the newest results, also those of others. For tasks of one event loop.
     """
 
-    __slots__ = ("__weakref__", "_compiled", "_dialect", "_kept", "_predicates", "_tables", "identity")
+    __slots__ = ("__weakref__", "_compiled", "_kept", "_predicates", "_tables", "identity")
 
-    def __init__(self, identity: Identity, dialect: str, kept: "RestrictedChunks | None" = None) -> None:
+    def __init__(self, identity: Identity, kept: "RestrictedChunks | None" = None) -> None:
         self.identity = identity
         _, self._tables, predicates = identity
         self._predicates = dict(predicates)
-        self._dialect = dialect
-        self._compiled: dict[SchemaId, SqlPredicate | None] = {}
+        self._compiled: dict[SchemaId, RowPredicate | None] = {}
         self._kept = RestrictedChunks(_KEPT_BYTES_MAX) if kept is None else kept
 
     def __eq__(self, other: object) -> bool:
@@ -146,17 +145,17 @@ class Restriction:
             edits.judge(changes, *_sight(predicate, changes, schema))
         return chunk if edits.none else Chunk(edits.made(chunk.batch), chunk.schemas)
 
-    def _for_schema(self, schema_id: SchemaId, schema: TableSchema) -> SqlPredicate | None:
+    def _for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowPredicate | None:
         if schema_id not in self._compiled:
             if len(self._compiled) >= _VERSIONS_KEPT:
                 self._compiled.clear()
             self._compiled[schema_id] = self._compile(schema)
         return self._compiled[schema_id]
 
-    def _compile(self, schema: TableSchema) -> SqlPredicate | None:
+    def _compile(self, schema: TableSchema) -> RowPredicate | None:
         """Return the predicate for a version of a table; None where it does not fit that."""
         try:
-            predicate = compile_where(self._predicates[row_path(schema.table)], schema, self._dialect)
+            predicate = dialect_of(schema.dialect).compile_where(self._predicates[row_path(schema.table)], schema)
         except InvalidPredicateError:
             return None
         return None if predicate.pairs else predicate
@@ -196,8 +195,7 @@ class RestrictedChunks:
 class Restrictions:
     """Gives equal restrictions only once while somebody has them, so that each is compiled and applied once."""
 
-    def __init__(self, dialect: str) -> None:
-        self._dialect = dialect
+    def __init__(self) -> None:
         self._kept = RestrictedChunks(_KEPT_BYTES_MAX)
         self._alive: WeakValueDictionary[Identity, Restriction] = WeakValueDictionary()
 
@@ -213,18 +211,21 @@ class Restrictions:
         identity = (source, tables, predicates)
         restriction = self._alive.get(identity)
         if restriction is None:
-            restriction = self._alive[identity] = Restriction(identity, self._dialect, self._kept)
+            restriction = self._alive[identity] = Restriction(identity, self._kept)
         return restriction
 
 
-def check_rows(rows: Mapping[str, str], dialect: str) -> None:
+def check_rows(rows: Mapping[str, str], dialects: Dialects) -> None:
     """Refuse predicates that cannot be read. Whether they fit their tables shows when those are read.
+
+    A predicate for a source that `dialects` does not have must be readable in some dialect.
 
     Raises:
         InvalidPredicateError: One cannot be read.
     """
-    for text in rows.values():
-        parse(text, dialect)
+    for path, text in rows.items():
+        own = [dialect for source, dialect in dialects.items() if path.startswith(f"{source}.")]
+        require_readable(text, own)
 
 
 class _Changes(Struct, frozen=True):
@@ -320,7 +321,7 @@ def _mask(rows: Iterable[int], count: int) -> Any:
 
 
 def _sight(
-    predicate: SqlPredicate | None, changes: _Changes, schema: TableSchema
+    predicate: RowPredicate | None, changes: _Changes, schema: TableSchema
 ) -> tuple[list[bool | None], list[bool | None]]:
     """Tell for each change whether the row before it is seen, and the row after it; None where that is not known."""
     before_seen = _decide(predicate, changes.befores, schema)
@@ -343,7 +344,7 @@ def _sight(
 _ROW_CHANGES = frozenset({Op.UPDATE, Op.DELETE})
 
 
-def _decide(predicate: SqlPredicate | None, images: Sequence[bytes | None], schema: TableSchema) -> list[bool | None]:
+def _decide(predicate: RowPredicate | None, images: Sequence[bytes | None], schema: TableSchema) -> list[bool | None]:
     """Tell for which images a predicate is true, each looked at by itself as the image of an inserted row.
 
     Of an image that is not there, or lacks a cell that the predicate reads, it is not known.

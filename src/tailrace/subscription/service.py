@@ -67,7 +67,7 @@ class SubscriptionService:
         self._logs = dict(logs)
         self._registry = registry
         self._options = options
-        self._opener = Opener(self._logs, queries, options.dialect, clock or SystemClock())
+        self._opener = Opener(self._logs, queries, clock or SystemClock())
 
     @classmethod
     async def open(
@@ -141,7 +141,7 @@ class SubscriptionService:
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        source = accept_tables(target, filter_options, self._logs, self._options.dialect)
+        source = accept_tables(target, filter_options, self._logs)
         if snapshot and (start != _NOW or self.queries is None):
             raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
         if snapshot and self.queries is not None:
@@ -172,7 +172,7 @@ class SubscriptionService:
         self._require_capture()
         source = self.queries.get(target.query_id).source
         target = await self.queries.resolve(target)
-        accept_query(target, filter_options, self._logs, self._options.dialect)
+        accept_query(target, filter_options, self._logs)
         cursor = await find_place(start, self._logs[source])
         draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
         made = await self._registry.add(msgspec.structs.replace(draft, owner=owner))
@@ -204,7 +204,7 @@ class SubscriptionService:
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        accept_source(target, filter_options, self._logs, self._options.dialect)
+        accept_source(target, filter_options, self._logs, self._options.dialects)
         draft = SubscriptionDraft(
             source=target.source,
             target=target,
@@ -355,7 +355,7 @@ class SubscriptionService:
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        accept_source(target, filter_options, self._logs, self._options.dialect)
+        accept_source(target, filter_options, self._logs, self._options.dialects)
         return self._opener.open_source(target, filter_options, restriction)
 
     def feed_of_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
@@ -399,14 +399,14 @@ class SubscriptionService:
     async def _accept(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
         """Return a draft whose target exists here, as it is here."""
         if isinstance(draft.target, TableTarget):
-            source = accept_tables(draft.target, draft.filter, self._logs, self._options.dialect)
+            source = accept_tables(draft.target, draft.filter, self._logs)
             if draft.snapshot and self.queries is not None:
                 self.queries.shard(source)
             return draft
         if isinstance(draft.target, SourceTarget):
-            accept_source(draft.target, draft.filter, self._logs, self._options.dialect)
+            accept_source(draft.target, draft.filter, self._logs, self._options.dialects)
             return draft
         assert self.queries is not None
         target = await self.queries.resolve(draft.target, given.get(draft.target.query_id))
-        accept_query(target, draft.filter, self._logs, self._options.dialect)
+        accept_query(target, draft.filter, self._logs)
         return msgspec.structs.replace(draft, target=target)

@@ -26,9 +26,9 @@ class SourceFilter(Filter):
 
     __slots__ = ("_by_schema",)
 
-    def __init__(self, target: Target, options: FilterOptions, dialect: str = "sqlite") -> None:
+    def __init__(self, target: Target, options: FilterOptions) -> None:
         assert isinstance(target, SourceTarget)
-        super().__init__(TableTarget(tuple(_tables(target))), options, dialect)
+        super().__init__(TableTarget(tuple(_tables(target))), options)
         self._by_schema: dict[SchemaId, RowFilter] = {}
 
     def for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowFilter:

@@ -1,14 +1,17 @@
 """Facts about what a subscription may ask for."""
 
 import pytest
+from msgspec import structs
 
 from feeding import ROW_OPS, schema_of
 from tailrace.model.errors import InvalidPredicateError, InvalidRequestError, UnknownSourceError, UnknownTableError
 from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget
 from tailrace.model.table import Column, Kind, TableName
+from tailrace.sql.dialect import dialect_of
 from tailrace.subscription.acceptance import accept_source, accept_tables
 from tailrace.testing.log import MemoryLog
 
+DIALECTS = {"app": dialect_of("sqlite")}
 USERS, ORDERS = TableName("app", "users"), TableName("app", "orders")
 
 
@@ -21,7 +24,7 @@ async def logs():
 
 async def test_a_filter_that_fits_each_table_is_accepted_for_their_source():
     options = FilterOptions(ROW_OPS, where="name = 'n'")
-    assert accept_tables(TableTarget((USERS, ORDERS)), options, await logs(), "sqlite") == "app"
+    assert accept_tables(TableTarget((USERS, ORDERS)), options, await logs()) == "app"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ async def test_a_filter_that_fits_each_table_is_accepted_for_their_source():
 )
 async def test_what_cannot_be_served_is_refused(tables, where, error):
     with pytest.raises(error):
-        accept_tables(TableTarget(tables), FilterOptions(ROW_OPS, where=where), await logs(), "sqlite")
+        accept_tables(TableTarget(tables), FilterOptions(ROW_OPS, where=where), await logs())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ async def test_a_filter_that_fits_what_is_known_of_a_source_is_accepted(names, w
     columns = (Column("id", Kind.I64), Column("price", Kind.I64))
     await made["app"].put_schema(schema_of("priced"))
     await made["app"].put_schema(schema_of("priced", version=2, columns=columns))
-    accept_source(SourceTarget("app", names), FilterOptions(ROW_OPS, where=where), made, "sqlite")
+    accept_source(SourceTarget("app", names), FilterOptions(ROW_OPS, where=where), made, DIALECTS)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +73,20 @@ async def test_a_filter_that_fits_what_is_known_of_a_source_is_accepted(names, w
 )
 async def test_what_no_table_of_a_source_can_serve_is_refused(source, names, where, error):
     with pytest.raises(error):
-        accept_source(SourceTarget(source, names), FilterOptions(ROW_OPS, where=where), await logs(), "sqlite")
+        accept_source(SourceTarget(source, names), FilterOptions(ROW_OPS, where=where), await logs(), DIALECTS)
+
+
+async def test_a_predicate_that_the_dialect_of_a_source_cannot_promise_is_refused_when_it_is_asked_for():
+    foreign = structs.replace(schema_of("users"), dialect="none")
+    log = MemoryLog()
+    await log.put_schema(foreign)
+    options = FilterOptions(ROW_OPS, where="id = 1")
+    with pytest.raises(InvalidPredicateError, match="no SQL predicates for none sources"):
+        accept_tables(TableTarget((USERS,)), options, {"app": log})
+    with pytest.raises(InvalidPredicateError, match="no SQL predicates for none sources"):
+        accept_source(SourceTarget("app", ("later",)), options, {"app": log}, {"app": dialect_of("none")})
+    accept_tables(TableTarget((USERS,)), FilterOptions(ROW_OPS, cel="row.id == 1"), {"app": log})
 
 
 async def test_nothing_speaks_against_a_predicate_where_no_table_is_known():
-    accept_source(SourceTarget("app"), FilterOptions(ROW_OPS, where="id = 1"), {"app": MemoryLog()}, "sqlite")
+    accept_source(SourceTarget("app"), FilterOptions(ROW_OPS, where="id = 1"), {"app": MemoryLog()}, DIALECTS)

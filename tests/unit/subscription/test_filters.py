@@ -13,7 +13,7 @@ def options(number):
 
 
 def test_equal_filters_are_one_until_others_push_them_out():
-    cache = FilterCache("sqlite", 2)
+    cache = FilterCache(2)
     first = cache.get(TARGET, options(1))
     second = cache.get(TARGET, options(2))
     assert cache.get(TARGET, options(1)) is first
@@ -23,7 +23,7 @@ def test_equal_filters_are_one_until_others_push_them_out():
 
 
 def test_filters_that_look_at_no_rows_are_not_kept():
-    cache = FilterCache("sqlite", 2)
+    cache = FilterCache(2)
     plain = FilterOptions((Op.INSERT,))
     assert cache.get(TARGET, plain) == cache.get(TARGET, plain)
     assert cache.get(TARGET, plain) is not cache.get(TARGET, plain)

@@ -55,7 +55,7 @@ def draw_filter(source: random.Random) -> RowFilter:
         [ROWS, ROWS, (Op.INSERT,), (Op.UPDATE, Op.DELETE), (*ROWS, Op.SCHEMA), (Op.SCHEMA,), (*ROWS, Op.TRUNCATE)]
     )
     low = source.randrange(4)
-    predicates = [compile_where(source.choice(WHERES), schema, "sqlite")] if source.random() < 0.6 else []
+    predicates = [compile_where(source.choice(WHERES), schema)] if source.random() < 0.6 else []
     if source.random() < 0.15:
         predicates.append(compile_cel(source.choice(CELS), schema))
     return RowFilter(
@@ -125,8 +125,8 @@ def may_fail(row_filter: RowFilter) -> bool:
         {"key": ExactKey([literal(1)], ORDERS)},
         {"bounds": KeyBounds({"lower_bound": literal(1)}, ORDERS)},
         {"columns": ChangedColumns(["size"], ORDERS)},
-        {"predicates": [compile_where("status = 'a'", ORDERS, "sqlite")]},
-        {"predicates": [compile_where("op = 'insert'", ORDERS, "sqlite")]},
+        {"predicates": [compile_where("status = 'a'", ORDERS)]},
+        {"predicates": [compile_where("op = 'insert'", ORDERS)]},
         {"predicates": [compile_cel("row.size > 2", ORDERS)]},
     ],
     ids=lambda parts: " ".join(parts) or "none",
@@ -169,7 +169,7 @@ def change(op: Op, key: int, **cells: object) -> Changes:
 
 
 def where(text: str, ops: tuple[Op, ...] = ROWS) -> RowFilter:
-    return RowFilter([ORDERS.table], ops, predicates=[compile_where(text, ORDERS, "sqlite")])
+    return RowFilter([ORDERS.table], ops, predicates=[compile_where(text, ORDERS)])
 
 
 def test_a_predicate_that_raises_fails_its_own_group_only():

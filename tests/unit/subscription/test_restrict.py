@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from feeding import chunk_of, schema_of
 from held import held_memory
@@ -16,6 +17,7 @@ from tailrace.model.op import Op
 from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
+from tailrace.sql.dialect import dialect_of
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.restrict import HIDDEN, RestrictedChunks, Restriction, Restrictions, check_rows
 
@@ -26,7 +28,7 @@ CHANGE = msgspec.json.encode({"ddl": "ALTER TABLE users …"})
 
 def restriction(rows=None, tables=None):
     principal = Principal("p", tables=None if tables is None else frozenset(tables), rows=rows or {})
-    return Restrictions("sqlite").get(principal, "app")
+    return Restrictions().get(principal, "app")
 
 
 def image(key, name):
@@ -203,14 +205,14 @@ def test_a_filter_for_all_ops_does_not_let_the_hidden_through(count):
 
 
 def test_whoever_sees_all_is_not_restricted():
-    assert Restrictions("sqlite").get(ANONYMOUS, "app") is None
-    assert Restrictions("sqlite").get(Principal("p", namespaces=frozenset({"app"})), "app") is None
-    assert Restrictions("sqlite").get(Principal("p", rows={"shop.users": "1"}), "app") is None
-    assert Restrictions("sqlite").get(Principal("p", tables=frozenset({"shop.users"})), "app") is not None
+    assert Restrictions().get(ANONYMOUS, "app") is None
+    assert Restrictions().get(Principal("p", namespaces=frozenset({"app"})), "app") is None
+    assert Restrictions().get(Principal("p", rows={"shop.users": "1"}), "app") is None
+    assert Restrictions().get(Principal("p", tables=frozenset({"shop.users"})), "app") is not None
 
 
 def test_equal_rights_are_one_restriction_while_somebody_has_it():
-    restrictions = Restrictions("sqlite")
+    restrictions = Restrictions()
     one, other = Principal("a", rows=MINE), Principal("b", rows=dict(MINE))
     first = restrictions.get(one, "app")
     assert restrictions.get(other, "app") is first
@@ -258,10 +260,24 @@ def test_a_predicate_follows_its_table_through_versions_of_the_schema():
     assert [row[0] for row in seen(made)] == [Op.INSERT, Op.INSERT, HIDDEN]
 
 
-def test_predicates_are_read_before_they_are_kept():
-    check_rows({"app.users": "name = 'x' AND id > 7"}, "sqlite")
+@pytest.mark.parametrize("dialects", [{"app": dialect_of("sqlite")}, {}], ids=["a known source", "another source"])
+def test_predicates_are_read_before_they_are_kept(dialects):
+    check_rows({"app.users": "name = 'x' AND id > 7"}, dialects)
     with pytest.raises(InvalidPredicateError):
-        check_rows({"app.users": "name = "}, "sqlite")
+        check_rows({"app.users": "name = "}, dialects)
+
+
+def test_a_predicate_for_a_source_without_sql_is_refused():
+    with pytest.raises(InvalidPredicateError):
+        check_rows({"app.users": "id = 1"}, {"app": dialect_of("none")})
+
+
+def test_a_table_whose_dialect_cannot_evaluate_its_predicate_is_closed():
+    foreign = structs.replace(USERS, dialect="none")
+    draft = Draft("p", 1)
+    draft.add(Op.INSERT, 1, b"[1]", after=b'{"id":1,"name":"mine"}')
+    with pytest.raises(PermissionDeniedError):
+        restriction(MINE).apply(chunk_of([foreign], draft))
 
 
 # ---- the property: what can be reconstructed is exactly what may be seen
@@ -415,7 +431,7 @@ def test_tables_of_another_schema_are_named_with_it():
 def test_what_all_restrictions_keep_together_is_bounded_by_what_is_held():
     kept = RestrictedChunks(200_000)
     for number in range(20):
-        one = Restriction(("app", None, (("app.users", f"name = 'n{number}'"),)), "sqlite", kept)
+        one = Restriction(("app", None, (("app.users", f"name = 'n{number}'"),)), kept)
         given = chunk(*[(Op.INSERT, 1, ..., "x" * 100)] * 100)
         assert one.apply(given) is one.apply(given)
         assert held_memory(kept) <= kept.size_bytes + held_memory(given.schemas)

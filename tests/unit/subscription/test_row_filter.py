@@ -49,7 +49,7 @@ PARTS = {
     ),
     "columns": (RowFilter([SCHEMA.table], ROWS, columns=ChangedColumns(["size"], SCHEMA)), [0, 1, 3, 4, 5]),
     "where": (
-        RowFilter([SCHEMA.table], ROWS, predicates=[compile_where("before.size = 5", SCHEMA, "sqlite")]),
+        RowFilter([SCHEMA.table], ROWS, predicates=[compile_where("before.size = 5", SCHEMA)]),
         [1, 2, 4, 5],
     ),
     "cel": (RowFilter([SCHEMA.table], ROWS, predicates=[compile_cel("row.size < 6", SCHEMA)]), [0, 2, 3, 4]),
@@ -97,7 +97,7 @@ def chunk_of(columns: list[list]) -> Chunk:
 
 def test_filters_that_choose_alike_are_equal():
     def make(text: str, *ops: Op) -> RowFilter:
-        return RowFilter([SCHEMA.table], ops, predicates=[compile_where(text, SCHEMA, "sqlite")])
+        return RowFilter([SCHEMA.table], ops, predicates=[compile_where(text, SCHEMA)])
 
     assert make("size = 5", Op.INSERT, Op.UPDATE) == make("SIZE==5", Op.UPDATE, Op.INSERT)
     assert len({make("size = 5", Op.INSERT), make("size = 6", Op.INSERT), make("size = 5", Op.UPDATE)}) == 3

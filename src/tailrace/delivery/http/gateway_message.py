@@ -16,8 +16,7 @@ from msgspec import Meta, Raw, Struct
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.op import Op
 from tailrace.model.table import Kind
-from tailrace.model.value import Json, from_natural, to_natural
-from tailrace.sql.sqlite.query.argument import Stored, bind
+from tailrace.model.value import Json, Value, from_natural, to_natural
 
 __all__ = [
     "Encoding",
@@ -190,16 +189,16 @@ def event_front(request_id: str) -> bytes:
     return b'{"id":%s,"type":"event","payload":' % msgspec.json.encode(request_id)
 
 
-def parameters_of(params: list[Json]) -> tuple[Stored, ...]:
+def parameters_of(params: list[Json]) -> list[Value]:
     """Return the values of a statement's parameters.
 
     Raises:
-        InvalidRequestError: One is neither a plain value nor a typed literal, or no database can bind it.
+        InvalidRequestError: One is neither a plain value nor a typed literal.
     """
-    return bind([from_natural(param, Kind.ANY) for param in params], len(params))
+    return [from_natural(param, Kind.ANY) for param in params]
 
 
-def rows_of(rows: Sequence[Sequence[Stored]]) -> list[list[Json]]:
+def rows_of(rows: Sequence[Sequence[Value]]) -> list[list[Json]]:
     """Return rows as JSON: plain where that says exactly which value it is, as typed literals otherwise."""
     return [[to_natural(cell, Kind.ANY) for cell in row] for row in rows]
 

@@ -1,4 +1,6 @@
-"""From ranges of keys in bytes to intervals of keys as databases know them, and which tables can be divided. Pure."""
+"""From ranges of keys in bytes to intervals of keys as databases know them. Pure."""
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -9,38 +11,18 @@ from tailrace.model.errors import InvalidValueError
 from tailrace.model.image import decode_key, encode_key
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableSchema
-from tailrace.sql.sqlite.catalog import CatalogTable
-from tailrace.sql.sqlite.query.comparison import UNKNOWN, storage
+from tailrace.model.value import Value
 
-__all__ = ["cut_of", "interval_after", "is_divisible", "is_kept", "ordered_of"]
-
-
-def is_divisible(schema: TableSchema, listed: CatalogTable | None) -> bool:
-    """Tell whether a database has the keys of a table in the order of their bytes: then borders are the same in both.
-
-    It has not where text is compared by another rule than its code points, nor where a key may be null: a comparison
-    with null is neither true nor false.
-    """
-    if not schema.key:
-        return True
-    if listed is None or any(column.nullable for column in schema.key_columns):
-        return False
-    columns = [listed.column(name) for name in schema.key]
-    return all(column is not None and column.binary for column in columns)
+__all__ = ["cut_of", "interval_after", "key_of", "ordered_of"]
 
 
-def is_kept(key: bytes, schema: TableSchema, listed: CatalogTable | None) -> bool:
-    """Tell whether the columns of a key keep its values as they are.
-
-    Others are converted before they are compared, so that the border would be elsewhere for the database.
+def key_of(key: bytes, schema: TableSchema) -> Sequence[Value]:
+    """Return the values of a key without the number of the table.
 
     Raises:
         InvalidValueError: The bytes are no key of the table.
     """
-    values = decode_ordered(key, [column.kind for column in schema.key_columns])
-    columns = [None if listed is None else listed.column(name) for name in schema.key]
-    pairs = zip(values, columns, strict=False)  # a hidden row number has no column
-    return all(column is not None and storage(value, column.affinity) is not UNKNOWN for value, column in pairs)
+    return decode_ordered(key, [column.kind for column in schema.key_columns])
 
 
 def ordered_of(table_id: int, key: bytes, schema: TableSchema) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from tailrace.interface.jimdb.bounds import cut_of, interval_after, is_divisible, is_kept
+from tailrace.interface.jimdb.bounds import cut_of, interval_after, key_of
 from tailrace.interface.jimdb.errors import OutOfBoundError, UnknownRangeError
 from tailrace.interface.jimdb.log_page import TableDropped, TableTruncated, read_changes
 from tailrace.interface.jimdb.options import PullOptions, RangeOptions
@@ -25,7 +25,6 @@ from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Offset
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.table import TableSchema
-from tailrace.sql.sqlite.catalog import CatalogTable
 from tailrace.subscription.access import Scopes
 
 __all__ = ["PullService"]
@@ -109,11 +108,10 @@ class PullService:
         principal.require(Capability.ADMIN)
         within = self._find(principal, range_id, epoch)
         schema = self.schema_of(within)
-        listed = await self._listed(schema)
-        if not is_divisible(schema, listed):
+        if not await self._is_divisible(schema):
             raise InvalidRequestError("the database does not have the keys of this table in the order of their bytes")
         if last:
-            await self._require_key(within, schema, listed, last)
+            await self._require_key(within, schema, last)
         else:
             last = await self._middle(within, schema)
         return await self._ranges.split(range_id, epoch, last)
@@ -207,22 +205,24 @@ class PullService:
         source = self._shard(schema).source
         rows = await source.count(schema.table)
         parts = min(self._options.ranges_max, rows // self._options.rows_min)
-        if parts < 2 or not is_divisible(schema, await self._listed(schema)):
+        if parts < 2 or not await self._is_divisible(schema):
             return []
         run = -(-rows // parts)
         cuts = await source.cut(schema.table, KeyInterval(), rows=run, count=parts - 1)
         return [cut_of(cut, schema) for cut in cuts]
 
-    async def _require_key(
-        self, within: KeyRange, schema: TableSchema, listed: CatalogTable | None, key: bytes
-    ) -> None:
+    async def _require_key(self, within: KeyRange, schema: TableSchema, key: bytes) -> None:
         """Refuse what cannot be the key of a row of a range: the border must be the same for the database."""
         beyond = interval_after(within, self._ranges.table_of(within), key, schema)
+        source = self._shard(schema).source
         try:
-            await self._shard(schema).source.cut(schema.table, beyond, rows=1, count=1)
+            await source.cut(schema.table, beyond, rows=1, count=1)
         except InvalidValueError as error:
             raise OutOfBoundError(key, within) from error
-        if not is_kept(key, schema, listed):
+        values = key_of(key, schema)
+        # A value that the column converts before it compares would have the border elsewhere.
+        kept, _ = await source.consult(lambda catalog: source.dialect.keeps(values, schema, catalog))
+        if not kept:
             raise OutOfBoundError(key, within)
 
     async def _middle(self, within: KeyRange, schema: TableSchema) -> bytes:
@@ -239,11 +239,11 @@ class PullService:
             raise InvalidRequestError(f"range {within.id} has too few rows to be divided")
         return table.prefix + cut_of(keys[(len(keys) - 1) // 2], schema)
 
-    async def _listed(self, schema: TableSchema) -> CatalogTable | None:
-        """Return what the database itself says about a table."""
-        wire = schema.table.wire
-        listed, _ = await self._shard(schema).source.consult(lambda catalog: catalog.table(wire))
-        return listed
+    async def _is_divisible(self, schema: TableSchema) -> bool:
+        """Tell whether the database has the keys of a table in the order of their bytes: then borders are the same."""
+        source = self._shard(schema).source
+        divisible, _ = await source.consult(lambda catalog: source.dialect.orders_as_bytes(schema, catalog))
+        return divisible
 
     def _shard(self, schema: TableSchema) -> RangeShard:
         return self._ranges.shard(schema.table.source)

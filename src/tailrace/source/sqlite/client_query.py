@@ -9,9 +9,10 @@ from pathlib import Path
 import apsw
 
 from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError
-from tailrace.source.result import ResultRows, RunLimits, Stored
+from tailrace.source.result import ResultRows, RunLimits
 from tailrace.source.sqlite.one_statement import refresh_schema, run_one
 from tailrace.source.sqlite.sandbox import reading, restrict
+from tailrace.sql.query import Stored
 
 __all__ = ["STEPS", "open_reading", "run_query", "snapshot"]
 

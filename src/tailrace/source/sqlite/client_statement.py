@@ -11,20 +11,22 @@ from pathlib import Path
 import apsw
 
 from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError
+from tailrace.model.value import Value
 from tailrace.source.reader import Reader
-from tailrace.source.result import RunLimits, StatementResult, Stored
+from tailrace.source.result import RunLimits, StatementResult
 from tailrace.source.sqlite.capture_setup import ensure_capture, run_ddl
 from tailrace.source.sqlite.client_query import STEPS
 from tailrace.source.sqlite.connection import connect
 from tailrace.source.sqlite.one_statement import describe, refresh_schema, run_one
 from tailrace.source.sqlite.registry import read_capture
 from tailrace.source.sqlite.sandbox import check_schema_change, key_value_objects, restrict, writing
+from tailrace.sql.query import Stored
 
 __all__ = ["open_writing", "run_statement"]
 
 _BUSY_TIMEOUT_MS = 5000
 
-_Rows = tuple[tuple[str, ...], list[tuple[Stored, ...]]]
+_Rows = tuple[tuple[str, ...], list[tuple[Value, ...]]]
 
 
 def open_writing(path: Path) -> apsw.Connection:

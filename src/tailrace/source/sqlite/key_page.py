@@ -28,7 +28,7 @@ from tailrace.model.errors import (
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
-from tailrace.source.base import Barrier, Reader, SnapshotRows, Stored
+from tailrace.source.base import Barrier, Reader, SnapshotRows
 from tailrace.source.sqlite.barrier import Look, reached
 from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
 from tailrace.source.sqlite.change_table import quote
@@ -36,6 +36,7 @@ from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
 from tailrace.source.sqlite.snapshot import begin_fitting
 from tailrace.source.sqlite.trigger import row_cells
+from tailrace.sql.query import Stored
 
 __all__ = ["SqlitePage", "count_rows", "cut_keys", "find_last_key", "read_page"]
 

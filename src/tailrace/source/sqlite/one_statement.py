@@ -7,7 +7,9 @@ from typing import Any
 import apsw
 
 from tailrace.model.errors import InvalidRequestError, ResultTooLargeError
-from tailrace.source.result import RunLimits, Stored
+from tailrace.model.value import Value
+from tailrace.source.result import RunLimits
+from tailrace.sql.query import Stored
 
 __all__ = ["describe", "refresh_schema", "run_one"]
 
@@ -18,7 +20,7 @@ _SILENT = re.compile(r"\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 def run_one(
     connection: apsw.Connection, sql: str, arguments: Sequence[Stored], limits: RunLimits
-) -> tuple[tuple[str, ...], list[tuple[Stored, ...]]]:
+) -> tuple[tuple[str, ...], list[tuple[Value, ...]]]:
     """Return the names of a statement's columns and all its rows.
 
     Raises:
@@ -64,8 +66,8 @@ def describe(connection: apsw.Connection, sql: str, arguments: Sequence[Stored])
     raise AssertionError("a statement was not traced")
 
 
-def _bounded(cursor: apsw.Cursor, limits: RunLimits) -> list[tuple[Stored, ...]]:
-    rows: list[tuple[Stored, ...]] = []
+def _bounded(cursor: apsw.Cursor, limits: RunLimits) -> list[tuple[Value, ...]]:
+    rows: list[tuple[Value, ...]] = []
     size_bytes = 0
     for row in cursor:
         size_bytes += sum(len(cell) if isinstance(cell, str | bytes) else _NUMBER_BYTES for cell in row)

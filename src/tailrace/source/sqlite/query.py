@@ -19,7 +19,7 @@ from tailrace.model.errors import QueryTimeoutError, SourceUnavailableError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
-from tailrace.source.base import Barrier, Reader, ResultRows, RunLimits, Stored
+from tailrace.source.base import Barrier, Reader, ResultRows, RunLimits
 from tailrace.source.sqlite.barrier import look, reached
 from tailrace.source.sqlite.client_query import snapshot
 from tailrace.source.sqlite.connection import file_id
@@ -33,9 +33,10 @@ from tailrace.source.sqlite.process_message import (
     answer_bytes_max,
 )
 from tailrace.source.sqlite.process_pool import STOPS, ProcessPool
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.source.sqlite.snapshot import SqliteSnapshot, copy_table
-from tailrace.sql.sqlite.catalog import Catalog
+from tailrace.sql.dialect import dialect_of
+from tailrace.sql.query import Catalog, Stored
 
 __all__ = ["SqliteQuerySource"]
 
@@ -70,6 +71,7 @@ class SqliteQuerySource:
     """
 
     def __init__(self, path: Path, reader: Reader, runs_max: int = 4, metrics: Metrics | None = None) -> None:
+        self.dialect = dialect_of("sqlite")
         self._path = path
         self._reader = reader
         self._stopping = threading.Event()
@@ -78,7 +80,7 @@ class SqliteQuerySource:
         self._processes = ProcessPool(path, metrics)
         self._turns = asyncio.Semaphore(runs_max)
         self._looks = asyncio.Semaphore(1)
-        self._catalog: tuple[str, SqliteCatalog] | None = None
+        self._catalog: tuple[str, QueryCatalog] | None = None
         self._touched: OrderedDict[tuple[str, int], Touched] = OrderedDict()
         self._copies = ThreadPoolExecutor(_SNAPSHOTS_MAX, thread_name_prefix="sqlite-snapshot")
         self._pages = _Lane(path, _PAGES_MAX, "sqlite-page", self._stopping)
@@ -105,7 +107,7 @@ class SqliteQuerySource:
         def run(connection: apsw.Connection) -> tuple[_T, str]:
             version = str(connection.pragma("schema_version"))
             if self._catalog is None or self._catalog[0] != version:
-                self._catalog = (version, SqliteCatalog(connection, functools.partial(self._touched_in, version)))
+                self._catalog = (version, QueryCatalog(connection, functools.partial(self._touched_in, version)))
             return use(self._catalog[1]), version
 
         for _ in range(_ATTEMPTS_MAX):

@@ -12,9 +12,18 @@ from msgspec import Struct
 from tailrace.source.sqlite.catalog import list_tables
 from tailrace.source.sqlite.footprint import read_footprint
 from tailrace.source.sqlite.process_message import Touched
-from tailrace.sql.sqlite.catalog import Affinity, CatalogColumn, CatalogTable, CatalogView, Footprint, Rowid, fold
+from tailrace.sql.sqlite.catalog import (
+    Affinity,
+    CatalogColumn,
+    CatalogTable,
+    CatalogView,
+    Footprint,
+    Rowid,
+    SqliteCatalog,
+    fold,
+)
 
-__all__ = ["SqliteCatalog"]
+__all__ = ["QueryCatalog"]
 
 _OWN = "_tailrace_"
 """How the names of the tables and indexes begin that capture keeps in the database."""
@@ -27,8 +36,8 @@ _AFFINITIES = (
 """SQLite's rules for the affinity of a declared type, in order ("Datatypes", 3.1). REAL and the rest are numeric."""
 
 
-class SqliteCatalog:
-    """The main schema of a database as it was when this was made. Satisfies `tailrace.sql.sqlite.catalog.Catalog`.
+class QueryCatalog(SqliteCatalog):
+    """The main schema of a database as it was when this was made.
 
     `touch` tells what SQLite says about a statement with so many arguments, in the same version of the schema. Without
     it the connection is asked, for as long as that takes.

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.metrics import Metrics
 from tailrace.model.errors import QueryTimeoutError, SourceUnavailableError
 from tailrace.source.reader import Reader
-from tailrace.source.result import RunLimits, StatementResult, Stored
+from tailrace.source.result import RunLimits, StatementResult
 from tailrace.source.sqlite.process_message import (
     AskCommit,
     Failure,
@@ -20,6 +20,7 @@ from tailrace.source.sqlite.process_message import (
     answer_bytes_max,
 )
 from tailrace.source.sqlite.process_pool import ProcessPool
+from tailrace.sql.query import Stored
 
 __all__ = ["SqliteStatementRunner"]
 

@@ -1,12 +1,12 @@
 """What a query's analysis must know about its database: base tables, views and a version of both. Pure."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Protocol
 
 from msgspec import Struct
 
-__all__ = ["Affinity", "Catalog", "CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "fold"]
+__all__ = ["Affinity", "CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "SqliteCatalog", "fold"]
 
 
 class Affinity(StrEnum):
@@ -78,22 +78,24 @@ class Footprint(Struct, frozen=True):
     functions: frozenset[str] = frozenset()
 
 
-class Catalog(Protocol):
-    """The schema of one database at one moment. It does not change; a changed schema is a new catalog."""
+class SqliteCatalog(ABC):
+    """The schema of one SQLite database at one moment; see `tailrace.sql.query.Catalog`."""
 
-    @property
-    def version(self) -> str:
-        """Return a text that differs whenever a table, a view or an index differs."""
+    version: str
 
+    @abstractmethod
     def table(self, name: str) -> CatalogTable | None:
         """Return the base table of that name, letters' case aside."""
 
+    @abstractmethod
     def view(self, name: str) -> CatalogView | None:
         """Return the view of that name, letters' case aside."""
 
+    @abstractmethod
     def tables(self) -> Iterable[CatalogTable]:
         """Return all base tables."""
 
+    @abstractmethod
     def footprint(self, sql: str, arguments: int) -> Footprint | None:
         """Return what the database says that a statement with so many arguments touches; None if it cannot say.
 

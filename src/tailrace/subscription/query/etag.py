@@ -26,8 +26,7 @@ from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tailrace.model.number import Offset
-from tailrace.sql.sqlite.query.argument import Stored
-from tailrace.sql.sqlite.query.dependency import Dependencies
+from tailrace.sql.query import Dependencies, Stored
 from tailrace.subscription.query.delta import Row
 
 __all__ = ["QueryState", "advance", "begin", "not_modified", "result_etag", "state_tag"]

@@ -10,7 +10,7 @@ from tailrace.model.number import Offset
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import from_natural
-from tailrace.sql.sqlite.query.relevance import Image, Judge
+from tailrace.sql.query import Judge, RowImage
 from tailrace.subscription.query.etag import QueryState, advance
 
 __all__ = ["Scan", "scan"]
@@ -58,7 +58,7 @@ class _Decoder:
         names = judge.columns(schema.table.wire)
         self._kinds = [(column.name, column.kind) for column in schema.columns if column.name in names]
 
-    def decode(self, image: bytes | None) -> Image | None:
+    def decode(self, image: bytes | None) -> RowImage | None:
         if image is None:
             return None
         cells = msgspec_json.decode(image)

@@ -78,7 +78,7 @@ class QueryFilter(Filter):
     def compile(self, schema: TableSchema) -> RowFilter:
         """Return the filter as it is for changes under that schema version; one that passes nothing if it cannot be."""
         try:
-            return compile_filter(self.tables, _fitted(self.options, schema), schema, self.dialect)
+            return compile_filter(self.tables, _fitted(self.options, schema), schema)
         except InvalidRequestError:
             return RowFilter((), ())
 

@@ -30,10 +30,8 @@ from tailrace.model.subscription import Format, QueryTarget, SubscriptionId
 from tailrace.model.table import TableName
 from tailrace.model.value import Value, from_literal
 from tailrace.source.base import CAPTURE_ONLY, Barrier, QuerySource, ResultRows, RunLimits
-from tailrace.sql.sqlite.query.argument import bind
-from tailrace.sql.sqlite.query.ast_form import to_sql
-from tailrace.sql.sqlite.query.dependency import analyse
-from tailrace.sql.sqlite.query.statement import Statement, parse
+from tailrace.sql.dialect import Dialect
+from tailrace.sql.query import Statement
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.precise import Verified, is_told, verify
@@ -184,8 +182,7 @@ class QueryService:
         self.shard(source)  # before the query is judged: it may be in another dialect
         if len(name) > _NAME_MAX:
             raise InvalidRequestError(f"name is longer than {_NAME_MAX} characters")
-        sql = query if isinstance(query, str) else to_sql(query, source)
-        statement = await asyncio.to_thread(parse, sql)
+        statement = await self.parse(query, source)
         tables = await self._tables(statement, source)
         if admit is not None:
             admit(tables)
@@ -195,6 +192,16 @@ class QueryService:
             return known
         original = query if isinstance(query, str) else msgspec.json.encode(query).decode()
         return PreparedQuery(query_id, source, statement.text, original, name, self._clock.now_us())
+
+    async def parse(self, query: str | Mapping[str, Any], source: str) -> Statement:
+        """Return the statement that a query is, SQL or a tree, for a source that is there.
+
+        Raises:
+            InvalidRequestError: It cannot be read.
+        """
+        dialect = self._dialect(source)
+        sql = query if isinstance(query, str) else dialect.query_of_tree(query, source)
+        return await asyncio.to_thread(dialect.parse_query, sql)
 
     def check_room(self, prepared: Sequence[PreparedQuery]) -> None:
         """Refuse queries that would be too many.
@@ -234,7 +241,7 @@ class QueryService:
         """
         prepared = prepared or self.get(target.query_id)
         statement, source = await self._statement(prepared), prepared.source
-        bind([from_literal(literal) for literal in target.args], statement.arguments)
+        self._dialect(source).bind([from_literal(literal) for literal in target.args], statement.arguments)
         return msgspec.structs.replace(target, tables=await self._tables(statement, source))
 
     async def tables(self, prepared: PreparedQuery) -> Sequence[TableName]:
@@ -258,7 +265,7 @@ class QueryService:
             raise CaptureDisabledError
         prepared = self.get(query_id)
         statement = await self._statement(prepared)
-        arguments = bind(args, statement.arguments)
+        arguments = self._dialect(prepared.source).bind(args, statement.arguments)
         key = (query_id, repr(arguments))
         tracker = self._trackers.get(key)
         if tracker is None:
@@ -427,7 +434,8 @@ class QueryService:
     async def _statement(self, prepared: PreparedQuery) -> Statement:
         statement = self._statements.get(prepared.query_id)
         if statement is None:
-            statement = self._statements[prepared.query_id] = await asyncio.to_thread(parse, prepared.text)
+            statement = await self.parse(prepared.text, prepared.source)
+            self._statements[prepared.query_id] = statement
             if len(self._statements) > self.options.trackers_max:
                 self._statements.popitem(last=False)
         else:
@@ -443,8 +451,12 @@ class QueryService:
         return "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
     async def _tables(self, statement: Statement, source: str) -> tuple[TableName, ...]:
-        found, _ = await self.shard(source).source.consult(lambda catalog: analyse(statement, catalog))
+        dialect = self._dialect(source)
+        found, _ = await self.shard(source).source.consult(lambda catalog: dialect.analyse(statement, catalog))
         return tuple(TableName(source, name) for name in found.tables)
+
+    def _dialect(self, source: str) -> Dialect:
+        return self.shard(source).source.dialect
 
     def _source(self, name: str | None) -> str:
         if name is None:

@@ -16,10 +16,7 @@ from tailrace.model.number import Offset, Position
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
 from tailrace.source.base import QuerySource, ResultRows
-from tailrace.sql.sqlite.query.argument import Stored
-from tailrace.sql.sqlite.query.dependency import Dependencies, analyse
-from tailrace.sql.sqlite.query.relevance import Judge
-from tailrace.sql.sqlite.query.statement import Statement
+from tailrace.sql.query import Dependencies, Judge, Statement, Stored
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.query.etag import QueryState, begin, result_etag, state_tag
 from tailrace.subscription.query.given import Given
@@ -187,12 +184,13 @@ class Tracker:
     async def _begin(self) -> Standing:
         """Analyse the query for the schema as it is, and begin at the head."""
         problem: InvalidRequestError | None = None
+        dialect = self._source.dialect
         try:
-            found, catalog = await self._source.consult(lambda known: analyse(self.statement, known))
+            found, catalog = await self._source.consult(lambda known: dialect.analyse(self.statement, known))
         except InvalidRequestError as error:
             problem = error
-            found, catalog = await self._source.consult(lambda known: Dependencies((), known.version))
-        judge = Judge(found, self.arguments)
+            found, catalog = await self._source.consult(dialect.independent)
+        judge = dialect.judge(found, self.arguments)
         state = begin(found, f"{self._epoch}:{catalog}", self._log.head)
         return Standing(self.prepared.query_id, self.arguments, state, found, judge, catalog, problem)
 

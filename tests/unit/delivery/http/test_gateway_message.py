@@ -131,7 +131,7 @@ def test_values_survive_the_way_there_and_back(values):
     assert list(parameters_of(row)) == values
 
 
-@pytest.mark.parametrize("param", [[1], {}, {"t": "none"}, {"t": "bytes", "b64": "?"}, 2**63, -(2**63) - 1])
-def test_a_parameter_that_no_database_can_bind_is_refused(param):
+@pytest.mark.parametrize("param", [[1], {}, {"t": "none"}, {"t": "bytes", "b64": "?"}])
+def test_a_parameter_that_is_no_value_is_refused(param):
     with pytest.raises(InvalidRequestError):
         parameters_of([param])

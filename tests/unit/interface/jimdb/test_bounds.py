@@ -2,18 +2,16 @@
 
 import pytest
 
-from tailrace.interface.jimdb.bounds import cut_of, interval_after, is_divisible, ordered_of
+from tailrace.interface.jimdb.bounds import cut_of, interval_after, key_of, ordered_of
 from tailrace.interface.jimdb.errors import OutOfBoundError
 from tailrace.meta.key_range import KeyRange, RangedTable
 from tailrace.meta.ordered_key import encode_ordered, table_prefix
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.sql.sqlite.catalog import CatalogColumn, CatalogTable
 
 NAME = TableName("s", "t")
 TABLE = RangedTable(3, NAME, ("a", "b"))
 SCHEMA = TableSchema(NAME, 1, (Column("a", Kind.STR), Column("b", Kind.I64), Column("c")), ("a", "b"))
-LISTED = CatalogTable("t", (CatalogColumn("a"), CatalogColumn("b"), CatalogColumn("c", binary=False)), ("a", "b"))
 
 
 def key(*values):
@@ -51,24 +49,5 @@ def test_keys_of_the_log_and_cuts_have_the_same_bytes():
     assert ordered_of(3, b'["m",-5]', SCHEMA) == key("m", -5) == table_prefix(3) + cut_of('["m",-5]', SCHEMA)
 
 
-def replaced(**columns):
-    made = tuple(columns.get(column.name, column) for column in SCHEMA.columns)
-    return TableSchema(NAME, 1, made, ("a", "b"))
-
-
-FIRM = replaced(a=Column("a", Kind.STR, nullable=False), b=Column("b", Kind.I64, nullable=False))
-
-
-@pytest.mark.parametrize(
-    ("schema", "listed", "divisible"),
-    [
-        (FIRM, LISTED, True),
-        (FIRM, None, False),
-        (SCHEMA, LISTED, False),
-        (FIRM, CatalogTable("t", (CatalogColumn("a", binary=False), CatalogColumn("b")), ("a", "b")), False),
-        (TableSchema(NAME, 1, (Column("a"),)), None, True),
-    ],
-    ids=["plain", "unknown", "nulls", "collation", "row numbers"],
-)
-def test_a_table_is_divided_only_where_its_order_is_that_of_the_bytes(schema, listed, divisible):
-    assert is_divisible(schema, listed) is divisible
+def test_the_values_of_a_key_come_back_from_its_bytes():
+    assert list(key_of(key("m", -5), SCHEMA)) == ["m", -5]

@@ -137,5 +137,5 @@ async def test_changes_before_a_drop_are_given_and_then_the_drop_is_told(world):
 
 async def test_rows_that_may_not_be_seen_are_deleted_or_not_there(world):
     await world.commit((Op.INSERT, 1, 1), (Op.INSERT, 2, 50))
-    restriction = Restrictions("sqlite").get(Principal("me", rows={"s.orders": "n < 10"}), "s")
+    restriction = Restrictions().get(Principal("me", rows={"s.orders": "n < 10"}), "s")
     assert await world.read(0, restriction=restriction) == ([(1, 1)], 2)

@@ -2,7 +2,7 @@ import apsw
 import pytest
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.catalog import Affinity, Rowid
 
 
@@ -14,7 +14,7 @@ def connect(*statements):
 
 
 def table(ddl, name="t", *more):
-    return SqliteCatalog(connect(ddl, *more)).table(name)
+    return QueryCatalog(connect(ddl, *more)).table(name)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_text_of_a_utf16_database_does_not_compare_by_code_points():
 
 
 def test_tables_of_sqlite_and_of_capture_are_left_out_and_virtual_ones_not_captured():
-    catalog = SqliteCatalog(
+    catalog = QueryCatalog(
         connect(
             "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT)",
             "CREATE TABLE _tailrace_change (id)",
@@ -91,7 +91,7 @@ def test_tables_of_sqlite_and_of_capture_are_left_out_and_virtual_ones_not_captu
 
 def test_the_version_follows_the_schema_and_nothing_else():
     connection = connect("CREATE TABLE t (a)")
-    versions = [SqliteCatalog(connection).version]
+    versions = [QueryCatalog(connection).version]
     for statement in (
         "CREATE VIEW v AS SELECT 1",
         "DROP VIEW v",
@@ -99,16 +99,16 @@ def test_the_version_follows_the_schema_and_nothing_else():
         "ALTER TABLE t ADD COLUMN b",
     ):
         connection.execute(statement)
-        versions.append(SqliteCatalog(connection).version)
+        versions.append(QueryCatalog(connection).version)
     assert versions[0] == versions[2]
     assert len(set(versions)) == 4
     for statement in ("INSERT INTO t VALUES (1, 2)", "CREATE TABLE _tailrace_x (a)", "ANALYZE", "VACUUM"):
         connection.execute(statement)
-        assert SqliteCatalog(connection).version == versions[-1]
+        assert QueryCatalog(connection).version == versions[-1]
 
 
 def test_the_footprint_names_what_sqlite_opens_and_asks_for():
-    catalog = SqliteCatalog(
+    catalog = QueryCatalog(
         connect(
             "CREATE TABLE a (id INTEGER PRIMARY KEY, k)",
             "CREATE TABLE b (id INTEGER PRIMARY KEY, k)",
@@ -137,4 +137,4 @@ def test_the_footprint_names_what_sqlite_opens_and_asks_for():
 )
 def test_what_is_no_reading_of_tables_is_refused(sql, problem):
     with pytest.raises(InvalidRequestError, match=problem):
-        SqliteCatalog(connect("CREATE TABLE t (a)")).footprint(sql, 0)
+        QueryCatalog(connect("CREATE TABLE t (a)")).footprint(sql, 0)

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.sql.sqlite.query.dependency import Dependencies, Dependency
+from tailrace.sql.sqlite.query.dependency import Dependency, QueryDependencies
 from tailrace.subscription.query.etag import QueryState, advance, begin, not_modified, result_etag, state_tag
 
-DEPENDENCIES = Dependencies((Dependency("a", frozenset()), Dependency("b", frozenset())), "v1")
+DEPENDENCIES = QueryDependencies((Dependency("a", frozenset()), Dependency("b", frozenset())), "v1")
 STATE = begin(DEPENDENCIES, "log-1", 10)
 
 

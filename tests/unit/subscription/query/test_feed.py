@@ -10,7 +10,8 @@ from tailrace.model.errors import SourceUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.start import Latest
 from tailrace.model.subscription import FilterOptions, Format, Include, QueryTarget
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
+from tailrace.sql.dialect import dialect_of
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 from tailrace.testing.log import MemoryLog
@@ -18,6 +19,8 @@ from tailrace.testing.log import MemoryLog
 
 class Database:
     """The reading side of a database in memory, which can be out of reach."""
+
+    dialect = dialect_of("sqlite")
 
     def __init__(self):
         self.connection = apsw.Connection(":memory:")
@@ -30,7 +33,7 @@ class Database:
             self.refusals -= 1
             raise SourceUnavailableError("the database is locked")
         self.consulted += 1
-        return use(SqliteCatalog(self.connection)), str(self.connection.pragma("schema_version"))
+        return use(QueryCatalog(self.connection)), str(self.connection.pragma("schema_version"))
 
     async def newest(self, timeout_s):
         raise SourceUnavailableError("nobody tells how far the database is")

@@ -4,7 +4,7 @@ import pytest
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.sql.sqlite.query import Judge
+from tailrace.sql.sqlite.query import QueryJudge
 from tailrace.subscription.query import begin, scan
 from unit.sql.sqlite.query.sqlite_oracle import database, dependencies
 
@@ -37,7 +37,7 @@ CHUNK = chunk(
 
 
 def test_the_relevant_changes_of_a_chunk_are_found_and_move_the_version():
-    told = scan(begin(FOUND, "log", 10), Judge(FOUND, ()), CHUNK)
+    told = scan(begin(FOUND, "log", 10), QueryJudge(FOUND, ()), CHUNK)
     assert told.relevant == (11, 14)
     assert told.state.scanned == 16
     assert told.state.versions == {"users": 14}
@@ -47,24 +47,24 @@ def test_the_relevant_changes_of_a_chunk_are_found_and_move_the_version():
     ("scanned", "relevant"), [(10, (11, 14)), (11, (14,)), (13, (14,)), (14, ()), (16, ()), (20, ())]
 )
 def test_what_was_scanned_before_is_not_judged_again(scanned, relevant):
-    told = scan(begin(FOUND, "log", scanned), Judge(FOUND, ()), CHUNK)
+    told = scan(begin(FOUND, "log", scanned), QueryJudge(FOUND, ()), CHUNK)
     assert told.relevant == relevant
     assert told.state.scanned == max(scanned, 16)
 
 
 def test_a_schema_change_of_a_dependency_is_relevant():
-    told = scan(begin(FOUND, "log", 0), Judge(FOUND, ()), chunk(1, (Op.SCHEMA, 1, None, b'{"ddl":"x"}')))
+    told = scan(begin(FOUND, "log", 0), QueryJudge(FOUND, ()), chunk(1, (Op.SCHEMA, 1, None, b'{"ddl":"x"}')))
     assert told.relevant == (1,)
 
 
 @pytest.mark.parametrize(("table", "relevant"), [(1, (1,)), (2, ())])
 def test_a_truncation_is_relevant_if_the_query_depends_on_the_table(table, relevant):
-    told = scan(begin(FOUND, "log", 0), Judge(FOUND, ()), chunk(1, (Op.TRUNCATE, table, None, None)))
+    told = scan(begin(FOUND, "log", 0), QueryJudge(FOUND, ()), chunk(1, (Op.TRUNCATE, table, None, None)))
     assert told.relevant == relevant
 
 
 def test_a_chunk_without_the_query_s_tables_only_moves_scanned():
-    told = scan(begin(FOUND, "log", 0), Judge(FOUND, ()), chunk(1, (Op.SCHEMA, 2, None, b'{"ddl":"x"}')))
+    told = scan(begin(FOUND, "log", 0), QueryJudge(FOUND, ()), chunk(1, (Op.SCHEMA, 2, None, b'{"ddl":"x"}')))
     assert told.relevant == ()
     assert told.state.scanned == 1
     assert told.state.versions == {"users": 0}

@@ -8,7 +8,8 @@ from tailrace.metrics import Metrics
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.query import PreparedQuery
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
+from tailrace.sql.dialect import dialect_of
 from tailrace.sql.sqlite.query.statement import parse
 from tailrace.subscription.query import tracker as module
 from tailrace.subscription.query.tracker import Tracker, has_schema_change
@@ -20,6 +21,8 @@ USERS = "CREATE TABLE users(id INTEGER PRIMARY KEY, name TEXT)"
 class Database:
     """The reading side of a database in memory."""
 
+    dialect = dialect_of("sqlite")
+
     def __init__(self, *statements):
         self.connection = apsw.Connection(":memory:")
         self.consulted = 0
@@ -28,7 +31,7 @@ class Database:
 
     async def consult(self, use):
         self.consulted += 1
-        return use(SqliteCatalog(self.connection)), str(self.connection.pragma("schema_version"))
+        return use(QueryCatalog(self.connection)), str(self.connection.pragma("schema_version"))
 
 
 class World:

@@ -49,13 +49,13 @@ _LOCALS = {Image.ROW: "r", Image.BEFORE: "b", Image.AFTER: "a"}
 """First letter of the local names of each image's cells."""
 
 
-def compile_where(text: str, schema: TableSchema, dialect: str) -> "SqlPredicate":
+def compile_where(text: str, schema: TableSchema) -> "SqlPredicate":
     """Return the predicate that a SQL expression over a table's rows is.
 
     Raises:
         InvalidPredicateError: It cannot be read, names what is not there, can never make sense, or is not supported.
     """
-    expression = check(parse(text, dialect), schema, text)
+    expression = check(parse(text), schema, text)
     try:
         return SqlPredicate(expression, schema)
     except (PredicateError, SyntaxError, RecursionError, MemoryError) as error:

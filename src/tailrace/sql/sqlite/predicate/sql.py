@@ -1,4 +1,4 @@
-"""The parser of SQL predicates: one expression, by the precedences of the source's dialect. Pure.
+"""The parser of SQL predicates: one expression, by SQLite's precedences. Pure.
 
 The grammar is here. sqlglot's parser is made for whole statements of many dialects: it takes more
 than each dialect does (`'a' 'b'`, `a::int`), binds some operators otherwise (`a < b IN (1)` is `(a < b) IN (1)` in
@@ -23,10 +23,7 @@ from tailrace.sql.sqlite.predicate.syntax import (
 )
 from tailrace.sql.sqlite.predicate.token import Token, TokenKind, tokens_of
 
-__all__ = ["BRANCHES_MAX", "DEPTH_MAX", "DIALECTS", "NODES_MAX", "parse"]
-
-DIALECTS = frozenset({"sqlite"})
-"""Dialects whose predicates can be evaluated exactly."""
+__all__ = ["BRANCHES_MAX", "DEPTH_MAX", "NODES_MAX", "parse"]
 
 DEPTH_MAX = 48
 """Deepest nesting of operators and brackets. Chains of AND and of OR are one level each."""
@@ -78,14 +75,12 @@ _STATEMENTS = frozenset({"SELECT", "VALUES", "WITH", "EXISTS", "INSERT", "UPDATE
 _CLOCKS = frozenset({"CURRENT_TIME", "CURRENT_DATE", "CURRENT_TIMESTAMP"})
 
 
-def parse(text: str, dialect: str) -> Node:
+def parse(text: str) -> Node:
     """Return the expression that a text is.
 
     Raises:
-        InvalidPredicateError: It is not one expression of the dialect within the bounds; the error shows the place.
+        InvalidPredicateError: It is not one expression within the bounds; the error shows the place.
     """
-    if dialect not in DIALECTS:
-        raise InvalidPredicateError(f"predicates in the dialect {dialect!r} are not supported", text=text, place=0)
     return _Parser(text, tokens_of(text)).whole()
 
 

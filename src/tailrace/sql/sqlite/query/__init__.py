@@ -4,9 +4,9 @@ The way of a query: `parse` its text, or `to_sql` its tree first; `analyse` it a
 arguments; a `Judge` then tells which changes matter.
 """
 
-from tailrace.sql.sqlite.query.argument import Stored, bind
-from tailrace.sql.sqlite.query.dependency import Dependencies, Dependency, analyse
-from tailrace.sql.sqlite.query.relevance import Judge
-from tailrace.sql.sqlite.query.statement import Statement, parse
+from tailrace.sql.sqlite.query.argument import bind
+from tailrace.sql.sqlite.query.dependency import Dependency, QueryDependencies, analyse
+from tailrace.sql.sqlite.query.relevance import QueryJudge
+from tailrace.sql.sqlite.query.statement import Query, parse
 
-__all__ = ["Dependencies", "Dependency", "Judge", "Statement", "Stored", "analyse", "bind", "parse"]
+__all__ = ["Dependency", "Query", "QueryDependencies", "QueryJudge", "analyse", "bind", "parse"]

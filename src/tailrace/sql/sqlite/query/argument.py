@@ -5,11 +5,9 @@ from decimal import Decimal
 
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.value import Text, Value
+from tailrace.sql.query import Stored
 
-__all__ = ["Stored", "bind"]
-
-Stored = None | int | float | str | bytes
-"""A value in one of SQLite's storage classes."""
+__all__ = ["bind"]
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 

@@ -14,7 +14,7 @@ from tailrace.sql.sqlite.catalog import fold
 from tailrace.sql.sqlite.query.ast_form import BINARY, CAST_TYPES
 from tailrace.sql.sqlite.query.relation import NotUnderstoodError
 from tailrace.sql.sqlite.query.shape import join_kind, refuse_unknown_parts
-from tailrace.sql.sqlite.query.statement import Statement, argument_number
+from tailrace.sql.sqlite.query.statement import Query, argument_number
 
 __all__ = ["from_sql"]
 
@@ -68,7 +68,7 @@ _EXPRESSIBLE = {
 }
 
 
-def from_sql(statement: Statement, source: str) -> Json:
+def from_sql(statement: Query, source: str) -> Json:
     """Return the tree of a query. Tables that are no common table expressions get `db`: the source's name.
 
     Raises:

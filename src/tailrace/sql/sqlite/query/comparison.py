@@ -10,8 +10,9 @@ from decimal import Decimal
 from enum import Enum
 
 from tailrace.model.value import Text, Value
+from tailrace.sql.query import Stored
 from tailrace.sql.sqlite.catalog import Affinity
-from tailrace.sql.sqlite.query.argument import INTEGER_MAX, INTEGER_MIN, Stored
+from tailrace.sql.sqlite.query.argument import INTEGER_MAX, INTEGER_MIN
 
 __all__ = ["UNKNOWN", "Unknown", "coerce", "order", "same", "storage"]
 

@@ -12,8 +12,8 @@ from typing import assert_never
 from msgspec import Struct
 
 from tailrace.model.value import Value
+from tailrace.sql.query import Stored
 from tailrace.sql.sqlite.catalog import Affinity
-from tailrace.sql.sqlite.query.argument import Stored
 from tailrace.sql.sqlite.query.comparison import UNKNOWN, Unknown, coerce, order, storage
 
 __all__ = [

@@ -8,15 +8,15 @@ from msgspec import Struct
 from sqlglot import exp
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.sql.sqlite.catalog import Catalog, CatalogTable, Footprint, Rowid, fold
+from tailrace.sql.sqlite.catalog import CatalogTable, Footprint, Rowid, SqliteCatalog, fold
 from tailrace.sql.sqlite.query.columns import Marker
 from tailrace.sql.sqlite.query.condition import Condition
 from tailrace.sql.sqlite.query.function import volatile_names
 from tailrace.sql.sqlite.query.reader import Reader
 from tailrace.sql.sqlite.query.relation import NotUnderstoodError, Reference
-from tailrace.sql.sqlite.query.statement import Statement
+from tailrace.sql.sqlite.query.statement import Query
 
-__all__ = ["Dependencies", "Dependency", "analyse"]
+__all__ = ["Dependency", "QueryDependencies", "analyse"]
 
 
 class Dependency(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Dependency(Struct, frozen=True):
     every_update: bool = False
 
 
-class Dependencies(Struct, frozen=True):
+class QueryDependencies(Struct, frozen=True):
     """Everything that one query depends on, as of one version of the catalog.
 
     `volatile` says why the result may change while no row does; empty where it cannot. `understood` is false where the
@@ -51,7 +51,7 @@ class Dependencies(Struct, frozen=True):
         return tuple(sorted({dependency.table for dependency in self.dependencies}))
 
 
-def analyse(statement: Statement, catalog: Catalog) -> Dependencies:
+def analyse(statement: Query, catalog: SqliteCatalog) -> QueryDependencies:
     """Return what a query depends on.
 
     Raises:
@@ -81,10 +81,10 @@ def analyse(statement: Statement, catalog: Catalog) -> Dependencies:
     volatile = _volatile(functions, [reference.table for reference in reader.references])
     if not volatile and any(reference.hidden_rowid for reference in reader.references):
         volatile = "it reads row numbers that are not a column"
-    return Dependencies(dependencies, catalog.version, volatile)
+    return QueryDependencies(dependencies, catalog.version, volatile)
 
 
-def _whole_tables(statement: Statement, catalog: Catalog, footprint: Footprint | None) -> Dependencies:
+def _whole_tables(statement: Query, catalog: SqliteCatalog, footprint: Footprint | None) -> QueryDependencies:
     """Return the dependencies of a query that we do not understand: every table, as views may hide any."""
     tables = [table for table in catalog.tables() if table.captured]
     functions = statement.usage.functions | (footprint.functions if footprint else frozenset())
@@ -98,7 +98,7 @@ def _whole_tables(statement: Statement, catalog: Catalog, footprint: Footprint |
         )
         for table in tables
     )
-    return Dependencies(dependencies, catalog.version, volatile, understood=False)
+    return QueryDependencies(dependencies, catalog.version, volatile, understood=False)
 
 
 def _dependency(reference: Reference, *, choosing: bool) -> Dependency:
@@ -125,7 +125,7 @@ def _mark_hidden(reference: Reference, names: frozenset[str]) -> None:
             reference.mark(column)
 
 
-def _add_footprint(reader: Reader, footprint: Footprint | None, catalog: Catalog) -> None:
+def _add_footprint(reader: Reader, footprint: Footprint | None, catalog: SqliteCatalog) -> None:
     """Add those tables as a whole which the database says that the query touches while we saw them nowhere."""
     if footprint is None:
         return

@@ -11,7 +11,7 @@ from msgspec import Struct
 from sqlglot import exp
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.sql.sqlite.catalog import Catalog, CatalogTable, CatalogView, fold
+from tailrace.sql.sqlite.catalog import CatalogTable, CatalogView, SqliteCatalog, fold
 from tailrace.sql.sqlite.query.function import Usage
 from tailrace.sql.sqlite.query.relation import (
     ROWID_NAMES,
@@ -59,7 +59,7 @@ class Reader:
     them there.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: SqliteCatalog) -> None:
         self._catalog = catalog
         self._views: dict[str, tuple[exp.Expr, list[str]]] = {}
         self._queries = 0

@@ -9,27 +9,23 @@ A truncation may have removed any row. A row image that lacks a column, or a val
 database does, proves nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from tailrace.model.op import ROWLESS, Op
-from tailrace.model.value import Value
-from tailrace.sql.sqlite.query.argument import Stored
+from tailrace.sql.query import RowImage, Stored
 from tailrace.sql.sqlite.query.comparison import same
 from tailrace.sql.sqlite.query.condition import TRUE, columns, compile_condition
-from tailrace.sql.sqlite.query.dependency import Dependencies, Dependency
+from tailrace.sql.sqlite.query.dependency import Dependency, QueryDependencies
 
-__all__ = ["Image", "Judge"]
-
-Image = Mapping[str, Value]
-"""A row image, decoded: column name to value."""
+__all__ = ["QueryJudge"]
 
 
-class Judge:
+class QueryJudge:
     """Judges changes for one query with its arguments bound. Safe to share: it keeps nothing of what it judged."""
 
-    def __init__(self, dependencies: Dependencies, arguments: Sequence[Stored]) -> None:
+    def __init__(self, dependencies: QueryDependencies, arguments: Sequence[Stored]) -> None:
         self._mentions: dict[str, list[_Mention]] = {}
         self._columns: dict[str, frozenset[str]] = {}
         for dependency in dependencies.dependencies:
@@ -46,7 +42,7 @@ class Judge:
         """Return the columns of a table that a judgement needs; images may lack all others."""
         return self._columns.get(table, frozenset())
 
-    def relevant(self, table: str, op: Op, before: Image | None, after: Image | None) -> bool:
+    def relevant(self, table: str, op: Op, before: RowImage | None, after: RowImage | None) -> bool:
         """Return whether a change can touch the result; False is a proof that it cannot.
 
         An image that is not there but should be (the row before an update, say) proves nothing.
@@ -61,7 +57,7 @@ class Judge:
 
 class _Mention(Struct, frozen=True):
     columns: tuple[str, ...]
-    conditions: tuple[Callable[[Image], int], ...]
+    conditions: tuple[Callable[[RowImage], int], ...]
     every_update: bool
 
 
@@ -72,7 +68,7 @@ def _mention(dependency: Dependency, arguments: Sequence[Stored]) -> _Mention:
     return _Mention(tuple(sorted(dependency.columns)), conditions, dependency.every_update)
 
 
-def _touches(mention: _Mention, op: Op, before: Image | None, after: Image | None) -> bool:
+def _touches(mention: _Mention, op: Op, before: RowImage | None, after: RowImage | None) -> bool:
     if op is Op.UPDATE and not mention.every_update and _unchanged(mention.columns, before, after):
         return False
     if op is Op.INSERT:
@@ -82,12 +78,12 @@ def _touches(mention: _Mention, op: Op, before: Image | None, after: Image | Non
     return _matters(mention, before) or _matters(mention, after)
 
 
-def _unchanged(names: Sequence[str], before: Image | None, after: Image | None) -> bool:
+def _unchanged(names: Sequence[str], before: RowImage | None, after: RowImage | None) -> bool:
     if before is None or after is None:
         return False
     return all(name in before and name in after and same(before[name], after[name]) for name in names)
 
 
-def _matters(mention: _Mention, image: Image | None) -> bool:
+def _matters(mention: _Mention, image: RowImage | None) -> bool:
     """Return whether a row can satisfy all conditions, so that its being there can make a difference."""
     return image is None or all(condition(image) & TRUE for condition in mention.conditions)

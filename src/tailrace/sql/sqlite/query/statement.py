@@ -13,7 +13,7 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.sql.sqlite.lexer import RESERVED, Sort, Token, lex
 from tailrace.sql.sqlite.query.function import Usage, usage
 
-__all__ = ["ARGUMENTS_MAX", "DEPTH_MAX", "TEXT_MAX", "Statement", "argument_number", "parse", "parse_view"]
+__all__ = ["ARGUMENTS_MAX", "DEPTH_MAX", "TEXT_MAX", "Query", "argument_number", "parse", "parse_view"]
 
 TEXT_MAX = 65_536
 """Characters of a query."""
@@ -28,7 +28,7 @@ _UNREADABLE = (SqlglotError, ArithmeticError, AttributeError, LookupError, TypeE
 _STARTS = {"SELECT", "VALUES", "WITH"}
 
 
-class Statement(Struct, frozen=True):
+class Query(Struct, frozen=True):
     """One query.
 
     `text` is its canonical form and what the database runs: comments gone, white space single, words that are never
@@ -55,7 +55,7 @@ class Statement(Struct, frozen=True):
         return tree is None or bool(tree.args.get("order"))
 
 
-def parse(sql: str) -> Statement:
+def parse(sql: str) -> Query:
     """Return the statement of a query's text.
 
     Raises:
@@ -74,7 +74,7 @@ def parse(sql: str) -> Statement:
         raise InvalidRequestError("a query only reads: SELECT, WITH … SELECT or VALUES")
     digest = hashlib.sha256(text.encode()).digest()
     query_id = "q_" + base64.b32encode(digest).decode().rstrip("=").lower()
-    return Statement(text, max(numbers.values(), default=0), query_id, usage(words), tree, problem)
+    return Query(text, max(numbers.values(), default=0), query_id, usage(words), tree, problem)
 
 
 def parse_view(sql: str) -> tuple[exp.Create | None, Usage]:

@@ -58,7 +58,7 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "reason", "place"), REFUSED)
 def test_what_can_never_make_sense_is_refused_at_its_place(text, reason, place):
     with pytest.raises(InvalidPredicateError) as caught:
-        compile_where(text, ORDERS, "sqlite")
+        compile_where(text, ORDERS)
     assert reason in caught.value.reason
     assert caught.value.place == place
     assert isinstance(caught.value, InvalidRequestError)
@@ -93,12 +93,12 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("text", ACCEPTED)
 def test_what_may_make_sense_is_not_refused(text):
-    compile_where(text, ORDERS, "sqlite")
+    compile_where(text, ORDERS)
 
 
 def test_a_column_whose_collation_is_unknown_needs_one_where_text_is_compared():
     columns = (Column("a", Kind.STR, "TEXT"), Column("b", Kind.STR, "TEXT"))
     schema = TableSchema(TableName("app", "t"), 1, columns, ddl="CREATE TABLE t (a TEXT COLLATE german, b TEXT)")
     with pytest.raises(InvalidPredicateError, match="column a has an unknown collation"):
-        compile_where("a = 'x'", schema, "sqlite")
-    compile_where("a COLLATE BINARY = 'x' AND b = 'x' AND a IS NOT NULL AND a LIKE 'x'", schema, "sqlite")
+        compile_where("a = 'x'", schema)
+    compile_where("a COLLATE BINARY = 'x' AND b = 'x' AND a IS NOT NULL AND a LIKE 'x'", schema)

@@ -36,7 +36,7 @@ def differences(seed: int) -> tuple[list[str], int]:
     for _ in range(EXPRESSIONS):
         text = writer.condition(source.choice([1, 2, 2, 3]))
         try:
-            predicate = compile_where(text, SCHEMA, "sqlite")
+            predicate = compile_where(text, SCHEMA)
         except InvalidPredicateError:
             continue
         expected = oracle.ask(text)
@@ -75,7 +75,7 @@ def test_integers_become_reals_where_those_of_sqlite_do(left, right):
         oracle = Oracle([(None,) * 4 + (number,) + (None,) * 5])
         text = f"{left} {operator} {right}".format(edge)
         expected = oracle.ask(text)
-        ours = ask(compile_where(text, SCHEMA, "sqlite"), oracle.images[0])
+        ours = ask(compile_where(text, SCHEMA), oracle.images[0])
         assert ours in UNDECIDED if expected is None else [ours] == expected, (text, number)
 
 
@@ -106,7 +106,7 @@ def test_a_predicate_on_both_images_is_a_join_of_them(seed):
             text = qualified(writer.condition(2), source)
             if "before" not in text and "after" not in text:
                 continue
-            predicate = compile_where(text, SCHEMA, "sqlite")
+            predicate = compile_where(text, SCHEMA)
         except InvalidPredicateError:
             continue
         expected = oracle.ask_pairs(text)

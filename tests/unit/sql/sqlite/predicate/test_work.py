@@ -38,7 +38,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize(("text", "size"), ATTACKS.values(), ids=ATTACKS)
 def test_a_row_that_is_too_large_for_a_predicate_is_refused_and_small_ones_are_not(text, size):
-    predicate = compile_where(text, ORDERS, "sqlite")
+    predicate = compile_where(text, ORDERS)
     different = "".join(chr(0x4E00 + number % 20_000) for number in range(size))
     with pytest.raises(PredicateError, match=r"too large|too long|longer than"):
         predicate.select([Op.INSERT], [None], [image(status="a" * size, extra=different)])
@@ -46,14 +46,14 @@ def test_a_row_that_is_too_large_for_a_predicate_is_refused_and_small_ones_are_n
 
 
 def test_numbers_weigh_nothing_but_text_in_their_columns_does():
-    weights = weigh(check(parse("id = 5 AND quantity + 1 > id", "sqlite"), ORDERS, "id = 5 AND quantity + 1 > id"))
+    weights = weigh(check(parse("id = 5 AND quantity + 1 > id"), ORDERS, "id = 5 AND quantity + 1 > id"))
     assert (weights.typed, weights.typed_bytes_max) == (0, WORK_BYTES_MAX)
     assert weights.general > 0
 
 
 def test_patterns_out_of_the_row_are_few():
     with pytest.raises(InvalidPredicateError, match="at most 8 patterns"):
-        compile_where(" OR ".join(["status LIKE extra"] * 9), ORDERS, "sqlite")
+        compile_where(" OR ".join(["status LIKE extra"] * 9), ORDERS)
 
 
 PARTS = st.sampled_from(
@@ -73,7 +73,7 @@ PARTS = st.sampled_from(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=200), st.integers(0, 200_000), st.sampled_from(["a", "é"]))
 def test_no_predicate_takes_long_on_any_row(parts, size, letter):
-    predicate = compile_where(" OR ".join(parts), ORDERS, "sqlite")
+    predicate = compile_where(" OR ".join(parts), ORDERS)
     row = image(id=3, status=letter * size, extra=letter * size)
     begin_s = time.thread_time()
     with contextlib.suppress(PredicateError):

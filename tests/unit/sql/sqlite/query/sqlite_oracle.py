@@ -6,8 +6,8 @@ import apsw
 from msgspec import Struct
 
 from tailrace.model.op import Op
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
-from tailrace.sql.sqlite.query import Judge, analyse, bind, parse
+from tailrace.source.sqlite.query_catalog import QueryCatalog
+from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 
 
 class Verdict(Struct):
@@ -40,7 +40,7 @@ def database(*statements):
 
 
 def dependencies(connection, sql, *, blind=True):
-    catalog = SqliteCatalog(connection)
+    catalog = QueryCatalog(connection)
     return analyse(parse(sql), Blind(catalog) if blind else catalog)
 
 
@@ -49,7 +49,7 @@ def verdict(schema, sql, write, arguments=(), *, ordered=False):
     connection = database(*schema)
     found = dependencies(connection, sql)
     bound = bind(arguments, parse(sql).arguments)
-    judge = Judge(found, bound)
+    judge = QueryJudge(found, bound)
     changes = []
 
     def hook(update):

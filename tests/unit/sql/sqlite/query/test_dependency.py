@@ -2,7 +2,7 @@ import apsw.ext
 import pytest
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.source.sqlite.query_catalog import SqliteCatalog
+from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.query import analyse, parse
 from unit.sql.sqlite.query.sqlite_oracle import database, dependencies
 
@@ -163,7 +163,7 @@ def test_a_table_that_only_the_database_saw_is_a_dependency_as_a_whole():
         def footprint(self, sql, arguments):
             return self._catalog.footprint("SELECT * FROM notes", 0)
 
-    found = analyse(parse("SELECT name FROM users"), Catalog(SqliteCatalog(connection)))
+    found = analyse(parse("SELECT name FROM users"), Catalog(QueryCatalog(connection)))
     assert found.tables == ("Users", "notes")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.model.op import Op
-from tailrace.sql.sqlite.query import Judge
+from tailrace.sql.sqlite.query import QueryJudge
 from unit.sql.sqlite.query.sqlite_oracle import database, dependencies, verdict
 
 ABC = (
@@ -200,7 +200,7 @@ def test_what_cannot_touch_the_result_is_irrelevant(schema, sql, write, argument
 
 
 def judge(sql):
-    return Judge(dependencies(database(*ABC), sql), ())
+    return QueryJudge(dependencies(database(*ABC), sql), ())
 
 
 def test_a_table_mentioned_twice_is_irrelevant_only_if_it_is_both_times():
