@@ -17,7 +17,8 @@ import pyarrow as pa
 import uvloop
 
 from tailrace.clock import SystemClock
-from tailrace.delivery.present import View, Wire, encode
+from tailrace.delivery.view import View
+from tailrace.interface.skeindb.present import SSE, encode
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.log.frame import FRAME_HEADER_BYTES, scan
 from tailrace.log.segment import read_segment_header
@@ -43,7 +44,7 @@ START_MS_MAX = 10.0
 
 COLUMNS = (Column("id", Kind.I64), Column("customer", Kind.STR), Column("status", Kind.STR), Column("note", Kind.STR))
 TABLES = [TableSchema(TableName("app", name), 1, COLUMNS, ("id",)) for name in ("orders", "returns")]
-VIEW = View(Wire.SSE, Format.PLAIN_JSON, Include(before=False, after=True))
+VIEW = View(SSE, Format.PLAIN_JSON, Include(before=False, after=True))
 OPTIONS = LogOptions(retention_bytes=None, retention_age_s=None)
 COLD = LogOptions(retention_bytes=None, retention_age_s=None, cache_bytes_max=0, ring_changes_max=1)
 

@@ -15,7 +15,7 @@ LINES_MAX = 600
 STATEMENTS_MAX = 40
 BANNED_FILES = {"utils.py", "common.py", "helpers.py", "misc.py", "types.py"}
 BANNED_NAMES = re.compile(r"\b(seq_no|evt|mgr|ctx|lsn|watermark|destination)\b")
-ALLOWED_NAMES = {"ctx": "cli/group.py", "lsn": "delivery"}
+ALLOWED_NAMES = {"ctx": "cli/group.py", "lsn": "interface"}
 CLIENT_SHARES = {"client", "clock", "model", "retry"}
 """What `tailrace.client` may import of `tailrace`; the rest is the server."""
 

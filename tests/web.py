@@ -11,7 +11,8 @@ from feeding import Feeding, feeding
 from tailrace.access.access import open_access
 from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
-from tailrace.delivery.http import HttpOptions, create_app, serve
+from tailrace.delivery.http import HttpOptions, serve
+from tailrace.interface.http import create_app
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics

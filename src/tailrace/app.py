@@ -20,12 +20,8 @@ from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
 from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
-from tailrace.delivery.grpc.kv import kv_service
 from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
-from tailrace.delivery.grpc.sochdb import SochdbTools, sochdb_service
-from tailrace.delivery.http.app import create_app, create_gateway_app
-from tailrace.delivery.http.gateway import GatewayStores
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
 from tailrace.delivery.presenter import Presenter
@@ -38,12 +34,16 @@ from tailrace.interface.coordinode.options import StreamOptions
 from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
 from tailrace.interface.coordinode.shard import StreamShard
 from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.http import create_app, create_gateway_app
 from tailrace.interface.jimdb.options import pull_options, range_options
 from tailrace.interface.jimdb.pull import PullService
 from tailrace.interface.jimdb.ranges import HOLDER, Ranges, range_floor
 from tailrace.interface.jimdb.service import JimdbTools, jimdb_service
 from tailrace.interface.jimdb.shard import RangeShard
 from tailrace.interface.jimdb.subscribers import Subscribers
+from tailrace.interface.sochdb.gateway import GatewayStores
+from tailrace.interface.sochdb.kv import kv_service
+from tailrace.interface.sochdb.service import SochdbTools, sochdb_service
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
-from tailrace.delivery.present import View, Wire, encode
+from tailrace.delivery.view import View
+from tailrace.interface.skeindb import present
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
@@ -20,7 +21,7 @@ from tailrace.sources import ResolvedSource
 
 __all__ = ["LINES", "follow", "lines"]
 
-LINES = View(Wire.LINES, Format.PLAIN_JSON, Include(before=True, after=True))
+LINES = View(present.LINES, Format.PLAIN_JSON, Include(before=True, after=True))
 """Events as lines of plain JSON with both images."""
 
 _WAIT_S = 1.0
@@ -42,7 +43,7 @@ async def follow(
         SourceError: The database cannot be captured.
     """
     clock = SystemClock()
-    view = View(Wire.LINES, format_, Include(before=True, after=True))
+    view = View(present.LINES, format_, Include(before=True, after=True))
     reader = Reader(f"tail-{uuid.uuid4()}", ephemeral=True)
     source = resolved.open("default", reader, SourceTools(clock, Metrics())).capture
     log = await Log.open(DiskFiles(directory), LogOptions(), clock)
@@ -74,4 +75,4 @@ def lines(chunk: Chunk, tables: Sequence[str], after: int, view: View = LINES) -
     schemas = chunk.batch.column("schema").to_pylist()
     first = max(0, after + 1 - chunk.first)
     rows = [row for row in range(first, len(chunk)) if schemas[row] in wanted]
-    return [line[:-1] for line in encode(chunk, rows, view).events()]
+    return [line[:-1] for line in present.encode(chunk, rows, view).events()]

@@ -26,9 +26,9 @@ from schemathesis.specs.openapi.checks import (
 
 from serving import DEADLINE_S, Server, wait_until
 from tailrace.clock import SystemClock
-from tailrace.delivery.http.methods import signatures
-from tailrace.delivery.http.openapi import describe
-from tailrace.delivery.http.openapi_rpc import answer_name, ref_of, request_name
+from tailrace.interface.openapi.document import describe
+from tailrace.interface.openapi.rpc import answer_name, ref_of, request_name
+from tailrace.interface.skeindb.methods import signatures
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.model.pipeline import Definition
 

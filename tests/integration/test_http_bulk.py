@@ -10,9 +10,9 @@ from feeding import schema_of
 from tailrace.access.options import AuthConfig
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ConnectionFailed, InvalidRequest, NotFound, Unauthorized
-from tailrace.delivery.http import bulk
-from tailrace.delivery.http.bulk_stream import END
-from tailrace.delivery.http.openapi_bulk import BULK_PATHS
+from tailrace.interface.bulk import log as bulk
+from tailrace.interface.bulk.stream import END
+from tailrace.interface.openapi.bulk import BULK_PATHS
 from tailrace.model.errors import BehindHorizonError
 from tailrace.model.op import Op
 from web import until, web

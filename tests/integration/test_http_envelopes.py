@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from tailrace.delivery.http.message import PollParams
 from tailrace.envelope.envelopes import WHOLE
+from tailrace.interface.skeindb.message import PollParams
 from tailrace.model.op import Op
 from web import timeless, web
 

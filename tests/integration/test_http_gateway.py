@@ -15,8 +15,9 @@ from signing import NOW_S, SECRET, hs256
 from tailrace.access.key_value import KeyValues
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.access.statement import Statements
-from tailrace.delivery.http import HttpOptions, create_app, serve
-from tailrace.delivery.http.gateway import GatewayStores
+from tailrace.delivery.http import HttpOptions, serve
+from tailrace.interface.http import create_app
+from tailrace.interface.sochdb.gateway import GatewayStores
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.source.base import Reader

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from feeding import draft_of
-from tailrace.delivery.http.multiplex import STREAMS_MAX
+from tailrace.delivery.http.streaming import STREAMS_MAX
 from tailrace.model.op import Op
 from web import Connection, until, web
 

@@ -12,7 +12,7 @@ import websockets.sync.client
 
 from running import Running
 from serving import DEADLINE_S, wait_until
-from tailrace.delivery.http.openapi import describe
+from tailrace.interface.openapi.document import describe
 
 DOCUMENT = describe()
 BOTH = {"before": True, "after": True}

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from tailrace.delivery.http.openapi import describe
+from tailrace.interface.openapi.document import describe
 
 __all__ = ["openapi"]
 

@@ -5,8 +5,8 @@ import asyncio
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded, Piece
-from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.view import View
 from tailrace.model.errors import PredicateError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed

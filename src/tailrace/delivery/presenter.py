@@ -6,11 +6,8 @@ from msgspec import structs
 from prometheus_client import Counter
 
 from tailrace.delivery.encoded import Encoded
-from tailrace.delivery.enveloped import encode_enveloped
-from tailrace.delivery.gateway_event import encode_gateway_events
-from tailrace.delivery.present import View, Wire, encode
-from tailrace.delivery.sochdb_event import encode_events
 from tailrace.delivery.turns import Turns
+from tailrace.delivery.view import View
 from tailrace.model.number import Offset
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter, Rows
@@ -28,10 +25,6 @@ _ABSENT = Encoded.of_list((), (), Offset(0))
 
 _ENTRY_BYTES = 512
 """About what an entry takes besides its events."""
-
-
-_ENCODERS = {Wire.SOCHDB: encode_events, Wire.SOCHDB_KEY: encode_events, Wire.GATEWAY: encode_gateway_events}
-"""What makes the events of wires other than those of text."""
 
 
 class Presenter:
@@ -103,9 +96,7 @@ class Presenter:
 
     def _encode(self, batch: FeedBatch, rows: Rows, view: View) -> Encoded:
         self._encoded_changes.inc(len(rows))
-        if view.envelope:
-            return encode_enveloped(batch.chunk, rows, view)
-        return _ENCODERS.get(view.wire, encode)(batch.chunk, rows, view)
+        return view.wire.encode(batch.chunk, rows, view)
 
     def _keep(self, key: _Key, encoded: Encoded | None) -> None:
         """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""

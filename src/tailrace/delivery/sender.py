@@ -2,7 +2,7 @@
 
 A `Sending` is one feed on its way to a client; a `Sender` is one connection and the feeds that it carries. The plain
 `Sending` writes the events of a feed and nothing else (SochDB's gRPC streams and WebSocket gateway); the streams over
-SSE and WebSocket put records between them and add to it, see `tailrace.delivery.http.stream`.
+SSE and WebSocket put records between them and add to it, see `tailrace.interface.skeindb.stream`.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from tailrace.delivery.collect import CollectLimits, collect
 from tailrace.delivery.encoded import Piece
-from tailrace.delivery.present import View
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.view import View
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError, UnknownSubscriptionError
 from tailrace.model.number import Offset
@@ -80,7 +80,7 @@ class Sending:
         self._view = view
         self._limits = limits
         self._auto_ack = auto_ack
-        metrics, wire = tools.metrics, view.wire.value
+        metrics, wire = tools.metrics, view.wire.name
         self.feeds_open = metrics.feeds_open.labels(wire)
         self._changes, self._bytes = metrics.delivered_changes.labels(wire), metrics.delivered_bytes.labels(wire)
         self._acknowledged = feed.after
@@ -156,7 +156,7 @@ class Sending:
     def _end(self, error: TailraceError) -> bytes:
         self.ending = error
         if isinstance(error, BehindHorizonError):
-            self._tools.metrics.resnapshots.labels(self._view.wire.value).inc()
+            self._tools.metrics.resnapshots.labels(self._view.wire.name).inc()
         return self.farewell(error)
 
 

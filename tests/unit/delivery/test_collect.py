@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from feeding import draft_of, feeding
 from tailrace.delivery.collect import CollectLimits, collect
-from tailrace.delivery.present import View, Wire
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.view import View
+from tailrace.interface.skeindb.present import LINES
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, LogClosedError, PredicateError
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.start import After, Earliest, Latest
 from tailrace.model.subscription import Format, Include
 
-VIEW = View(Wire.LINES, Format.PLAIN_JSON, Include())
+VIEW = View(LINES, Format.PLAIN_JSON, Include())
 
 
 class Collector:

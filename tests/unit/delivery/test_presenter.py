@@ -4,8 +4,9 @@ import pytest
 
 from feeding import chunk_of, draft_of, schema_of
 from held import held_memory
-from tailrace.delivery.present import View, Wire, encode
 from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.view import View
+from tailrace.interface.skeindb.present import ARRAY, SSE, encode
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
@@ -14,7 +15,7 @@ from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter
 
 SCHEMAS = [schema_of("users"), schema_of("orders")]
-VIEW = View(Wire.SSE, Format.PLAIN_JSON, Include())
+VIEW = View(SSE, Format.PLAIN_JSON, Include())
 ROWS = [(Op.INSERT, 1), (Op.UPDATE, 1), (Op.DELETE, 2)] * 20
 
 
@@ -70,7 +71,7 @@ def test_nothing_wanted_is_nothing():
 def test_other_views_and_other_chunks_are_other_bytes():
     counting = Counting()
     counting.events(batch_of(Op.INSERT))
-    counting.events(batch_of(Op.INSERT), View(Wire.ARRAY, Format.OBJECTS_JSON, Include(after=True)))
+    counting.events(batch_of(Op.INSERT), View(ARRAY, Format.OBJECTS_JSON, Include(after=True)))
     counting.events(batch_of(Op.INSERT, first=1000))
     assert counting.count == 3 * len(ROWS)
 

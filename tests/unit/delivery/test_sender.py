@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from feeding import draft_of, feeding
-from tailrace.delivery.http.framing import SseFraming, WsFraming
-from tailrace.delivery.http.gateway_stream import GatewayEvents
 from tailrace.delivery.http.options import HttpOptions
-from tailrace.delivery.http.stream import Stream, StreamTools
-from tailrace.delivery.present import Wire, view_of
+from tailrace.delivery.http.streaming import StreamTools
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.sender import SCANNED_FAR, Sender, Sending, SendLimits
+from tailrace.delivery.view import view_of
+from tailrace.interface.skeindb.framing import SseFraming, WsFraming
+from tailrace.interface.skeindb.stream import Stream
+from tailrace.interface.sochdb.event import SOCHDB
+from tailrace.interface.sochdb.gateway_stream import GatewayEvents
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, UnknownSubscriptionError
 from tailrace.model.op import Op
@@ -24,7 +26,7 @@ WAIT_S = 20
 
 
 def sochdb(tools, feed):
-    view = view_of(Wire.SOCHDB, feed.subscription)
+    view = view_of(SOCHDB, feed.subscription)
     return Sending(tools, feed, view, LIMITS, auto_ack=feed.subscription.auto_ack)
 
 
@@ -99,7 +101,7 @@ async def test_what_was_written_is_counted_once(sending_of):
             sending = sending_of(tools, feed)
             data = await turn(sending)
             await sending.sent()
-            wire = sending._view.wire.value
+            wire = sending._view.wire.name
             assert value(tools.metrics.delivered_changes, wire) == 5
             assert value(tools.metrics.delivered_bytes, wire) == len(data)
 
@@ -149,7 +151,7 @@ async def test_a_lost_place_ends_the_stream_and_is_counted(sending_of):
             world.log.forget_before(6)
             sending = sending_of(tools, feed)
             assert isinstance(await Sender(tools, write).send(sending), BehindHorizonError)
-            assert value(tools.metrics.resnapshots, sending._view.wire.value) == 1
+            assert value(tools.metrics.resnapshots, sending._view.wire.name) == 1
 
 
 async def test_a_write_that_does_not_end_holds_back_the_others_of_its_connection_alone(sending_of):

@@ -1,7 +1,6 @@
-"""The HTTP interface of SkeinDB: RPC, server-sent events, health and metrics."""
+"""HTTP: the server, who calls, health, and what streams share. What is served is in `tailrace.interface`."""
 
-from tailrace.delivery.http.app import create_app
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import Address, serve
 
-__all__ = ["Address", "HttpOptions", "create_app", "serve"]
+__all__ = ["Address", "HttpOptions", "serve"]

@@ -1,0 +1,1 @@
+"""The bulk interface: the log and tables in intervals, as Arrow over HTTP."""

@@ -1,0 +1,1 @@
+"""The interface of SkeinDB: calls, server-sent events and WebSockets, prepared queries."""

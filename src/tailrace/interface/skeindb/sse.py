@@ -1,0 +1,127 @@
+"""`GET /api/v1/cdc/sse/{sub_id}` and `GET /api/v1/cdc/sse?sub=…&sub=…`: feeds as server-sent events.
+
+Written as plain ASGI: one write per turn goes straight to the connection, and a client that does not read holds back
+its own feeds alone, through `await send`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.http.protocol import PIECES
+from tailrace.delivery.http.streaming import REFUSED, Ending, StreamTools, refusal_of
+from tailrace.delivery.sender import Write
+from tailrace.interface.skeindb.framing import Framing, SseFraming, SseManyFraming
+from tailrace.interface.skeindb.multiplex import parse_streams
+from tailrace.interface.skeindb.resume import begins_with_snapshot, seen_in, start_after
+from tailrace.interface.skeindb.session import Session
+from tailrace.interface.skeindb.stream import end_record
+from tailrace.interface.skeindb.stream_options import stream_options
+from tailrace.model.number import Offset
+from tailrace.model.subscription_name import parse_sub_id
+from tailrace.subscription.feed import Feed
+
+__all__ = ["SseEndpoint", "SseManyEndpoint"]
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class SseEndpoint:
+    """Streams one feed, until its client leaves, its subscription closes, its place is lost or the server stops."""
+
+    def __init__(self, tools: StreamTools) -> None:
+        self._tools = tools
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope)
+        service = self._tools.scopes.of(principal_of(scope))
+        try:
+            subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
+            seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
+            start = start_after(seen or Offset(0), subscription.cursor)
+            snapshot = begins_with_snapshot(subscription, seen)
+            with service.feed(subscription.id, start, snapshot=snapshot) as feed:
+                await _answer(self._tools, request, [feed], SseFraming(), receive, send)
+        except REFUSED as error:
+            await refusal_of(error)(scope, receive, send)
+
+
+class SseManyEndpoint:
+    """Streams several feeds over one connection, until its client leaves, all have ended or the server stops."""
+
+    def __init__(self, tools: StreamTools) -> None:
+        self._tools = tools
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope)
+        service = self._tools.scopes.of(principal_of(scope))
+        try:
+            streams = parse_streams(request.query_params.getlist("sub"), request.headers.get("last-event-id"))
+            with ExitStack() as stack:
+                feeds = []
+                for subscription_id, seen in streams.items():
+                    subscription = service.subscription(subscription_id)
+                    start = start_after(seen or Offset(0), subscription.cursor)
+                    snapshot = begins_with_snapshot(subscription, seen)
+                    feeds.append(stack.enter_context(service.feed(subscription_id, start, snapshot=snapshot)))
+                places = {feed.subscription.id: feed.after for feed in feeds if feed.snapshot is None}
+                await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
+        except REFUSED as error:
+            await refusal_of(error)(scope, receive, send)
+
+
+async def _answer(
+    tools: StreamTools, request: Request, feeds: Sequence[Feed], framing: Framing, receive: Receive, send: Send
+) -> None:
+    """Send the feeds and return when all have ended, or the client has gone.
+
+    Raises:
+        InvalidRequestError: What is asked of the streams is not to be had.
+    """
+    asked = stream_options(request.query_params, [feed.subscription for feed in feeds])
+
+    async def send_copy(data: bytes) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    write: Write = request.scope.get("extensions", {}).get(PIECES, send_copy)
+
+    await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
+    if request.method == "GET":
+        session = Session(tools, framing, write, asked)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(_serve(session, feeds, framing))
+            watching = group.create_task(_cancel_when_gone(receive, serving))
+            serving.add_done_callback(lambda _: watching.cancel())
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _serve(session: Session, feeds: Sequence[Feed], framing: Framing) -> None:
+    if isinstance(framing, SseFraming):
+        await session.serve(feeds[0])
+        return
+    async with asyncio.TaskGroup() as group:
+        for feed in feeds:
+            group.create_task(_serve_one_of_many(session, feed, framing))
+
+
+async def _serve_one_of_many(session: Session, feed: Feed, framing: Framing) -> None:
+    ending = await session.serve(feed)
+    if ending is not Ending.STOPPED:
+        await session.say(end_record(feed, framing, ending))
+
+
+async def _cancel_when_gone(receive: Receive, serving: asyncio.Task[None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    serving.cancel()
