@@ -1,11 +1,13 @@
 """A source in memory that tells its changes as batches, and what sinks should make of them."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.pipeline.sink.base import Batch, TableChanges
+from tailrace.pipeline.unchanged import UNCHANGED
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CHANGE = [
@@ -29,6 +31,8 @@ class ChangingTable:
         self.versions = []
         self.changes = []
         self.told = 0
+        self.partial = False
+        """Whether updates send the key before and what changed after, and deletes the key."""
         self._waiting = []
 
     @property
@@ -48,12 +52,13 @@ class ChangingTable:
     def update(self, key, **named):
         old = self.rows[_tuple(key)]
         new = {name: named.get(name, old.get(name)) for name in self.columns}
-        pair = [("update_preimage", old), ("update_postimage", new)]
+        sent = {name: new[name] for name in new if name in named or name in self.key} if self.partial else new
+        pair = [("update_preimage", self._before(old)), ("update_postimage", sent)]
         self._change(pair, {self.key_of(old): None, self.key_of(new): new})
 
     def delete(self, key):
         old = self.rows[_tuple(key)]
-        self._change([("delete", old)], {self.key_of(old): None})
+        self._change([("delete", self._before(old))], {self.key_of(old): None})
 
     def truncate(self):
         """Remove all rows at once, without telling which."""
@@ -74,6 +79,9 @@ class ChangingTable:
                 row[name] = None if row[name] is None else convert(row[name])
         self.version += 1
 
+    def _before(self, row):
+        return {name: row[name] for name in self.key} if self.partial else row
+
     def _change(self, told, touched):
         self.source.offset += 1
         for kind, row in told:
@@ -89,6 +97,9 @@ class ChangingTable:
     def _tell(self, kind, row, offset):
         told = {"_change_type": kind, "_offset": offset, "_commit_version": self.source.commits}
         self.told += 1
+        unsent = [name for name in self.columns if name not in row]
+        if unsent:
+            told[UNCHANGED] = json.dumps(unsent)
         self.changes.append(told | {"_commit_timestamp": self.source.time} | row)
 
     def end_commit(self):
@@ -104,6 +115,7 @@ class ChangingTable:
 
     def table_changes(self, changes):
         fields = [*CHANGE, *self.columns.items()]
+        fields += [(UNCHANGED, pa.string())] if any(UNCHANGED in one for one in changes) else []
         arrays = [pa.array([one.get(name) for one in changes], type_) for name, type_ in fields]
         table = pa.table(arrays, schema=pa.schema(fields))
         return TableChanges(self.schema, table)

@@ -100,6 +100,54 @@ def test_each_batch_leaves_the_sink_equal_to_the_source(place, source):
     sink.close()
 
 
+def partial_batches(source):
+    """Return batches of updates that send only what changed, before and after other changes of the same rows."""
+    orders = source.table("orders")
+    lines = source.table("lines", key=("id", "customer"))
+    orders.partial = lines.partial = True
+    for number in range(6):
+        orders.insert(number, f"customer {number}", number / 2)
+        lines.insert(number, "Ann", 1.5)
+    yield source.batch()
+    orders.update(0, total=7.0)
+    orders.update(1, customer=None)
+    source.commit()
+    orders.update(1, total=8.0)
+    orders.update(2)
+    source.commit()
+    orders.update(2, total=None)
+    orders.delete(3)
+    lines.update((2, "Ann"))
+    yield source.batch()
+    orders.insert(3, "again", 3.5)
+    source.commit()
+    orders.update(3, total=4.5)
+    orders.insert(9, "new", None)
+    orders.update(9, customer="newer")
+    source.commit()
+    orders.delete(0)
+    orders.update(2, customer="two")
+    lines.delete((1, "Ann"))
+    yield source.batch()
+
+
+def test_an_update_leaves_the_columns_alone_that_it_does_not_send(place, source):
+    sink = place.sink()
+    for number, batch in enumerate(partial_batches(source)):
+        if number == 0:
+            sink.open(source.schemas)
+        sink.apply(batch)
+        for table in source.tables:
+            check(place, sink, table)
+            if place.mode is Mode.HISTORY:
+                names = [name for name in table.columns if name not in table.key]
+                kept = {one["valid_from_offset"]: [one[name] for name in names] for one in place.contents(table.name)}
+                assert kept == {
+                    one["valid_from_offset"]: [one["row"][name] for name in names] for one in table.versions
+                }
+    sink.close()
+
+
 def test_a_sink_that_is_opened_again_goes_on_where_it_was(place, source):
     for number, batch in enumerate(three_batches(source)):
         sink = opened(place, source)

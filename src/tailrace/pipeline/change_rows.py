@@ -13,8 +13,18 @@ from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.typed import decode_images, row_schema
+from tailrace.pipeline.unchanged import unsent, with_unsent
 
-__all__ = ["CHANGE_COLUMNS", "COMMIT_TIME", "ChangeRows", "change_rows", "change_schema", "table_changes", "typed_rows"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "COMMIT_TIME",
+    "ChangeRows",
+    "change_rows",
+    "change_schema",
+    "table_changes",
+    "typed_rows",
+    "unsent_rows",
+]
 
 COMMIT_TIME = pa.timestamp("us", tz="UTC")
 
@@ -116,6 +126,25 @@ def typed_rows(
     return [pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0] for pieces in zip(*parts, strict=True)]
 
 
+def unsent_rows(
+    rows: ChangeRows, schemas: Mapping[SchemaId, TableSchema], wanted: pa.Schema, cells: Sequence[Any]
+) -> pa.Array | None:
+    """Return which columns the image of each row lacks, as `UNCHANGED` tells it; None where all are whole.
+
+    `cells` are what `typed_rows` made of the same rows.
+    """
+    parts = [
+        (
+            count,
+            unsent(rows.images.slice(begin, count), [one.slice(begin, count) for one in cells], wanted, schemas[id_]),
+        )
+        for id_, begin, count in _runs(rows.changes.column("schema"))
+    ]
+    if all(told is None for _, told in parts):
+        return None
+    return pa.concat_arrays([pa.nulls(count, pa.string()) if told is None else told for count, told in parts])
+
+
 def table_changes(
     batches: Sequence[pa.RecordBatch],
     schemas: Mapping[SchemaId, TableSchema],
@@ -139,9 +168,10 @@ def table_changes(
         for batch in whole:
             chosen = batch.filter(pc.is_in(batch.column("schema"), value_set=pa.array(sorted(versions), pa.int32())))
             rows = change_rows(chosen, schemas)
-            columns = [*rows.change_columns, *typed_rows(rows, schemas, wanted, as_text)]
-            tables.append(pa.Table.from_arrays(columns, schema=change_schema(newest, as_text)))
-        made.append(TableChanges(newest, pa.concat_tables(tables)))
+            cells = typed_rows(rows, schemas, wanted, as_text)
+            table = pa.Table.from_arrays([*rows.change_columns, *cells], schema=change_schema(newest, as_text))
+            tables.append((table, unsent_rows(rows, schemas, wanted, cells)))
+        made.append(TableChanges(newest, with_unsent(tables)))
     return made
 
 

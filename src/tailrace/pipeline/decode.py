@@ -16,6 +16,7 @@ from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_sc
 from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.typed import decode_images, row_schema
+from tailrace.pipeline.unchanged import unsent, with_unsent
 
 __all__ = ["changes_of_json", "read_rows"]
 
@@ -51,6 +52,8 @@ def read_rows(page: RowsPage, schema: TableSchema) -> pa.Table:
 def changes_of_json(rows: pa.Table, versions: Versions, as_text: Collection[str] = ()) -> list[TableChanges]:
     """Return the changes of a batch in the layout `json` by table, typed by the newest version that they have.
 
+    Where an image lacks columns of its version, the column `UNCHANGED` tells which.
+
     Raises:
         MisfitError: A value does not fit its column's type.
     """
@@ -70,16 +73,17 @@ def _typed(
     """Return rows of one table with the columns of the newest version."""
     wanted, columns = row_schema(newest, as_text), change_schema(newest, as_text)
 
-    def typed(some: pa.Table) -> pa.Table:
+    def typed(some: pa.Table) -> tuple[pa.Table, pa.Array | None]:
         images, keys = (_bytes(some[column]) for column in ("_row", "_key"))
         version = versions[name, some["_schema_version"][0].as_py()]
         made = decode_images(images, keys, version, wanted, as_text)
-        return pa.Table.from_arrays(
+        table = pa.Table.from_arrays(
             [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *made], schema=columns
         )
+        return table, unsent(images, made, wanted, version)
 
     runs = list(_runs(rows))
-    return pa.concat_tables(map(typed, runs) if len(runs) == 1 else _threads().map(typed, runs))
+    return with_unsent(list(map(typed, runs) if len(runs) == 1 else _threads().map(typed, runs)))
 
 
 def _runs(rows: pa.Table) -> Iterator[pa.Table]:

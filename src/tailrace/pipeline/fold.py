@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.pipeline.sink.base import ChangeType
+from tailrace.pipeline.unchanged import UNCHANGED, Held, filled, patched
 
 __all__ = [
     "CHANGE_COLUMNS",
@@ -25,7 +26,9 @@ __all__ = [
     "fold_history",
     "last_changes",
     "last_known",
+    "ordered",
     "row_columns",
+    "whole_changes",
 ]
 
 OFFSET = "_offset"
@@ -66,16 +69,33 @@ class History(Struct, frozen=True):
 def fold_current(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last state of each key that changed: its row, `_offset`, and `_deleted`, in order of offsets.
 
-    A row that is deleted shows the key that is gone; its other columns mean nothing.
+    A row that is deleted shows the key that is gone; its other columns mean nothing. What no change tells of a row
+    that is not is told in `UNCHANGED`.
     """
-    rows = _last(_ordered(changes), key)
+    rows = last_changes(changes, key)
     deleted = pc.is_in(rows["_change_type"], _REMOVING)
-    return rows.select([*row_columns(changes), OFFSET]).append_column(DELETED, deleted)
+    told = [UNCHANGED] if UNCHANGED in rows.column_names else []
+    return rows.select([*row_columns(changes), OFFSET, *told]).append_column(DELETED, deleted)
 
 
 def last_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last change of each key, as changes: folded later with others they count as much as all would."""
-    return _last(_ordered(changes), key)
+    return _last(filled(ordered(changes), key), key)
+
+
+def whole_changes(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table:
+    """Return changes without `UNCHANGED`, each row with all its cells; see `tailrace.pipeline.unchanged`.
+
+    As they are where nothing is missing. Of rows that are removed only the key counts: they are not filled.
+    """
+    if UNCHANGED not in changes.column_names:
+        return changes
+    made = filled(ordered(changes), key)
+    if UNCHANGED in made.column_names:
+        removed = pc.is_in(made["_change_type"], _REMOVING)
+        told = pc.if_else(removed, pa.scalar(None, pa.string()), made[UNCHANGED])
+        made = patched(made.drop_columns([UNCHANGED]).append_column(UNCHANGED, told), key, held)
+    return made
 
 
 def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None = None) -> History:
@@ -84,7 +104,7 @@ def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None =
     A commit makes at most one version of a key: what it held in between nobody has seen. `known` has the key and, as
     `_known`, the last offset that the history already has of it: changes up to there are left out.
     """
-    events = _last(_ordered(changes), [*key, "_commit_version"])
+    events = _last(filled(ordered(changes), key), [*key, "_commit_version"])
     if known is not None:
         joined = events.join(known, list(key), join_type="left outer")
         late = pc.fill_null(pc.less_equal(joined[OFFSET], joined["_known"]), fill_value=False)
@@ -110,10 +130,10 @@ def last_known(versions: pa.Table, key: Sequence[str]) -> pa.Table:
 
 def row_columns(changes: pa.Table) -> list[str]:
     """Return the names of the columns that are the row's own."""
-    return [name for name in changes.column_names if name not in CHANGE_COLUMNS]
+    return [name for name in changes.column_names if name not in CHANGE_COLUMNS and name != UNCHANGED]
 
 
-def _ordered(changes: pa.Table) -> pa.Table:
+def ordered(changes: pa.Table) -> pa.Table:
     """Return the changes in order of offsets, the row before an update first; as they are where they are in order."""
     before, read = (
         pc.equal(changes["_change_type"], pa.scalar(str(kind))).cast(pa.int64())

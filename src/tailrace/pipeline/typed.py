@@ -91,7 +91,8 @@ def decode_images(
 ) -> list[pa.Array]:
     """Return the columns of `wanted` out of row images of one schema version, none of which is null.
 
-    A column that the version or an image does not have is null. Where text is wanted of a column that holds something
+    A column that the version does not have is null, and so is one that an image lacks: `tailrace.pipeline.unchanged`
+    tells those apart. Where text is wanted of a column that holds something
     else, and of the columns in `as_text`, each value is given as its JSON text, strings without quotation marks.
 
     Raises:

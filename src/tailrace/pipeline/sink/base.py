@@ -34,7 +34,9 @@ class TableChanges(Struct, frozen=True):
     `_commit_timestamp` (timestamp[us, UTC]), then the columns of `schema` in its order; `schema` is the newest version
     that the batch holds. An update is two rows, the row before and the row after; a delete carries the row before it.
     A truncation is one row whose columns, those of the key among them, are all null.
-    Rows of a snapshot have the offset at which the snapshot belongs. A table without a primary key has the hidden
+    Where the source did not send all cells of a row, the column `_tailrace_unchanged` (`tailrace.pipeline.unchanged`)
+    names the columns that it lacks: an update leaves those alone. Rows of a snapshot have the offset at which the
+    snapshot belongs. A table without a primary key has the hidden
     column `rowid` as its key.
     """
 

@@ -7,11 +7,12 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
-from tailrace.pipeline.fold import OFFSET
+from tailrace.pipeline.fold import OFFSET, whole_changes
 from tailrace.pipeline.sink import catalog_statements as statements
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.catalog_session import CatalogSession, SparkCatalog
@@ -169,7 +170,12 @@ class CatalogSink(KeepsProgress):
             columns = self._evolve(one)
             if not one.changes.num_rows:
                 return
-            self._session.stage(_VIEW, aligned(one.changes, columns))
+            changes = aligned(one.changes, columns)
+            if self._mode is not Mode.APPEND:
+                key, name = key_names(one.schema), self._name(one.schema)
+                changes = whole_changes(changes, key, lambda keys, names: self._held(name, keys, names))
+                one = structs.replace(one, changes=changes)
+            self._session.stage(_VIEW, changes)
             try:
                 self._session.run(self._statement(one, columns, doubt=doubt))
             finally:
@@ -196,6 +202,16 @@ class CatalogSink(KeepsProgress):
                 return statements.insert_history(target) if new else statements.merge_history(target, late=late)
             case _:
                 assert_never(self._mode)
+
+    def _held(self, name: tuple[str, ...], keys: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows with these keys, of a history those of the open versions."""
+        columns = (*keys.column_names, *names)
+        self._session.stage(_VIEW, keys)
+        try:
+            target = Target(name, columns, tuple(keys.column_names), _VIEW, tuple(keys.column_names))
+            return self._session.run(statements.held(target, open_versions=self._mode is Mode.HISTORY))
+        finally:
+            self._session.drop(_VIEW)
 
     def _evolve(self, one: TableChanges) -> pa.Schema:
         """Make the table, or the columns and types that it lacks; return its columns."""

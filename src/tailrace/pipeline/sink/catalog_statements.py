@@ -21,6 +21,7 @@ __all__ = [
     "append",
     "create",
     "forget_batches",
+    "held",
     "insert_current",
     "insert_history",
     "last_batch",
@@ -173,6 +174,13 @@ def select(name: Sequence[str], columns: Sequence[str], *, open_versions: bool =
     """Return the statement that reads a table."""
     where = " WHERE valid_to_offset IS NULL" if open_versions else ""
     return f"SELECT {_listed(columns)} FROM {named(name)}{where}"
+
+
+def held(target: Target, *, open_versions: bool) -> str:
+    """Return the statement that reads the columns of a target of the rows whose keys are in the view."""
+    where = " WHERE t.valid_to_offset IS NULL" if open_versions else ""
+    listed = ", ".join(f"t.{_quoted(name)}" for name in target.columns)
+    return f"SELECT {listed} FROM {target.table} AS t JOIN {_quoted(target.view)} AS s ON {_same(target.key)}{where}"
 
 
 def last_batch(name: Sequence[str], pipeline: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self, assert_never
+from typing import Any, Self, assert_never
 from urllib.parse import unquote
 
 import duckdb
@@ -15,7 +15,7 @@ from deltalake.table import TableMerger
 from tailrace.model.table import TableName, TableSchema
 from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted
-from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
+from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known, whole_changes
 from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
 from tailrace.pipeline.sink.delta_append import delta_place
 from tailrace.pipeline.sink.delta_spread import TableDraft, drafted
@@ -148,7 +148,8 @@ def _apply_current(
 ) -> None:
     """Merge the last state of each key; where all keys are new, only append."""
     key = key_names(one.schema)
-    last = fold_current(aligned(one.changes, target), key)
+    changes = aligned(one.changes, target)
+    last = fold_current(whole_changes(changes, key, lambda keys, names: _held(table, keys, names)), key)
     inserts = pc.all(pc.equal(one.changes["_change_type"], str(ChangeType.INSERT))).as_py()
     if not table.file_uris() or one.fresh or (inserts and not late and not _has_any(table, directory, last, key)):
         rows = fitted(last.filter(pc.invert(last[DELETED])), target)
@@ -194,7 +195,10 @@ def _apply_history(
 ) -> None:
     """Close the open versions of the keys that changed and add the new ones, in one merge."""
     key = key_names(one.schema)
-    folded = fold_history(aligned(one.changes, target), key, _known(table, key) if late else None)
+    still = pc.field("valid_to_offset").is_null()
+    changes = aligned(one.changes, target)
+    changes = whole_changes(changes, key, lambda keys, names: _held(table, keys, names, still))
+    folded = fold_history(changes, key, _known(table, key) if late else None)
     if not table.file_uris() or one.fresh:
         write_deltalake(table, fitted(folded.versions, target), mode="append", commit_properties=commit)
         return
@@ -227,6 +231,14 @@ def _known(table: DeltaTable, key: Sequence[str]) -> pa.Table:
     """Return the last offset that a history has of each key."""
     wanted = [*key, "valid_from_offset", "valid_to_offset"]
     return last_known(table.to_pyarrow_dataset().to_table(columns=wanted), key)
+
+
+def _held(table: DeltaTable, keys: pa.Table, names: Sequence[str], still: Any = None) -> pa.Table:
+    """Return columns of the rows that a table has near some keys."""
+    first = keys.column_names[0]
+    near = pc.field(first).isin(keys[first].combine_chunks())
+    columns = [*keys.column_names, *names]
+    return table.to_pyarrow_dataset().to_table(columns=columns, filter=near if still is None else near & still)
 
 
 def _tidy(table: DeltaTable) -> None:

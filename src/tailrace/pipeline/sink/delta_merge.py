@@ -33,6 +33,7 @@ from tailrace.pipeline.sink.disk import disk_errors
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of
+from tailrace.pipeline.unchanged import lacking
 
 __all__ = ["Dividing", "Folded", "Folding", "Inserting", "Rewriting", "Rewritten", "States"]
 
@@ -210,6 +211,11 @@ def _read_keys(states: States, held: pa.Table, key: Sequence[str], target: pa.Sc
 def _updated(file: Any, states: States, live: pa.Table, target: pa.Schema) -> pa.Table:
     """Return the new rows for those that change: what the changes do not tell stays as it was."""
     rows = pq.read_table(states.path).take(live[_PLACE])
+    for name, mask in lacking(rows).items():
+        if name in file.schema_arrow.names:
+            held = fitted(file.read([name]), pa.schema([rows.schema.field(name)]))[name].take(live[_ROW])
+            column = pc.if_else(pa.array(mask), held, rows[name])
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
     kept = [name for name in file.schema_arrow.names if name not in rows.column_names]
     for name in kept:
         held = fitted(file.read([name]), pa.schema([target.field(name)]))

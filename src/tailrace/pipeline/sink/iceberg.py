@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, fitted
-from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known
+from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known, whole_changes
 from tailrace.pipeline.sink.base import Mode, TableChanges
 from tailrace.pipeline.sink.iceberg_table import FILE_BYTES, evolve, iceberg_errors, plain, read, write
 from tailrace.pipeline.sink.progress import has_number, highest
@@ -137,6 +137,8 @@ class IcebergTables:
         noted = {self._property("batch"): str(number), self._property("highest"): str(max(seen, highest(one)))}
         key, late = key_names(one.schema), not one.fresh and is_late(one, seen)
         changes = aligned(one.changes, plain(target))
+        if self._mode is not Mode.APPEND:
+            changes = whole_changes(changes, key, lambda keys, names: self._held(table, keys, names))
         match self._mode:
             case Mode.APPEND:
                 write(table, changes, noted, AlwaysFalse(), lambda rows: rows)
@@ -154,6 +156,12 @@ class IcebergTables:
                 write(table, folded.versions, noted, near, lambda rows: _closed(rows, folded.closings, key))
             case _:
                 assert_never(self._mode)
+
+    def _held(self, table: Table, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows that a table has near some keys, of a history those of the open versions."""
+        near = _around(keys, keys.column_names)
+        near = And(_open_versions(), near) if self._mode is Mode.HISTORY else near
+        return read(table, [*keys.column_names, *names], near)
 
 
 def _around(rows: pa.Table, key: Sequence[str]) -> BooleanExpression:

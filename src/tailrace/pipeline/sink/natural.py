@@ -19,6 +19,7 @@ from tailrace.pipeline.image_rows import ChangeColumns, joined_changes
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.typed import hidden_key
+from tailrace.pipeline.unchanged import lacking
 
 __all__ = ["changes_of_columns"]
 
@@ -30,7 +31,11 @@ def changes_of_columns(one: TableChanges) -> Iterator[Change]:
     table, schema = one.changes, one.schema
     cells = {column.name: _natural(table[column.name], column.kind) for column in schema.columns}
     names = list(cells)
-    images = [_ENCODE(dict(zip(names, row, strict=True))) for row in zip(*cells.values(), strict=True)]
+    rows_cells = [dict(zip(names, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+    for name, mask in lacking(table).items():
+        for row in mask.nonzero()[0].tolist():
+            del rows_cells[row][name]
+    images = [_ENCODE(row) for row in rows_cells]
     keys = [_ENCODE(key) for key in zip(*_key_cells(table, schema, cells), strict=True)]
     types, offsets, indexes = (table[name].to_pylist() for name in ("_change_type", "_offset", "_commit_version"))
     times = table["_commit_timestamp"].cast(pa.int64()).to_pylist()

@@ -11,6 +11,7 @@ from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, row_columns
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.truncation import is_truncation
+from tailrace.pipeline.unchanged import UNCHANGED
 
 __all__ = ["column_names", "replayed"]
 
@@ -62,4 +63,6 @@ def _folded(changes: Sequence[pa.Table], schema: TableSchema) -> pa.Table:
         columns = united(columns, some.schema)
     last = fold_current(pa.concat_tables([fitted(some, columns) for some in changes]), key_names(schema))
     kinds = pc.if_else(last[DELETED], str(ChangeType.DELETE), str(ChangeType.READ))
-    return last.select([OFFSET, *(row_columns(last.drop_columns([DELETED])))]).append_column("_change_type", kinds)
+    told = [UNCHANGED] if UNCHANGED in last.column_names else []
+    names = [OFFSET, *row_columns(last.drop_columns([DELETED])), *told]
+    return last.select(names).append_column("_change_type", kinds)

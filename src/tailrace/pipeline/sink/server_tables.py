@@ -52,10 +52,19 @@ class ServerTables(SqlTables):
                 f" FROM {ARRIVALS} s {self.join} {self._named(table)} t ON {self._same(distinct.schema)}"
                 f" GROUP BY {listed}"
             )
-        schema = pa.schema([*distinct.schema, ("_known", pa.int64())])
-        columns = zip(*found, strict=True) if found else [()] * len(schema)
-        arrays = [self._column(values, field.type) for values, field in zip(columns, schema, strict=True)]
-        return pa.table(arrays, schema=schema)
+        return self._table(found, pa.schema([*distinct.schema, ("_known", pa.int64())]))
+
+    def held(self, table: str, keys: pa.Table, columns: pa.Schema, *, open_versions: bool) -> pa.Table:
+        """Return columns of the rows with these keys."""
+        listed = ", ".join(f"t.{self._selected(field)}" for field in columns)
+        where = " WHERE t.valid_to_offset IS NULL" if open_versions else ""
+        with self._errors():
+            self._arrive(table, keys)
+            found = self._run(
+                f"SELECT {listed} FROM {ARRIVALS} s {self.join} {self._named(table)} t"
+                f" ON {self._same(keys.schema)}{where}"
+            )
+        return self._table(found, columns)
 
     @abstractmethod
     def _deletion(self, target: str, key: pa.Schema) -> str:

@@ -12,7 +12,7 @@ from msgspec import structs
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
-from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history
+from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, whole_changes
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.progress import KeepsProgress, after, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
@@ -92,6 +92,9 @@ class SqlDatabase(Protocol):
 
     def known(self, table: str, keys: pa.Table, key: Sequence[str]) -> pa.Table:
         """Return the last offset that a history has of each of these keys, as `_known`."""
+
+    def held(self, table: str, keys: pa.Table, columns: pa.Schema, *, open_versions: bool) -> pa.Table:
+        """Return columns of the rows with these keys, which are different, that a table has."""
 
     def read(self, table: str, columns: pa.Schema, *, open_versions: bool) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
@@ -253,6 +256,8 @@ class SqlSink(KeepsProgress):
         """Write the changes of one table by its mode."""
         name, key = self._name(one.schema), key_names(one.schema)
         changes = aligned(one.changes, self._columns[name])
+        if self._mode is not Mode.APPEND:
+            changes = whole_changes(changes, key, lambda keys, names: self._held(name, keys, names))
         refuse_far_times(changes)
         match self._mode:
             case Mode.APPEND:
@@ -270,6 +275,11 @@ class SqlSink(KeepsProgress):
                 self._database.insert(name, folded.versions)
             case _:
                 assert_never(self._mode)
+
+    def _held(self, table: str, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows with these keys, of a history those of the open versions."""
+        columns = pa.schema([self._columns[table].field(name) for name in (*keys.column_names, *names)])
+        return self._database.held(table, keys, columns, open_versions=self._mode is Mode.HISTORY)
 
     def _blamed(self, one: TableChanges, error: SinkRefusedError) -> SinkRefusedError:
         """Find the row that a database does not take, and return the error that names it."""

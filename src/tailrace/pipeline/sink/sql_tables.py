@@ -141,6 +141,12 @@ class SqlTables(ABC):
             return pa.array([None if value is None else bool(value) for value in values], type_)
         return pa.array(values, type_)
 
+    def _table(self, found: Sequence[Any], columns: pa.Schema) -> pa.Table:
+        """Return rows that the driver gave as a table."""
+        cells = zip(*found, strict=True) if found else [()] * len(columns)
+        arrays = [self._column(values, field.type) for values, field in zip(cells, columns, strict=True)]
+        return pa.table(arrays, names=columns.names)
+
     @property
     def _suffix(self) -> str:
         """What a statement that makes a table ends with."""

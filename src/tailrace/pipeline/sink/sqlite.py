@@ -170,6 +170,14 @@ class SqliteDatabase(SqlTables):
             offsets = [self._run(query, row)[0][0] for row in _values(distinct)]
         return distinct.append_column("_known", pa.array(offsets, pa.int64()))
 
+    def held(self, table: str, keys: pa.Table, columns: pa.Schema, *, open_versions: bool) -> pa.Table:
+        """Return columns of the rows with these keys."""
+        still = " AND valid_to_offset IS NULL" if open_versions else ""
+        listed = self._listed(columns.names)
+        query = f"SELECT {listed} FROM {self._named(table)} WHERE {self._same(keys.column_names)}{still}"
+        with self._errors():
+            return self._table([row for key in _values(keys) for row in self._run(query, key)], columns)
+
     def _run(self, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
         return self._connected().execute(statement, values or ()).fetchall()
 
