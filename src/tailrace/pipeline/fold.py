@@ -24,6 +24,7 @@ __all__ = [
     "History",
     "fold_current",
     "fold_history",
+    "lacks_now",
     "last_changes",
     "last_known",
     "ordered",
@@ -92,10 +93,16 @@ def whole_changes(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table
         return changes
     made = filled(ordered(changes), key)
     if UNCHANGED in made.column_names:
-        removed = pc.is_in(made["_change_type"], _REMOVING)
-        told = pc.if_else(removed, pa.scalar(None, pa.string()), made[UNCHANGED])
+        told = pc.if_else(_removed(made), pa.scalar(None, pa.string()), made[UNCHANGED])
         made = patched(made.drop_columns([UNCHANGED]).append_column(UNCHANGED, told), key, held)
     return made
+
+
+def lacks_now(changes: pa.Table) -> bool:
+    """Tell whether a row that is there after its change lacks cells that the source did not send."""
+    if UNCHANGED not in changes.column_names:
+        return False
+    return bool(pc.any(pc.and_(pc.invert(_removed(changes)), changes[UNCHANGED].is_valid())).as_py())
 
 
 def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None = None) -> History:
@@ -143,6 +150,11 @@ def ordered(changes: pa.Table) -> pa.Table:
     if len(order) < 2 or not pc.any(pc.less(order[1:], order[:-1])).as_py():
         return changes
     return changes.take(pc.sort_indices(order))
+
+
+def _removed(changes: pa.Table) -> Any:
+    """Tell which rows are of before their change, so that only their key counts."""
+    return pc.is_in(changes["_change_type"], _REMOVING)
 
 
 def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,24 +14,55 @@ from tailrace.model.table import TableSchema
 
 __all__ = ["latest"]
 
+_IMAGE = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
 
 def latest(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa.RecordBatch:
     """Return changes of rows, in order, without those that a later one makes void, and without rows before updates.
 
-    A row that gets another key is deleted under the one and inserted under the other, so that none is missed.
+    A row that gets another key is deleted under the one and inserted under the other, so that none is missed. An update
+    that does not send the whole row makes nothing void: all changes of such a row stay.
     """
     ops = batch.column("op").to_numpy(zero_copy_only=False)
+    names = _names(batch, schemas)
+    last = _last_places(names)
     kept = np.zeros(len(ops), bool)
-    kept[_last_places(batch, schemas)] = True
+    kept[last] = True
+    voiding = last[(np.bincount(names, minlength=len(last)) > 1) & (ops[last] == Op.UPDATE)]
+    partial = _partial(batch, voiding, schemas)
+    if partial:
+        kept |= np.isin(names, names[partial])
     kept &= ops != Op.SCHEMA
     before = batch.schema.get_field_index("before")
     images = pc.if_else(pa.array(ops == Op.UPDATE), pa.scalar(None, pa.binary()), batch.column(before))
     return batch.set_column(before, batch.schema.field(before), images).filter(pa.array(kept))
 
 
-def _last_places(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> Any:
-    """Return the places of the last change of each row."""
-    names = _names(batch, schemas)
+def _partial(batch: pa.RecordBatch, places: Any, schemas: Mapping[SchemaId, TableSchema]) -> list[int]:
+    """Return those of some places at which the image after a change lacks columns.
+
+    Nearly always none does, and that is quick to see: all images together have as many names of members as their tables
+    have columns. A quotation mark before a colon ends such a name, unless it is escaped or within a typed literal.
+    """
+    if not len(places):
+        return []
+    images = batch.column("after").take(pa.array(places))
+    numbers = batch.column("schema").take(pa.array(places)).to_numpy()
+    versions, counts = np.unique(numbers, return_counts=True)
+    columns = sum(len(schemas[n].columns) * count for n, count in zip(versions.tolist(), counts.tolist(), strict=True))
+    buffer = images.buffers()[2]  # of what was just taken, so of nothing else
+    written = b"" if buffer is None else buffer.to_pybytes()
+    if written.count(b'":') == columns and b'\\":' not in written and b'{"t":' not in written:
+        return []
+    return [
+        place
+        for place, image, number in zip(places.tolist(), images.to_pylist(), numbers.tolist(), strict=True)
+        if image is None or len(_IMAGE.decode(image)) < len(schemas[number].columns)
+    ]
+
+
+def _last_places(names: Any) -> Any:
+    """Return the places of the last change of each row, by their names."""
     last = np.empty(names.max(initial=-1) + 1, np.int64)
     last[names] = np.arange(len(names))  # of equal names the last one counts
     return last

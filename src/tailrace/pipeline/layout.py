@@ -10,9 +10,19 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_rows, change_schema, typed_rows
+from tailrace.pipeline.change_rows import (
+    CHANGE_COLUMNS,
+    COMMIT_TIME,
+    ChangeRows,
+    change_rows,
+    change_schema,
+    typed_rows,
+    unsent_rows,
+)
 from tailrace.pipeline.latest import latest
+from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.source_options import Layout, SourceOptions
+from tailrace.pipeline.unchanged import UNCHANGED, UnsentError
 
 __all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
 
@@ -75,10 +85,11 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
             return _PACKED_SCHEMA
     newest = newest_schema(schemas)
     whole = change_schema(newest, options.string_columns)
+    whole = whole.append(pa.field(UNCHANGED, pa.string()))
     for name in (*options.columns, *options.string_columns):
         if name not in whole.names[len(CHANGE_COLUMNS) :]:
             raise ConfigError(f"table {newest.table.wire} has no column {name!r}")
-    names = options.columns or whole.names[len(CHANGE_COLUMNS) :]
+    names = options.columns or whole.names[len(CHANGE_COLUMNS) : -1]
     return pa.schema([*_ALWAYS_COLUMNS, *(whole.field(name) for name in names)])
 
 
@@ -109,6 +120,7 @@ def rows_of(
 
     Raises:
         MisfitError: A value does not fit its column's type.
+        UnsentError: A typed cell of a row as it is now was not sent, and `wanted` has no column that tells.
     """
     if layout in {Layout.PACKED, Layout.LATEST}:
         needed = latest(batch, schemas) if layout is Layout.LATEST else batch
@@ -130,11 +142,30 @@ def rows_of(
         if layout is Layout.JSON:
             columns |= {**_envelope_columns(rows.changes, schemas), "_row": lambda: rows.images.view(pa.utf8())}
         else:
-            typed = pa.schema([field for field in wanted if field.name not in columns])
-            made = zip(typed.names, typed_rows(rows, schemas, typed, as_text), strict=True)
-            columns |= {name: (lambda column=column: column) for name, column in made}
+            typed = pa.schema([field for field in wanted if field.name not in columns and field.name != UNCHANGED])
+            cells = typed_rows(rows, schemas, typed, as_text)
+            made = dict(zip(typed.names, cells, strict=True))
+            told = unsent_rows(rows, schemas, typed, cells)
+            if told is not None and UNCHANGED in wanted.names:
+                made[UNCHANGED] = told
+            elif told is not None:
+                _refuse_unsent(rows, told, schemas)
+            columns |= {name: (lambda column=column: column) for name, column in made.items()}
     arrays = [_exactly(columns[f.name](), f.type) if f.name in columns else pa.nulls(count, f.type) for f in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _refuse_unsent(rows: ChangeRows, told: pa.Array, schemas: Schemas) -> None:
+    """Check that only rows before changes lack something.
+
+    Raises:
+        UnsentError: Another one does.
+    """
+    now = pc.is_in(rows.words, value_set=pa.array([ChangeType.INSERT, ChangeType.UPDATE_POSTIMAGE], pa.string()))
+    found = pc.index(pc.and_(now, told.is_valid()), pa.scalar(value=True)).as_py()
+    if found >= 0:
+        schema = schemas[rows.changes.column("schema")[found].as_py()]
+        raise UnsentError(schema.table.wire, rows.changes.column("key")[found].as_py().decode(), told[found].as_py())
 
 
 def unpacked(rows: pa.Table) -> Iterator[pa.Table]:

@@ -12,9 +12,11 @@ from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.errors import TransformError
 from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.fold import lacks_now
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.truncation import is_truncation
+from tailrace.pipeline.unchanged import UNCHANGED
 
 __all__ = ["VIEW", "schema_of", "transformed"]
 
@@ -47,6 +49,7 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
 
     It reads the view `changes`, which also has the table's name. It may leave rows out, and change, add and leave out
     columns, but not those of changes and of the key. Truncations pass it by: they have no row that it could judge.
+    Where the source did not send some cells, which are null then, the view has `_tailrace_unchanged` as well.
 
     Raises:
         TransformError: Spark does not take it, or it makes columns that sinks do not take.
@@ -69,6 +72,11 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     finally:
         for name in names:  # what is transformed next must not see the rows of this table
             session.catalog.dropTempView(name)
+    if UNCHANGED not in made.column_names and lacks_now(one.changes):
+        raise TransformError(
+            f"the source did not send all cells of table {one.schema.table.wire}, and the transformation leaves out "
+            f"{UNCHANGED}, which tells which: select it, too, e.g. by *, or have the source send whole rows"
+        )
     schema, changes = schema_of(made.schema, one.schema), _ordered(made, one.schema)
     truncations = one.changes.filter(gone).select(CHANGE_COLUMNS.names)
     if truncations.num_rows:
@@ -100,7 +108,7 @@ def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
     columns = [
         schema.column(field.name) or Column(field.name, _kind(field.type))
         for field in made
-        if field.name not in CHANGE_COLUMNS.names and field.name not in hidden
+        if field.name not in CHANGE_COLUMNS.names and field.name not in hidden and field.name != UNCHANGED
     ]
     return msgspec.structs.replace(schema, columns=tuple(columns))
 
@@ -111,9 +119,10 @@ def _ordered(made: pa.Table, schema: TableSchema) -> pa.Table:
     Raises:
         TransformError: Those of changes cannot be read as what they were.
     """
-    hidden = [] if schema.key else key_names(schema)
-    rest = [name for name in made.column_names if name not in CHANGE_COLUMNS.names and name not in hidden]
-    table = made.select([*CHANGE_COLUMNS.names, *hidden, *rest])
+    first = [*CHANGE_COLUMNS.names, *([] if schema.key else key_names(schema))]
+    told = [UNCHANGED] if UNCHANGED in made.column_names else []
+    rest = [name for name in made.column_names if name not in first and name not in told]
+    table = made.select([*first, *rest, *told])
     fields = [_field(field) for field in table.schema]
     try:
         return table.cast(pa.schema(fields))

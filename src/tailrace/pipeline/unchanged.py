@@ -16,13 +16,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.model.errors import InvalidValueError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted
 
-__all__ = ["UNCHANGED", "Held", "filled", "lacking", "patched", "unsent", "with_unsent"]
+__all__ = ["UNCHANGED", "Held", "UnsentError", "filled", "lacking", "patched", "unsent", "with_unsent"]
 
 UNCHANGED = "_tailrace_unchanged"
 """Column that names the columns of a row that the source did not send."""
+
+
+class UnsentError(InvalidValueError):
+    """The source did not send cells of a row, and nothing is there to tell that from null."""
+
+    def __init__(self, table: str, key: str, columns: str) -> None:
+        super().__init__(
+            f"the source did not send the columns {columns} of the row with key {key} of table {table}, which have not "
+            f"changed: name {UNCHANGED} in option columns, which tells that, or choose the layout json"
+        )
+        self.table = table
+        self.key = key
+
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +68,7 @@ def unsent(images: pa.Array, columns: Sequence[pa.Array], wanted: pa.Schema, ver
     told: list[str | None] = [None] * len(images)
     for row in np.flatnonzero(doubtful).tolist():
         cells = _IMAGE.decode(images[row].as_py())
-        missing = [name for name in names if name not in cells]
+        missing = [name for name in names if name not in cells] if cells else []  # a truncation has no row
         told[row] = msgspec.json.encode(missing).decode() if missing else None
     return pa.array(told, pa.string()) if any(told) else None
 

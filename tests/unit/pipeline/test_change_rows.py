@@ -97,7 +97,7 @@ def test_a_truncation_has_no_column_and_no_row_number():
 def test_a_sink_is_given_the_changes_by_table_typed_by_the_newest_version():
     batches = [
         changes((Op.INSERT, 1, b"[1]", None, A), (Op.INSERT, 3, b"[9]", None, b'{"text":"hi"}')),
-        changes((Op.UPDATE, 2, b"[1]", A, b'{"id":1,"age":30}')),
+        changes((Op.UPDATE, 2, b"[1]", b'{"id":1,"age":null}', b'{"id":1,"age":30}')),
     ]
     notes, users = table_changes(batches, SCHEMAS)
     assert (notes.schema, users.schema) == (OTHER, TWO)

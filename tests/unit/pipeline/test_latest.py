@@ -1,6 +1,7 @@
 """Changes that a later one of the same row makes void."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +80,28 @@ def states(batch):
     rows = batch.filter(pa.array([op != Op.SCHEMA for op in batch.column("op").to_pylist()], pa.bool_()))
     tables = table_changes([rows], SCHEMAS)
     return {one.schema.table: fold_current(one.changes, ["id", "part"]).to_pylist() for one in tables}
+
+
+ROW = b'{"part":"a","id":1,"n":1}'
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        (b'{"part":"a","id":1,"n":2}', [3]),
+        (b'{"part":"a","id":1,"n":{"t":"f64","v":"NaN"}}', [3]),
+        (b'{"part":"\\":\\":","id":1,"n":2}', [3]),
+        (b'{"part":"a","id":1}', [1, 2, 3]),
+        (b'{"part":"\\":","id":1}', [1, 2, 3]),
+        (b'{"part":"a","id":{"t":"i64","v":1}}', [1, 2, 3]),
+    ],
+)
+def test_an_update_that_does_not_send_the_whole_row_makes_nothing_void(after, kept):
+    rows = [
+        (1, 1, 1, 0, Op.INSERT, 2, b'[1,"a"]', None, ROW),
+        (2, 1, 1, 0, Op.UPDATE, 2, b'[1,"a"]', ROW, ROW),
+        (3, 1, 1, 0, Op.UPDATE, 2, b'[1,"a"]', None, after),
+    ]
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, BULK_SCHEMA, strict=True)]
+    assert offsets(latest(pa.record_batch(arrays, schema=BULK_SCHEMA), SCHEMAS)) == kept
