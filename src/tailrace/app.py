@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,45 +20,29 @@ from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
 from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
-from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve
-from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.site import Site, is_loopback
 from tailrace.delivery.tls import tls_context
-from tailrace.interface.coordinode.consumers import ConsumerOptions, Consumers, floor_of
-from tailrace.interface.coordinode.health import coordinode_health_service
-from tailrace.interface.coordinode.meter import Meter
-from tailrace.interface.coordinode.options import StreamOptions
-from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.assemble import Coordinode
+from tailrace.interface.core import Core
 from tailrace.interface.http import create_app, create_gateway_app
-from tailrace.interface.jimdb.options import pull_options, range_options
-from tailrace.interface.jimdb.pull import PullService
-from tailrace.interface.jimdb.ranges import HOLDER, Ranges, range_floor
-from tailrace.interface.jimdb.service import JimdbTools, jimdb_service
-from tailrace.interface.jimdb.shard import RangeShard
-from tailrace.interface.jimdb.subscribers import Subscribers
+from tailrace.interface.jimdb.assemble import Jimdb
+from tailrace.interface.sochdb.assemble import sochdb_services
 from tailrace.interface.sochdb.gateway import GatewayStores
-from tailrace.interface.sochdb.kv import kv_service
-from tailrace.interface.sochdb.service import SochdbTools, sochdb_service
 from tailrace.log.files import DiskFiles
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.message.relays import Relays
-from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.key_store import KeyStore
-from tailrace.meta.range_store import KeptRanges, RangeStore
 from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
-from tailrace.meta.term_store import TermStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, InvalidPredicateError, ListenError
 from tailrace.model.hlc import hlc_at
-from tailrace.model.number import Index, Offset
+from tailrace.model.number import Offset
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 from tailrace.reclaim import Reclaimer
 from tailrace.sink_url import Secrets
@@ -79,11 +63,9 @@ __all__ = [
     "Addresses",
     "Application",
     "Shard",
-    "consumer_options",
     "log_options",
     "pressure_changes",
     "query_options",
-    "stream_options",
 ]
 
 _T = TypeVar("_T")
@@ -140,9 +122,7 @@ class Application:
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
-        self._stream_shards: dict[int, StreamShard] = {}
         self._hybrid = HybridClock(hlc_at(self._clock.now_us()))  # above all that was given before
-        self._kept_ranges = KeptRanges()
         self._gateway: str | None = None
         self._metrics = Metrics()
         self.addresses = Addresses("", "", "", {})
@@ -192,17 +172,19 @@ class Application:
                 await asyncio.to_thread(one.check)
         logger.info("server starts", extra={**versions(), "settings": shown_settings(config)})
         shard_ids = await store.shards(list(sources))
-        consumers = await ConsumerStore(store, self._clock).consumers()
-        self._kept_ranges = await RangeStore(store).load()
+        coordinode = await Coordinode.open(store, self._clock)
+        jimdb = await Jimdb.open(store, config.jimdb, self._clock)
         tools = SourceTools(self._clock, self._metrics, config.query.runs_max, config.capture.enabled)
         for name, one in resolved.items():
             number = shard_ids[name]
             opened = one.open(name, Reader(f"{await store.server_id()}-{number}"), tools)
-            shard = await self._open_shard(opened, directory.shard(number), floor_of(consumers, number))
-            terms = Terms(await TermStore(store).begin(number, Index(shard.log.last_index + 1)))
-            self._stream_shards[number] = StreamShard(number, name, shard.log, terms, sources[name].edges)
+            floors = coordinode.floor(number), jimdb.floor(name)
+            shard = await self._open_shard(opened, directory.shard(number), floors)
+            shard.log.hold(floors[0])
+            await coordinode.add(number, name, shard.log, shard.log.last_index, sources[name].edges)
+            jimdb.add(number, name, opened.reads, shard.log)
             self._shards.append(shard)
-        http, grpc = await self._listen(store, shard_ids, directory)
+        http, grpc = await self._listen(store, shard_ids, directory, coordinode, jimdb)
         logger.info("server listens", extra={"http": http, "grpc": grpc, "data_dir": str(directory.path)})
         self.addresses = Addresses(
             http=http,
@@ -212,26 +194,21 @@ class Application:
             gateway=self._gateway,
         )
 
-    async def _open_shard(self, opened: OpenedSource, directory: Path, floor: Offset | None) -> Shard:
-        """Open a log with all that is held of it, and have it closed with its source: `floor` is that of consumers."""
+    async def _open_shard(self, opened: OpenedSource, directory: Path, floors: Sequence[Offset | None]) -> Shard:
+        """Open a log with all that is held of it, and have it closed with its source."""
         source = opened.capture
-        options, silent_s = log_options(self._config), range_options(self._config.jimdb).silent_s_max
-        oldest_us = 0 if silent_s is None else self._clock.now_us() - round(silent_s * 1e6)
-        pulled = range_floor(self._kept_ranges, source.name, oldest_us)
-        lowest = min((one for one in (floor, pulled) if one is not None), default=None)
+        options, lowest = log_options(self._config), min((one for one in floors if one is not None), default=None)
         log = await Log.open(
             DiskFiles(directory), options, self._clock, hybrid=self._hybrid, floor=lowest, source=source.name
         )
         window = {"horizon": log.horizon, "head": log.head, "position": log.position}
         logger.info("log opened", extra={"source": source.name, **window})
-        log.hold(floor)
-        log.hold(pulled, holder=HOLDER)
         self._stack.push_async_callback(log.close)
         for part in (source, opened.reads, opened.values, opened.statements):
             if part is not None:
                 self._stack.push_async_callback(part.close)
         if opened.values is not None:
-            self._stack.push_async_callback(_end, asyncio.create_task(opened.values.run()))
+            self._keep_running(opened.values.run())
         return Shard(opened, log)
 
     @property
@@ -248,10 +225,15 @@ class Application:
         return GatewayStores(values, Statements(self._reads, runners))
 
     async def _listen(
-        self, store: MetaStore, shard_ids: Mapping[str, int], directory: DataDirectory
+        self,
+        store: MetaStore,
+        shard_ids: Mapping[str, int],
+        directory: DataDirectory,
+        coordinode: Coordinode,
+        jimdb: Jimdb,
     ) -> tuple[str, str]:
         """Open the subscription service and the interfaces on it; return their addresses."""
-        self._stack.push_async_callback(_end, asyncio.create_task(Reclaimer().run()))
+        self._keep_running(Reclaimer().run())
         metrics = self._metrics
         logs = {shard.source.name: shard.log for shard in self._shards}
         service_options = ServiceOptions(
@@ -264,17 +246,18 @@ class Application:
         shards = {name: None if side is None else QueryShard(side, logs[name]) for name, side in reads}
         queries = await QueryService.open(shards, store, self._clock, query_options(self._config), metrics)
         service = await SubscriptionService.open(logs, store, service_options, queries)
-        running = asyncio.create_task(service.run())
-        self._stack.push_async_callback(_end, running)
+        self._keep_running(service.run())
         http_options = HttpOptions()
         stores = self._stores()
         access = self._open_access(store)
         scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
-        streams = await self._change_streams(store, scopes, metrics)
+        core = Core(scopes, store, metrics, self._clock, self._config.capture.enabled, self._keep_running)
+        streams = coordinode.services(core, self._config.coordinode)
         catalog = SharedCatalog(self._config.metadata_url, directory.pipelines, self._clock)
         self._stack.push_async_callback(catalog.close)
-        pulls, pulled = self._pulls(store, scopes, metrics, catalog)
-        grpc = await self._listen_grpc([kv_service(stores.values), *streams, pulled], scopes, access, metrics, pulls)
+        pulls, pulled = jimdb.service(core, catalog, lambda: self.addresses.http)
+        services = [*sochdb_services(core, stores.values), *streams, pulled]
+        grpc = await self._listen_grpc(services, access, pulls.stop)
         pipelines = Pipelines(catalog, scopes, self._clock)
         site = _site(self._config)
         gateway_port = self._config.gateway.port
@@ -338,65 +321,28 @@ class Application:
                 raise ConfigError(f"auth.principals.{name}: {error}") from error
         leeway_s = parse_duration_s(auth.jwt_leeway) or 0.0
         access = open_access(auth, KeyStore(store, self._clock), self._clock, leeway_s)
-        self._stack.push_async_callback(_end, asyncio.create_task(access.keeper.run()))
+        self._keep_running(access.keeper.run())
         return access
 
-    async def _change_streams(self, store: MetaStore, scopes: Scopes, metrics: Metrics) -> Sequence[Service]:
-        """Return the services of CoordiNode, and hold their consumers to their bounds."""
-        kept = ConsumerStore(store, self._clock)
-        known = await kept.consumers()
-        bounds = consumer_options(self._config)
-        consumers = Consumers(self._stream_shards, kept, known, bounds, self._clock, metrics)
-        self._stack.push_async_callback(_end, asyncio.create_task(consumers.run()))
-        options = stream_options(self._config)
-        tools = ChangeStreamTools(self._stream_shards, consumers, scopes.restrictions, Meter(metrics), options)
-        return [change_stream_service(tools), coordinode_health_service()]
-
-    def _pulls(
-        self, store: MetaStore, scopes: Scopes, metrics: Metrics, catalog: SharedCatalog
-    ) -> tuple[PullService, Service]:
-        """Return the service of JimDB, and hold its pullers to their bounds."""
-        settings = self._config.jimdb
-        shards = {
-            one.source.name: RangeShard(number, one.source.name, one.opened.reads, one.log)
-            for number, one in zip(self._stream_shards, self._shards, strict=True)
-        }
-        options = range_options(settings)
-        ranges = Ranges(shards, RangeStore(store), self._kept_ranges, options, self._clock, metrics)
-        self._stack.push_async_callback(_end, asyncio.create_task(ranges.run()))
-        pulls = PullService(
-            ranges, scopes, options, pull_options(settings), capture_enabled=self._config.capture.enabled
-        )
-
-        def server_url() -> str:
-            return settings.server_url or self.addresses.http
-
-        subscribers = Subscribers(catalog, pulls, scopes, server_url, settings.cluster_id)
-        return pulls, jimdb_service(JimdbTools(pulls, subscribers, metrics, settings.cluster_id))
-
-    async def _listen_grpc(
-        self, others: Sequence[Service], scopes: Scopes, access: Access, metrics: Metrics, pulls: PullService
-    ) -> str:
-        """Open the gRPC interface and return its address. It stops after HTTP, which has ended all feeds by then."""
-        options = GrpcOptions()
-        presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
-        tools = SochdbTools(scopes, presenter, metrics, options)
-        gate = GrpcGate(access) if self._config.auth.enabled else None
-        tls = tls_context(self._config.tls, ["h2"])
-        services = [sochdb_service(tools), *others]
+    async def _listen_grpc(self, services: Sequence[Service], access: Access, on_stop: Callable[[], None]) -> str:
+        """Open the gRPC port and return its address. It stops after HTTP, which has ended all feeds by then."""
         server = GrpcServer(
             self._config.host,
             self._config.grpc_port,
             services,
-            gate,
-            tls,
+            GrpcGate(access) if self._config.auth.enabled else None,
+            tls_context(self._config.tls, ["h2"]),
             site=_site(self._config),
-            on_stop=pulls.stop,
-            metrics=metrics,
+            on_stop=on_stop,
+            metrics=self._metrics,
         )
         self._stack.push_async_callback(server.stop)
         with _port_of("--grpc-port"):
             return await server.start()
+
+    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in a task until the server ends."""
+        self._stack.push_async_callback(_end, asyncio.create_task(work))
 
     def _waiting_for(self) -> Sequence[str]:
         if not self._config.capture.enabled:
@@ -419,24 +365,6 @@ def log_options(config: Config) -> LogOptions:
 def pressure_changes(config: Config) -> int | None:
     """Return how many changes a subscription may fall behind before it is under full pressure; None for any number."""
     return PRESSURE_CHANGES if config.retention.events is None else parse_size_bytes(config.retention.events)
-
-
-def consumer_options(config: Config) -> ConsumerOptions:
-    """Return the options of the consumers of change streams under a configuration."""
-    heartbeat_s = parse_duration_s(config.coordinode.heartbeat_interval)
-    assert heartbeat_s is not None
-    return ConsumerOptions(
-        heartbeat_ms=int(heartbeat_s * 1000),
-        strict_bytes_max=parse_size_bytes(config.coordinode.strict_bytes),
-        consumers_max=config.coordinode.consumers_max,
-    )
-
-
-def stream_options(config: Config) -> StreamOptions:
-    """Return the options of change streams under a configuration."""
-    event_bytes = parse_size_bytes(config.coordinode.event_bytes)
-    assert event_bytes is not None
-    return StreamOptions(capture_enabled=config.capture.enabled, event_bytes_max=event_bytes)
 
 
 def query_options(config: Config) -> QueryOptions:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from tailrace.access.gate import Gate, OpenGate
 from tailrace.clock import Clock
-from tailrace.delivery.http.answer import problem_answer
+from tailrace.delivery.http.answer import problem_answer, want_upgrade
 from tailrace.delivery.http.gate import HttpGate
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.options import HttpOptions
@@ -24,16 +24,11 @@ from tailrace.delivery.http.site import SiteGate
 from tailrace.delivery.http.streaming import StreamTools
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.site import Site
-from tailrace.interface.bulk.log import bulk_routes
-from tailrace.interface.bulk.rows import bulk_rows_routes
+from tailrace.interface.bulk.assemble import bulk_routes
 from tailrace.interface.openapi.document import OPENAPI_PATH, OpenApiEndpoint
 from tailrace.interface.pipelines import look_at, pipeline_routes
+from tailrace.interface.skeindb.assemble import skeindb_routes
 from tailrace.interface.skeindb.methods import Methods
-from tailrace.interface.skeindb.query import QueryEndpoint, QueryEventsEndpoint
-from tailrace.interface.skeindb.rpc import RpcEndpoint
-from tailrace.interface.skeindb.sse import SseEndpoint, SseManyEndpoint
-from tailrace.interface.skeindb.ws import WsEndpoint
-from tailrace.interface.skeindb.ws_many import WsManyEndpoint
 from tailrace.interface.sochdb.gateway import GatewayEndpoint, GatewayStores
 from tailrace.metrics import Metrics
 from tailrace.model.principal import ANONYMOUS
@@ -68,16 +63,8 @@ def create_app(
     _observe(service, metrics, StatsView(service, clock))
     look = None if pipelines is None else partial(look_at, pipelines, metrics.pipelines)
     routes: list[Route | WebSocketRoute] = [
-        Route("/api/v1/rpc", RpcEndpoint(methods, scopes, metrics, clock, options).answer, methods=["POST"]),
-        Route("/api/v1/cdc/sse", SseManyEndpoint(tools), methods=["GET"]),
-        Route("/api/v1/cdc/sse/{sub_id}", SseEndpoint(tools), methods=["GET"]),
-        WebSocketRoute("/api/v1/cdc/ws", WsManyEndpoint(tools, methods)),
-        WebSocketRoute("/api/v1/cdc/ws/{sub_id}", WsEndpoint(tools, methods)),
-        Route("/api/v1/cdc/ws", _want_upgrade, methods=["GET"]),
-        Route("/api/v1/cdc/ws/{sub_id}", _want_upgrade, methods=["GET"]),
-        *_query_routes(scopes, options),
-        *bulk_routes(scopes, metrics, options),
-        *bulk_rows_routes(scopes, metrics, clock),
+        *skeindb_routes(tools, methods, clock),
+        *bulk_routes(scopes, metrics, options, clock),
         *([] if pipelines is None else pipeline_routes(pipelines)),
         Route("/health", health, methods=["GET"]),
         # Nobody is asked who they are there: where others are hidden, so are the names of sources.
@@ -102,7 +89,7 @@ def create_gateway_app(
     tools = StreamTools(scopes, Presenter(options.encoded_bytes_max, metrics.encoded_changes), metrics, options)
     routes: list[Route | WebSocketRoute] = [
         WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock, alone=True)),
-        Route("/{path:path}", _want_upgrade, methods=["GET"]),
+        Route("/{path:path}", want_upgrade, methods=["GET"]),
     ]
     return _guarded(routes, site, metrics, gate)
 
@@ -129,25 +116,10 @@ def _guarded(routes: Sequence[Route | WebSocketRoute], site: Site, metrics: Metr
     return app
 
 
-def _query_routes(scopes: Scopes, options: HttpOptions) -> list[Route]:
-    if scopes.service.queries is None:
-        return []
-    return [
-        Route("/api/v1/q/{query_id}", QueryEndpoint(scopes).answer, methods=["GET"]),
-        Route("/api/v1/q/{query_id}/events", QueryEventsEndpoint(scopes, options), methods=["GET"]),
-    ]
-
-
 async def _refuse(_request: Request, error: Exception) -> Response:
     """Answer a path or a verb that is not there."""
     assert isinstance(error, HTTPException)
     return problem_answer(HTTPStatus(error.status_code), str(error.detail).lower(), error.headers)
-
-
-async def _want_upgrade(_request: Request) -> Response:
-    """Answer a plain request for a WebSocket."""
-    headers = {"Upgrade": "websocket"}
-    return problem_answer(HTTPStatus.UPGRADE_REQUIRED, "this path is for WebSocket connections", headers)
 
 
 def _observe(service: SubscriptionService, metrics: Metrics, view: StatsView) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem
 
-__all__ = ["CODES", "json_answer", "problem_answer"]
+__all__ = ["CODES", "json_answer", "problem_answer", "want_upgrade"]
 
 CODES = {
     HTTPStatus.UNAUTHORIZED: "unauthorized",
@@ -27,3 +28,9 @@ def problem_answer(status: HTTPStatus, message: str, headers: Mapping[str, str] 
     """Return an error envelope for a request that never became a call. The connection is closed behind it."""
     problem = Problem(CODES.get(status, "invalid_request"), message)
     return json_answer(status, encode_error(None, problem), {**(headers or {}), "Connection": "close"})
+
+
+async def want_upgrade(_request: Request) -> Response:
+    """Answer a plain request for a WebSocket."""
+    headers = {"Upgrade": "websocket"}
+    return problem_answer(HTTPStatus.UPGRADE_REQUIRED, "this path is for WebSocket connections", headers)

@@ -50,7 +50,7 @@ from tailrace.subscription.access_bulk import BulkSight, bulk_sight
 from tailrace.subscription.bulk import BULK_SCHEMA, bulk_runs, check_window, find_cuts, find_start
 from tailrace.subscription.log_view import LogView
 
-__all__ = ["bulk_routes", "number_of", "refusal", "sight_of"]
+__all__ = ["log_routes", "number_of", "refusal", "sight_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ _STATUS = {
 }
 
 
-def bulk_routes(scopes: Scopes, metrics: Metrics, options: HttpOptions) -> list[Route]:
+def log_routes(scopes: Scopes, metrics: Metrics, options: HttpOptions) -> list[Route]:
     """Return the routes of the bulk interface."""
     answers = BulkEndpoint(scopes, options)
     return [

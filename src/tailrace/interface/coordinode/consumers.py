@@ -5,10 +5,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from tailrace.clock import Clock
 from tailrace.interface.coordinode.bound import EndReason, Standing, check_retention, passed
+from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.interface.coordinode.shard import StreamShard
 from tailrace.meta.consumer import Bounded, Consumer, ConsumerKey, Retention
 from tailrace.meta.consumer_store import ConsumerStore
@@ -26,28 +27,12 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.rounds import go_rounds
 from tailrace.subscription.uninterrupted import uninterrupted
 
-__all__ = ["Attachment", "ConsumerOptions", "Consumers", "floor_of"]
+__all__ = ["Attachment", "Consumers", "floor_of"]
 
 logger = logging.getLogger(__name__)
 
 _ENDED_KEPT_MAX = 10_000
 """Ended consumers that are remembered, so that their incarnations are not used again; the oldest go first."""
-
-
-class ConsumerOptions(Struct, frozen=True, kw_only=True):
-    """Settings of consumers."""
-
-    heartbeat_ms: int = 10_000
-    """A consumer with an open stream is heard at least this often; shorter liveness time-outs are refused."""
-
-    strict_bytes_max: int | None = None
-    """Log that is kept for a consumer with strict retention; beyond it, it is ended. None keeps all."""
-
-    consumers_max: int = 1000
-    """Most consumers that may live at one time."""
-
-    check_interval_s: float = 1.0
-    """How often bounds are looked at."""
 
 
 def floor_of(consumers: Iterable[Consumer], shard: int) -> Offset | None:

@@ -2,7 +2,9 @@
 
 from msgspec import Struct
 
-__all__ = ["ChangeStreamConfig", "StreamOptions"]
+from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+
+__all__ = ["ChangeStreamConfig", "ConsumerOptions", "StreamOptions", "consumer_options", "stream_options"]
 
 
 class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,3 +49,37 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
 
     blocked_wait_s: float = 0.05
     """How long a merged stream waits for a shard that is about to show a commit."""
+
+
+class ConsumerOptions(Struct, frozen=True, kw_only=True):
+    """Settings of consumers."""
+
+    heartbeat_ms: int = 10_000
+    """A consumer with an open stream is heard at least this often; shorter liveness time-outs are refused."""
+
+    strict_bytes_max: int | None = None
+    """Log that is kept for a consumer with strict retention; beyond it, it is ended. None keeps all."""
+
+    consumers_max: int = 1000
+    """Most consumers that may live at one time."""
+
+    check_interval_s: float = 1.0
+    """How often bounds are looked at."""
+
+
+def consumer_options(settings: ChangeStreamConfig) -> ConsumerOptions:
+    """Return the options of the consumers of change streams under a configuration that was checked."""
+    heartbeat_s = parse_duration_s(settings.heartbeat_interval)
+    assert heartbeat_s is not None
+    return ConsumerOptions(
+        heartbeat_ms=int(heartbeat_s * 1000),
+        strict_bytes_max=parse_size_bytes(settings.strict_bytes),
+        consumers_max=settings.consumers_max,
+    )
+
+
+def stream_options(settings: ChangeStreamConfig, *, capture_enabled: bool) -> StreamOptions:
+    """Return the options of change streams under a configuration that was checked."""
+    event_bytes = parse_size_bytes(settings.event_bytes)
+    assert event_bytes is not None
+    return StreamOptions(capture_enabled=capture_enabled, event_bytes_max=event_bytes)

@@ -5,7 +5,7 @@ import pytest
 from streaming import error_info, next_index, streams, token
 from tailrace.delivery.grpc.call import Code, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
-from tailrace.interface.coordinode.consumers import ConsumerOptions
+from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.model.number import Offset
 from tailrace.model.principal import Capability, Principal
 from tailrace.testing.clock import FakeClock

@@ -5,12 +5,12 @@ import re
 
 from msgspec.json import schema_components
 
-from tailrace.interface.bulk.log import bulk_routes
+from tailrace.interface.bulk.log import log_routes
 from tailrace.interface.openapi.bulk import BULK_PATHS, BULK_TYPES
 
 
 def test_each_route_is_described_with_its_verb():
-    routes = {route.path: route.methods - {"HEAD"} for route in bulk_routes(None, None, None)}
+    routes = {route.path: route.methods - {"HEAD"} for route in log_routes(None, None, None)}
     described = {path: {verb.upper() for verb in verbs} for path, verbs in BULK_PATHS.items()}
     assert routes == {path: verbs for path, verbs in described.items() if not path.endswith(("/ranges", "/rows"))}
 

@@ -1,0 +1,59 @@
+"""CoordiNode's interface, put together: shards as their logs are opened, then the services."""
+
+from collections.abc import Mapping, Sequence
+
+from tailrace.clock import Clock
+from tailrace.delivery.grpc.call import Service
+from tailrace.interface.coordinode.commit_log import CommitLog
+from tailrace.interface.coordinode.consumers import Consumers, floor_of
+from tailrace.interface.coordinode.edge import EdgeTable
+from tailrace.interface.coordinode.health import coordinode_health_service
+from tailrace.interface.coordinode.meter import Meter
+from tailrace.interface.coordinode.options import ChangeStreamConfig, consumer_options, stream_options
+from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
+from tailrace.interface.coordinode.shard import StreamShard
+from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.core import Core
+from tailrace.meta.consumer import Consumer
+from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.store import MetaStore
+from tailrace.meta.term_store import TermStore
+from tailrace.model.number import Index, Offset
+
+__all__ = ["Coordinode"]
+
+
+class Coordinode:
+    """The interface of one server. Get one by `open`, `add` each shard, then take the `services`."""
+
+    def __init__(self, store: MetaStore, kept: ConsumerStore, consumers: Sequence[Consumer]) -> None:
+        self._store = store
+        self._kept = kept
+        self._consumers = consumers
+        self._shards: dict[int, StreamShard] = {}
+
+    @classmethod
+    async def open(cls, store: MetaStore, clock: Clock) -> "Coordinode":
+        """Return the interface with the consumers of the metadata database."""
+        kept = ConsumerStore(store, clock)
+        return cls(store, kept, await kept.consumers())
+
+    def floor(self, shard: int) -> Offset | None:
+        """Return the oldest change of a shard that a consumer still needs; None where there is none."""
+        return floor_of(self._consumers, shard)
+
+    async def add(
+        self, number: int, source: str, log: CommitLog, last_index: Index, edges: Mapping[str, EdgeTable]
+    ) -> None:
+        """Serve a shard whose log is open; this run of the server is a term of its own."""
+        terms = Terms(await TermStore(self._store).begin(number, Index(last_index + 1)))
+        self._shards[number] = StreamShard(number, source, log, terms, edges)
+
+    def services(self, core: Core, settings: ChangeStreamConfig) -> Sequence[Service]:
+        """Return the services, and hold their consumers to their bounds."""
+        bounds = consumer_options(settings)
+        consumers = Consumers(self._shards, self._kept, self._consumers, bounds, core.clock, core.metrics)
+        core.keep_running(consumers.run())
+        options = stream_options(settings, capture_enabled=core.capture_enabled)
+        tools = ChangeStreamTools(self._shards, consumers, core.scopes.restrictions, Meter(core.metrics), options)
+        return [change_stream_service(tools), coordinode_health_service()]
