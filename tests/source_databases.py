@@ -8,7 +8,7 @@ import contextlib
 from typing import ClassVar
 
 import apsw
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.clock import SystemClock
 from tailrace.metrics import Metrics
@@ -16,7 +16,7 @@ from tailrace.model.table import Kind
 from tailrace.source.base import Reader
 from tailrace.source.kind import SourceTools
 from tailrace.sources import KINDS, resolve
-from tailrace.testing.database import ScriptedDatabase, ScriptedKind
+from tailrace.testing.database import Before, ScriptedDatabase, ScriptedKind
 
 
 class Abilities(Struct, frozen=True):
@@ -30,6 +30,12 @@ class Abilities(Struct, frozen=True):
 
     whole_before: bool = True
     """Updates and deletes carry the whole row as it was."""
+
+    truncate: bool = False
+    """It tells of a truncation, in place of deletes."""
+
+    unchanged: bool = False
+    """An update does not send the column `note` of `NOTED` unless it sets it."""
 
     progress: bool = False
     """It tells how far it is where it moved on without a change that is captured."""
@@ -57,6 +63,11 @@ class Delete(Struct, frozen=True):
     schema: str = ""
 
 
+class Truncate(Struct, frozen=True):
+    table: str
+    schema: str = ""
+
+
 class AddColumn(Struct, frozen=True):
     table: str
     column: str
@@ -73,6 +84,7 @@ class TableMade(Struct, frozen=True):
 
 
 ITEM = TableMade("item", {"id": Kind.I64, "name": Kind.STR})
+NOTED = TableMade("noted", {"id": Kind.I64, "name": Kind.STR, "note": Kind.STR})
 KEYLESS = TableMade("note", {"text": Kind.STR}, keyed=False)
 ELSEWHERE = TableMade("item", {"id": Kind.I64, "name": Kind.STR}, schema="other")
 
@@ -137,6 +149,8 @@ class SqlDatabase(Database):
                 self.execute(f"UPDATE {path} SET {_equal(write.values, ', ')} WHERE {_equal(write.where, ' AND ')}")
             case Delete():
                 self.execute(f"DELETE FROM {path} WHERE {_equal(write.where, ' AND ')}")
+            case Truncate():
+                self.execute(f"TRUNCATE TABLE {path}")
             case AddColumn():
                 self.execute(f"ALTER TABLE {path} ADD COLUMN {write.column} {self.types[Kind.I64]}")
 
@@ -168,13 +182,16 @@ class SqliteDatabase(SqlDatabase):
 class MemoryDatabase(Database):
     """The scripted database of `tailrace.testing`."""
 
-    abilities = Abilities(schemas=True, hidden_number=True, progress=True)
+    abilities = Abilities(schemas=True, hidden_number=True, truncate=True, progress=True)
     url = "scripted://app"
 
     def __init__(self, _directory):
-        self.database = ScriptedDatabase()
+        self.database = self.make()
         kind = ScriptedKind({"app": self.database})
         KINDS["scripted"] = lambda: kind
+
+    def make(self):
+        return ScriptedDatabase()
 
     def create(self, table):
         key = [next(iter(table.columns))] if table.keyed else []
@@ -188,6 +205,8 @@ class MemoryDatabase(Database):
                 self.database.update(write.table, write.where, write.values, write.schema)
             case Delete():
                 self.database.delete(write.table, write.where, write.schema)
+            case Truncate():
+                self.database.truncate(write.table, write.schema)
             case AddColumn():
                 self.database.add_column(write.table, write.column, Kind.I64, write.schema)
 
@@ -204,7 +223,16 @@ class MemoryDatabase(Database):
         del KINDS["scripted"]
 
 
-DATABASES = {"sqlite": SqliteDatabase, "scripted": MemoryDatabase}
+class SparseDatabase(MemoryDatabase):
+    """Sends of a row as it was the key alone, and of one as it is not all."""
+
+    abilities = structs.replace(MemoryDatabase.abilities, whole_before=False, unchanged=True)
+
+    def make(self):
+        return ScriptedDatabase(before=Before.KEY, unchanged={"note"})
+
+
+DATABASES = {"sqlite": SqliteDatabase, "scripted": MemoryDatabase, "sparse": SparseDatabase}
 
 
 def _path(schema, table):

@@ -171,3 +171,16 @@ def test_capture_commands_work_for_any_kind(kind, shop):
         run("exec", "scripted://shop", "DROP TABLE item")
     with pytest.raises(SourceOptionError, match=r"^--option: option 'delay_ms': 'soon' is not a whole number"):
         run("status", "scripted://shop", "--option", "delay_ms=soon")
+
+
+def test_predicates_are_read_in_the_dialect_of_their_source(tmp_path, kind):
+    kind.dialect = "esperanto"
+    running = Running(tmp_path / "data", app="scripted://shop")
+    try:
+        wait_until(running.is_ready, "the server is ready")
+        running.subscribe("item", "app")
+        with pytest.raises(AssertionError, match="invalid_request: there are no SQL predicates for esperanto sources"):
+            running.call("cdc.subscribe_table", {"db": "app", "table": "item", "where": "id = 1"})
+        assert running.call("cdc.subscribe_table", {"db": "app", "table": "item", "cel": "after.id == 1"})
+    finally:
+        running.stop()

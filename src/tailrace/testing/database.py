@@ -6,7 +6,8 @@ A test registers the scheme for as long as it runs: `monkeypatch.setitem(KINDS, 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
@@ -14,7 +15,7 @@ from msgspec import json as msgspec_json
 
 from tailrace.model.commit import Draft, Progress
 from tailrace.model.errors import ConfigError, NotFoundError, SourceAbilityError, SourceStateError
-from tailrace.model.image import encode_image, encode_key
+from tailrace.model.image import NO_KEY, encode_image, encode_key
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
@@ -24,7 +25,7 @@ from tailrace.source.base import SchemaRegistry
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader
 
-__all__ = ["ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
+__all__ = ["Before", "ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
 
 Row = Mapping[str, Value]
 TablePath = tuple[str, str]
@@ -39,13 +40,27 @@ class _Change(Struct, frozen=True):
     after: bytes | None
 
 
+class Before(StrEnum):
+    """How much of a row as it was updates and deletes carry."""
+
+    WHOLE = "whole"
+    KEY = "key"
+    NONE = "none"
+
+
 class ScriptedDatabase:
     """Tables whose rows a test writes, and every commit that was made. It never forgets, and is never locked.
 
-    All methods may be called from any thread. Each write is its own commit, unless it is made in a `transaction`.
+    `before` says what it sends of rows as they were; an update sends the columns `unchanged` only where it sets them.
+    All methods may be called from any thread. Each write is its own commit, unless it is made between `begin` and
+    `commit`.
     """
 
-    def __init__(self, *, group_commits_max: int = 16) -> None:
+    def __init__(
+        self, *, before: Before = Before.WHOLE, unchanged: Collection[str] = (), group_commits_max: int = 16
+    ) -> None:
+        self.before = before
+        self.unchanged = frozenset(unchanged)
         self.capture: str | None = None
         self.readers: dict[str, int] = {}
         """Through which commit each reader has confirmed; one without changes counts, too."""
@@ -59,13 +74,9 @@ class ScriptedDatabase:
         self._open: list[_Change] | None = None
         self.sources: set[ScriptedCapture] = set()
 
-    def tables(self, source: str) -> tuple[TableSchema, ...]:
-        """Return the tables as they are now, as a source of that name has them."""
-        return tuple(_of(source, history[-1]) for history in self._histories.values())
-
-    def histories(self, source: str) -> list[list[TableSchema]]:
+    def histories(self) -> list[list[TableSchema]]:
         """Return all versions of each table, the oldest first."""
-        return [[_of(source, schema) for schema in history] for history in self._histories.values()]
+        return list(self._histories.values())
 
     def create(self, name: str, columns: Mapping[str, Kind], key: Sequence[str] = (), schema: str = "") -> None:
         """Make a table. Without a key, its rows are known by a hidden number."""
@@ -85,8 +96,9 @@ class ScriptedDatabase:
         self._note_schema((schema, name))
 
     def insert(self, name: str, row: Row, schema: str = "") -> None:
-        """Add a row."""
+        """Add a row; columns that it lacks are null."""
         table = self._table(name, schema)
+        row = {column.name: row.get(column.name) for column in table.columns}
         self._numbers += 1
         key = encode_key([row[column] for column in table.key] if table.key else [self._numbers], table)
         self._rows[schema, name][key] = row
@@ -98,13 +110,19 @@ class ScriptedDatabase:
         for key in self._matching(rows, where):
             old, new = rows[key], {**rows[key], **values}
             rows[key] = new
-            self._note(_Change(Op.UPDATE, table, key, self._image(table, old), self._image(table, new)))
+            sent = {column: value for column, value in new.items() if column in values or column not in self.unchanged}
+            self._note(_Change(Op.UPDATE, table, key, self._before(table, old), self._image(table, sent)))
 
     def delete(self, name: str, where: Row, schema: str = "") -> None:
         """Remove the rows that have these values."""
         table, rows = self._table(name, schema), self._rows[schema, name]
         for key in self._matching(rows, where):
-            self._note(_Change(Op.DELETE, table, key, self._image(table, rows.pop(key)), None))
+            self._note(_Change(Op.DELETE, table, key, self._before(table, rows.pop(key)), None))
+
+    def truncate(self, name: str, schema: str = "") -> None:
+        """Remove all rows at once."""
+        self._rows[schema, name].clear()
+        self._note(_Change(Op.TRUNCATE, self._table(name, schema), NO_KEY, None, None))
 
     def begin(self) -> None:
         """Begin a transaction: what follows is one commit."""
@@ -135,11 +153,20 @@ class ScriptedDatabase:
 
     @staticmethod
     def _image(table: TableSchema, row: Row) -> bytes:
-        return encode_image({column.name: row.get(column.name) for column in table.columns}, table)
+        return encode_image({column.name: row[column.name] for column in table.columns if column.name in row}, table)
+
+    def _before(self, table: TableSchema, row: Row) -> bytes | None:
+        match self.before:
+            case Before.WHOLE:
+                return self._image(table, row)
+            case Before.KEY:
+                return self._image(table, {column: row[column] for column in table.key}) if table.key else None
+            case Before.NONE:
+                return None
 
     def _note_schema(self, path: TablePath) -> None:
         table = self._histories[path][-1]
-        self._note(_Change(Op.SCHEMA, table, b"[]", None, msgspec_json.encode({"ddl": table.ddl})))
+        self._note(_Change(Op.SCHEMA, table, NO_KEY, None, msgspec_json.encode({"ddl": table.ddl})))
 
     def _note(self, change: _Change) -> None:
         if self._open is None:
@@ -156,8 +183,16 @@ class ScriptedDatabase:
 class ScriptedCapture:
     """The capturing side of a database in memory; see `Source`."""
 
-    def __init__(self, name: str, database: ScriptedDatabase, reader: Reader, tools: SourceTools | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        database: ScriptedDatabase,
+        reader: Reader,
+        tools: SourceTools | None = None,
+        dialect: str = "sqlite",
+    ) -> None:
         self.name = name
+        self._dialect = dialect
         self._database = database
         self._reader = reader
         self._tools = tools
@@ -213,7 +248,7 @@ class ScriptedCapture:
 
     def tables(self) -> Sequence[TableSchema]:
         """Return the tables as they are now."""
-        return self._database.tables(self.name)
+        return [self._named(history[-1]) for history in self._database.histories()]
 
     def wake(self) -> None:
         """Have the stream look for commits."""
@@ -222,16 +257,20 @@ class ScriptedCapture:
 
     async def _announce(self) -> None:
         assert self._registry is not None
-        for history in self._database.histories(self.name):
-            announced = await self._registry.put_schemas(history)
+        for history in self._database.histories():
+            announced = await self._registry.put_schemas([self._named(schema) for schema in history])
             for schema, (number, _) in zip(history, announced, strict=True):
                 self._ids[schema.table, schema.version] = number
+
+    def _named(self, schema: TableSchema) -> TableSchema:
+        table = structs.replace(schema.table, source=self.name)
+        return structs.replace(schema, table=table, dialect=self._dialect)
 
     async def _draft(self, number: int, changes: Sequence[_Change]) -> Draft:
         now_us = self._tools.clock.now_us() if self._tools is not None else number
         draft = Draft(Position(str(number)), now_us, txid=number)
         for change in changes:
-            version = (_of(self.name, change.schema).table, change.schema.version)
+            version = (change.schema.table, change.schema.version)
             if version not in self._ids:
                 await self._announce()
             draft.add(change.op, self._ids[version], change.key, before=change.before, after=change.after)
@@ -268,7 +307,8 @@ class ScriptedKind:
     def open(self, name: str, url: str, options: ScriptedOptions, reader: Reader, tools: SourceTools) -> OpenedSource:
         """Return the capturing side alone."""
         self.opened.append(options)
-        return OpenedSource(ScriptedCapture(name, self._database(url), reader, tools), self.dialect)
+        capture = ScriptedCapture(name, self._database(url), reader, tools, self.dialect)
+        return OpenedSource(capture, self.dialect)
 
     def administer(self, url: str, options: ScriptedOptions) -> "ScriptedAdministration":
         """Return what operators do to the database."""
@@ -313,7 +353,7 @@ class ScriptedAdministration:
             ReaderStatus(name, last - confirmed, name in database.ephemeral, alive=True, reading=bool(database.sources))
             for name, confirmed in sorted(database.readers.items())
         )
-        tables = tuple(sorted(schema.table.wire for schema in database.tables("")))
+        tables = tuple(sorted(history[-1].table.wire for history in database.histories()))
         return CaptureStatus(database.capture, tables, max((one.waiting for one in readers), default=0), 0, readers)
 
     def execute(self, sql: str, *, bulk: bool) -> None:
@@ -323,7 +363,3 @@ class ScriptedAdministration:
     def doctor(self) -> Sequence[Finding]:
         """Find nothing wrong."""
         return [Finding("access", Severity.OK, "it is in memory")]
-
-
-def _of(source: str, schema: TableSchema) -> TableSchema:
-    return structs.replace(schema, table=structs.replace(schema.table, source=source))
