@@ -14,9 +14,13 @@ from running import Running
 from serving import DEADLINE_S, wait_until
 from tailrace.cli.capture import capture
 from tailrace.cli.source import source_at
+from tailrace.client import Conflict
+from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.direct import follow
 from tailrace.model.errors import SourceAbilityError, SourceOptionError
+from tailrace.model.key_interval import KeyInterval
+from tailrace.model.op import Op
 from tailrace.model.table import Kind
 from tailrace.sources import KINDS
 from tailrace.testing.database import ScriptedDatabase, ScriptedKind, ScriptedOptions
@@ -95,10 +99,25 @@ def test_bulk_rows_are_refused(server, path):
     assert REASON in answer.text
 
 
-def test_bulk_changes_are_served(server, shop):
+@pytest.fixture
+def bulk(server):
+    """A client as pipelines have it."""
+    client = BulkRowsClient(server.url)
+    yield client
+    client.close()
+
+
+def test_pipelines_of_changes_are_served_and_copies_of_rows_are_refused(server, shop, bulk):
     server.subscribe("item", "app")
     shop.insert("item", {"id": 1, "name": "one"})
-    wait_until(lambda: server.get("/api/v1/bulk/app/changes?after=0").content, "the changes")
+    shop.truncate("item")
+    head = wait_until(lambda: bulk.info("app").head >= 2 and bulk.info("app").head, "both changes")
+    ops = [op for _, batch in bulk.batches("app", 0, head) for op in batch.column("op").to_pylist()]
+    assert ops[-2:] == [Op.INSERT, Op.TRUNCATE]
+    with pytest.raises(Conflict, match=REASON):
+        bulk.plan("app", "item", 2)
+    with pytest.raises(Conflict, match=REASON):
+        next(bulk.rows("app", "item", KeyInterval()))
 
 
 @pytest.mark.parametrize(
