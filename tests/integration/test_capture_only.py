@@ -24,6 +24,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import Kind
 from tailrace.sources import KINDS
 from tailrace.testing.database import ScriptedDatabase, ScriptedKind, ScriptedOptions
+from tailrace.testing.reads import ScriptedReads
 
 REASON = "source 'app' can only be captured"
 
@@ -49,6 +50,13 @@ def server(tmp_path, kind):
     running.stop()
 
 
+def streamed(server, made):
+    """Yield the changes and rows of a subscription."""
+    with httpx.stream("GET", f"{server.url}/api/v1/cdc/sse/{made['sub_id']}", timeout=DEADLINE_S) as answer:
+        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
+        yield from (event for event in map(json.loads, lines) if "op" in event)
+
+
 def test_its_options_reach_it_from_the_url(server, kind):
     assert kind.opened == [ScriptedOptions(note="hello")]
 
@@ -70,11 +78,7 @@ def test_its_changes_can_be_filtered_and_streamed(server, shop):
     made = server.subscribe("item", "app", format="plain_json", where="name = 'wanted'", include={"after": True})
     shop.insert("item", {"id": 1, "name": "other"})
     shop.insert("item", {"id": 2, "name": "wanted"})
-    url = f"{server.url}/api/v1/cdc/sse/{made['sub_id']}"
-    with httpx.stream("GET", url, timeout=DEADLINE_S) as answer:
-        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
-        event = next(event for event in map(json.loads, lines) if "op" in event)
-    assert event["after"] == {"id": 2, "name": "wanted"}
+    assert next(streamed(server, made))["after"] == {"id": 2, "name": "wanted"}
 
 
 @pytest.mark.parametrize(
@@ -202,4 +206,28 @@ def test_predicates_are_read_in_the_dialect_of_their_source(tmp_path, kind):
             running.call("cdc.subscribe_table", {"db": "app", "table": "item", "where": "id = 1"})
         assert running.call("cdc.subscribe_table", {"db": "app", "table": "item", "cel": "after.id == 1"})
     finally:
+        running.stop()
+
+
+def test_a_reading_side_without_sql_gives_snapshots_and_rows_and_refuses_queries(tmp_path, kind, shop, monkeypatch):
+    readable = ScriptedKind(kind.databases, ScriptedReads)
+    monkeypatch.setitem(KINDS, "scripted", lambda: readable)
+    shop.insert("item", {"id": 1, "name": "before"})
+    running = Running(tmp_path / "data", app="scripted://shop")
+    client = BulkRowsClient(running.url)
+    try:
+        wait_until(running.is_ready, "the server is ready")
+        running.subscribe("item", "app")
+        shop.insert("item", {"id": 2, "name": "after"})
+        pages = list(client.rows("app", "item", KeyInterval()))
+        rows = [json.loads(image) for page in pages for image in page.rows.column("image").to_pylist()]
+        assert rows == [{"id": 1, "name": "before"}, {"id": 2, "name": "after"}]
+        assert client.last_key("app", "item") == "[2]"
+        made = running.subscribe("item", "app", format="plain_json", snapshot=True, include={"after": True})
+        events = streamed(running, made)
+        assert [next(events)["after"] for _ in rows] == rows
+        with pytest.raises(AssertionError, match="invalid_request: there are no queries for scripted sources"):
+            running.call("query.prepare", {"db": "app", "query": "SELECT 1"})
+    finally:
+        client.close()
         running.stop()

@@ -6,7 +6,7 @@ A test registers the scheme for as long as it runs: `monkeypatch.setitem(KINDS, 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from urllib.parse import urlsplit
 
@@ -21,7 +21,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import Value
 from tailrace.source.administration import CaptureStatus, Finding, ReaderStatus, Severity
-from tailrace.source.base import SchemaRegistry
+from tailrace.source.base import QuerySource, SchemaRegistry
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader
 
@@ -65,6 +65,9 @@ class ScriptedDatabase:
         self.readers: dict[str, int] = {}
         """Through which commit each reader has confirmed; one without changes counts, too."""
 
+        self.began: dict[str, int] = {}
+        """After which commit each reader began."""
+
         self.ephemeral: set[str] = set()
         self.group_commits_max = group_commits_max
         self.commits: list[list[_Change]] = []
@@ -73,6 +76,13 @@ class ScriptedDatabase:
         self._numbers = 0
         self._open: list[_Change] | None = None
         self.sources: set[ScriptedCapture] = set()
+
+    def read(self, name: str, schema: str = "") -> tuple[TableSchema, list[tuple[bytes, bytes]]] | None:
+        """Return a table and the keys and images of its rows; None where there is no such table."""
+        if (schema, name) not in self._histories:
+            return None
+        table = self._table(name, schema)
+        return table, [(key, self._image(table, row)) for key, row in self._rows[schema, name].items()]
 
     def histories(self) -> list[list[TableSchema]]:
         """Return all versions of each table, the oldest first."""
@@ -206,6 +216,7 @@ class ScriptedCapture:
         database = self._database
         database.capture = database.capture or secrets.token_hex(4)
         database.readers.setdefault(self._reader.name, len(database.commits))
+        database.began.setdefault(self._reader.name, len(database.commits))
         if self._reader.ephemeral:
             database.ephemeral.add(self._reader.name)
         self._registry, self._loop = registry, asyncio.get_running_loop()
@@ -285,13 +296,18 @@ class ScriptedOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScriptedKind:
-    """Sources in memory, by the host of their URL. They can only capture, unless a test says otherwise."""
+    """Sources in memory, by the host of their URL. They can only be captured, unless `reads` makes a reading side."""
 
     title = "Scripted"
     dialect = "sqlite"
     options = ScriptedOptions
 
-    def __init__(self, databases: dict[str, ScriptedDatabase] | None = None) -> None:
+    def __init__(
+        self,
+        databases: dict[str, ScriptedDatabase] | None = None,
+        reads: Callable[[str, ScriptedDatabase], QuerySource] | None = None,
+    ) -> None:
+        self._reads = reads
         self.databases = {} if databases is None else databases
         self.opened: list[ScriptedOptions] = []
         """The options of every opening."""
@@ -305,10 +321,11 @@ class ScriptedKind:
         """Find nothing wrong."""
 
     def open(self, name: str, url: str, options: ScriptedOptions, reader: Reader, tools: SourceTools) -> OpenedSource:
-        """Return the capturing side alone."""
+        """Return the capturing side, and the reading side where there is one."""
         self.opened.append(options)
         capture = ScriptedCapture(name, self._database(url), reader, tools, self.dialect)
-        return OpenedSource(capture, self.dialect)
+        reads = None if self._reads is None else self._reads(name, self._database(url))
+        return OpenedSource(capture, self.dialect, reads)
 
     def administer(self, url: str, options: ScriptedOptions) -> "ScriptedAdministration":
         """Return what operators do to the database."""
