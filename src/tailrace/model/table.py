@@ -49,13 +49,19 @@ class Kind(StrEnum):
 
 
 class Column(Struct, frozen=True, omit_defaults=True):
-    """One column. `declared` is the type as the database writes it, for people and for `describe`."""
+    """One column. `declared` is the type as the database writes it, for people and for `describe`.
+
+    `collation` names the rule by which the database compares its text; empty where it goes by code points. A `strict`
+    column holds values of its declared type alone.
+    """
 
     name: str
     kind: Kind = Kind.ANY
     declared: str = ""
     nullable: bool = True
     generated: bool = False
+    collation: str = ""
+    strict: bool = False
 
 
 class TableSchema(Struct, frozen=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from tailrace.model.table import Column, Kind
 from tailrace.source.sqlite.change_table import PREFIX, quote
 from tailrace.source.sqlite.connection import rows
 from tailrace.source.sqlite.index_text import parse_index
+from tailrace.sql.sqlite.affinity import Affinity, affinity_of_type
 
 __all__ = [
     "Catalog",
@@ -36,6 +37,9 @@ class CatalogColumn(Struct, frozen=True):
     default: str | None
     key_rank: int
     generated: bool
+    collation: str = ""
+    """Empty for BINARY."""
+    strict: bool = False
 
 
 class Term(Struct, frozen=True):
@@ -84,6 +88,8 @@ class CatalogTable(Struct, frozen=True):
                 column.declared,
                 nullable=not column.not_null and column.name != self.alias,
                 generated=column.generated,
+                collation=column.collation,
+                strict=column.strict,
             )
             for column in self.columns
         )
@@ -116,19 +122,18 @@ class Catalog(Struct, frozen=True):
         return [trigger for trigger in self.triggers if trigger.name.startswith(f"{PREFIX}{version}_")]
 
 
-_AFFINITIES = (
-    (("INT",), Kind.I64),
-    (("CHAR", "CLOB", "TEXT"), Kind.STR),
-    (("BLOB",), Kind.BYTES),
-    (("REAL", "FLOA", "DOUB"), Kind.F64),
-)
-"""SQLite's own rules for the affinity of a declared type, in order. What matches none may hold anything."""
+_KINDS = {
+    Affinity.INTEGER: Kind.I64,
+    Affinity.TEXT: Kind.STR,
+    Affinity.BLOB: Kind.BYTES,
+    Affinity.REAL: Kind.F64,
+}
+"""Kinds by affinity. A column of any other may hold anything, as may one that declares no type."""
 
 
 def kind_of(declared: str) -> Kind:
-    """Return the kind of a column by SQLite's affinity rules."""
-    upper = declared.upper()
-    return next((kind for words, kind in _AFFINITIES if any(word in upper for word in words)), Kind.ANY)
+    """Return the kind of a column by its affinity."""
+    return _KINDS.get(affinity_of_type(declared), Kind.ANY) if declared else Kind.ANY
 
 
 def read_catalog(connection: apsw.Connection) -> Catalog:
@@ -138,8 +143,8 @@ def read_catalog(connection: apsw.Connection) -> Catalog:
     virtual = [name for name, type_, _, _ in listed if type_ == "virtual"]
     texts = dict(rows(connection, "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table'"))
     tables = {
-        name: _read_table(connection, name, texts[name], without_rowid=bool(without_rowid))
-        for name, type_, without_rowid, _ in listed
+        name: _read_table(connection, name, texts[name], without_rowid=bool(without_rowid), strict=bool(strict))
+        for name, type_, without_rowid, strict in listed
         if type_ == "table" and name in texts and not _skipped(name, virtual)
     }
     triggers = rows(
@@ -172,14 +177,23 @@ def _skipped(name: str, virtual: Sequence[str]) -> bool:
     return any(lower.startswith(f"{owner.lower()}_") for owner in virtual)
 
 
-def _read_table(connection: apsw.Connection, name: str, ddl: str, *, without_rowid: bool) -> CatalogTable:
+def _read_table(connection: apsw.Connection, name: str, ddl: str, *, without_rowid: bool, strict: bool) -> CatalogTable:
     info = rows(
         connection,
         """SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, 'main') ORDER BY cid""",
         (name,),
     )
     columns = tuple(
-        CatalogColumn(column, declared or "", bool(not_null), default, rank, hidden in (2, 3))
+        CatalogColumn(
+            column,
+            declared or "",
+            bool(not_null),
+            default,
+            rank,
+            hidden in (2, 3),
+            _collation(connection, name, column),
+            strict,
+        )
         for column, declared, not_null, default, rank, hidden in info
     )
     indexes = rows(
@@ -195,6 +209,11 @@ def _read_table(connection: apsw.Connection, name: str, ddl: str, *, without_row
     uniques = tuple(_read_unique(connection, index) for index, unique, _ in indexes if unique)
     indexed = any(not index.startswith(PREFIX) for index, _, _ in indexes)
     return CatalogTable(name, ddl, columns, alias, rowid, uniques, indexed)
+
+
+def _collation(connection: apsw.Connection, table: str, column: str) -> str:
+    _, collation, *_ = connection.column_metadata("main", table, column)
+    return "" if collation.upper() == "BINARY" else collation.upper()
 
 
 def _alias(columns: Sequence[CatalogColumn]) -> str | None:

@@ -9,11 +9,12 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
+from tailrace.model.table import Column
 from tailrace.source.sqlite.catalog import list_tables
 from tailrace.source.sqlite.footprint import read_footprint
 from tailrace.source.sqlite.process_message import Touched
+from tailrace.sql.sqlite.affinity import affinity_of_column
 from tailrace.sql.sqlite.catalog import (
-    Affinity,
     CatalogColumn,
     CatalogTable,
     CatalogView,
@@ -27,13 +28,6 @@ __all__ = ["QueryCatalog"]
 
 _OWN = "_tailrace_"
 """How the names of the tables and indexes begin that capture keeps in the database."""
-
-_AFFINITIES = (
-    (("INT",), Affinity.NUMERIC),
-    (("CHAR", "CLOB", "TEXT"), Affinity.TEXT),
-    (("BLOB",), Affinity.NONE),
-)
-"""SQLite's rules for the affinity of a declared type, in order ("Datatypes", 3.1). REAL and the rest are numeric."""
 
 
 class QueryCatalog(SqliteCatalog):
@@ -106,7 +100,7 @@ def _read_table(connection: apsw.Connection, listed: _Listed, encoding: str, *, 
     columns = tuple(
         CatalogColumn(
             column,
-            _affinity(declared or "", strict=bool(listed.strict)),
+            affinity_of_column(Column(column, declared=declared or "", strict=bool(listed.strict))),
             _binary(connection, listed, column, encoding),
             hidden in (2, 3),
         )
@@ -137,13 +131,6 @@ def _rowid(listed: _Listed, key: tuple[str, ...], alias: str) -> Rowid:
     if alias:
         return Rowid.COLUMN
     return Rowid.HIDDEN if key else Rowid.KEY
-
-
-def _affinity(declared: str, *, strict: bool) -> Affinity:
-    upper = declared.upper()
-    if not upper or (strict and upper == "ANY"):
-        return Affinity.NONE
-    return next((affinity for words, affinity in _AFFINITIES if any(word in upper for word in words)), Affinity.NUMERIC)
 
 
 def _binary(connection: apsw.Connection, listed: _Listed, column: str, encoding: str) -> bool:

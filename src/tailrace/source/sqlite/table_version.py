@@ -1,10 +1,11 @@
 """One version of a captured table, as the rows of the change table refer to it. Pure."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec import json as msgspec_json
 
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.source.sqlite.catalog import CatalogTable
+from tailrace.sql.sqlite.affinity import columns_with_facts
 
 __all__ = ["TableVersion", "decode_version", "encode_version", "version_of"]
 
@@ -26,6 +27,8 @@ class TableVersion(Struct, frozen=True):
     """Cell that holds the row number, whether hidden or a column; SQLite may not know it yet before an insert."""
     unique_cells: tuple[int, ...] | None
     """Cells that decide which rows stand in each other's way; None when any cell may."""
+    facts: bool = False
+    """Whether its columns tell their collations; those of versions that were kept earlier are in the DDL alone."""
 
     @property
     def hidden_rowid(self) -> bool:
@@ -77,6 +80,7 @@ def version_of(table: CatalogTable, version: int, number: int) -> TableVersion:
         table.ddl,
         rowid_cell,
         tuple(sorted(cells)) if known else None,
+        facts=True,
     )
 
 
@@ -87,4 +91,7 @@ def encode_version(version: TableVersion) -> str:
 
 def decode_version(text: str) -> TableVersion:
     """Return the version that a text stands for."""
-    return msgspec_json.decode(text, type=TableVersion)
+    version = msgspec_json.decode(text, type=TableVersion)
+    if version.facts:
+        return version
+    return structs.replace(version, columns=columns_with_facts(version.columns, version.ddl))

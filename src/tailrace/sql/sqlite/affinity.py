@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum, IntFlag
 
+from msgspec import structs
+
 from tailrace.model.table import Column, Kind, TableSchema
 
 __all__ = [
@@ -16,8 +18,9 @@ __all__ = [
     "affinity_of_column",
     "affinity_of_type",
     "classes_of",
-    "collations_of",
+    "columns_with_facts",
     "small_letters",
+    "with_facts",
 ]
 
 
@@ -100,9 +103,9 @@ def affinity_of_type(declared: str) -> Affinity:
     return Affinity.NUMERIC
 
 
-def affinity_of_column(column: Column, schema: TableSchema) -> Affinity:
+def affinity_of_column(column: Column) -> Affinity:
     """Return the affinity of a column; that of its kind where the schema does not tell the declared type."""
-    if column.declared.upper() == "ANY" and _STRICT.search(schema.ddl):
+    if column.strict and column.declared.upper() == "ANY":
         return Affinity.BLOB
     if not column.declared and column.kind is not Kind.ANY:
         return _KINDS.get(column.kind, Affinity.TEXT)
@@ -117,30 +120,56 @@ def classes_of(column: Column, affinity: Affinity) -> Classes:
 
 
 _STRICT = re.compile(r"\)[^)]*\bSTRICT\b[^)]*\Z", re.IGNORECASE)
+_UNKNOWN = "?"
+"""A collation of which nothing is known."""
 
 
-def collations_of(schema: TableSchema) -> dict[str, str | None] | None:
-    """Return the collation of each column that declares one, by the column's name in small letters.
+def with_facts(schema: TableSchema) -> TableSchema:
+    """Return a schema whose columns tell their collations and whether they are strict.
 
-    The collations are in the table's DDL alone. One that is not SQLite's own is None; if the DDL names collations and
-    cannot be read, the whole is None.
+    Schemas that were stored before columns told so have both in their DDL alone.
     """
-    if "collate" not in schema.ddl.lower():
+    columns = columns_with_facts(schema.columns, schema.ddl)
+    return schema if columns is schema.columns else structs.replace(schema, columns=columns)
+
+
+def columns_with_facts(columns: tuple[Column, ...], ddl: str) -> tuple[Column, ...]:
+    """Return the same for the columns of a table."""
+    if any(column.collation or column.strict for column in columns):
+        return columns
+    strict, collations = bool(_STRICT.search(ddl)), _collations(ddl)
+    if not strict and collations == {}:
+        return columns
+    return tuple(
+        structs.replace(
+            column,
+            strict=strict,
+            collation=_UNKNOWN if collations is None else collations.get(small_letters(column.name), ""),
+        )
+        for column in columns
+    )
+
+
+def _collations(ddl: str) -> dict[str, str] | None:
+    """Return the collation of each column that declares one other than BINARY, by its name in small letters.
+
+    None where the DDL names collations and cannot be read.
+    """
+    if "collate" not in ddl.lower():
         return {}
     import sqlglot
     from sqlglot.errors import TokenError
 
     try:
-        words = [token.text for token in sqlglot.tokenize(schema.ddl, read="sqlite")]
+        words = [token.text for token in sqlglot.tokenize(ddl, read="sqlite")]
     except TokenError:
         return None
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     depth, column = 0, ""
     for place, word in enumerate(words[:-1]):
         depth += (word == "(") - (word == ")")
         if depth == 1 and word in {"(", ","}:
-            column = words[place + 1].lower()
+            column = small_letters(words[place + 1])
         elif depth == 1 and word.upper() == "COLLATE":
-            name = words[place + 1].upper()
-            found[column] = name if name in FOLDS else None
-    return found
+            found[column] = words[place + 1].upper()
+    return {column: name for column, name in found.items() if name != "BINARY"}

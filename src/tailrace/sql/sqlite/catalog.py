@@ -6,15 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-__all__ = ["Affinity", "CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "SqliteCatalog", "fold"]
+from tailrace.sql.sqlite.affinity import Affinity
 
-
-class Affinity(StrEnum):
-    """Which conversion a column applies when it is compared. INTEGER and REAL compare as NUMERIC does."""
-
-    NUMERIC = "numeric"
-    TEXT = "text"
-    NONE = "none"
+__all__ = ["CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "SqliteCatalog", "fold"]
 
 
 class Rowid(StrEnum):

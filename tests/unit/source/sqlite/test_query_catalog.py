@@ -3,7 +3,8 @@ import pytest
 
 from tailrace.model.errors import InvalidRequestError
 from tailrace.source.sqlite.query_catalog import QueryCatalog
-from tailrace.sql.sqlite.catalog import Affinity, Rowid
+from tailrace.sql.sqlite.affinity import Affinity
+from tailrace.sql.sqlite.catalog import Rowid
 
 
 def connect(*statements):
@@ -20,14 +21,14 @@ def table(ddl, name="t", *more):
 @pytest.mark.parametrize(
     ("declared", "affinity"),
     [
-        ("INTEGER", Affinity.NUMERIC),
-        ("bigint", Affinity.NUMERIC),
-        ("CHARINT", Affinity.NUMERIC),
+        ("INTEGER", Affinity.INTEGER),
+        ("bigint", Affinity.INTEGER),
+        ("CHARINT", Affinity.INTEGER),
         ("VARCHAR(9)", Affinity.TEXT),
         ("CLOB", Affinity.TEXT),
-        ("BLOB", Affinity.NONE),
-        ("", Affinity.NONE),
-        ("REAL", Affinity.NUMERIC),
+        ("BLOB", Affinity.BLOB),
+        ("", Affinity.BLOB),
+        ("REAL", Affinity.REAL),
         ("DECIMAL(9, 2)", Affinity.NUMERIC),
         ("DATETIME", Affinity.NUMERIC),
         ("STRING", Affinity.NUMERIC),

@@ -4,7 +4,7 @@ import apsw
 import pytest
 
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.sql.sqlite.affinity import Affinity, affinity_of_column, affinity_of_type, collations_of
+from tailrace.sql.sqlite.affinity import Affinity, affinity_of_column, affinity_of_type, with_facts
 
 STORED = {"integer": Affinity.INTEGER, "real": Affinity.REAL, "text": Affinity.TEXT}
 TYPES = [
@@ -43,12 +43,22 @@ def table(ddl: str = "", *columns: Column) -> TableSchema:
 
 
 def test_any_has_no_affinity_in_a_strict_table_only():
-    column = Column("a", Kind.ANY, "ANY")
-    assert affinity_of_column(column, table("CREATE TABLE t (a ANY)", column)) is Affinity.NUMERIC
-    assert affinity_of_column(column, table("CREATE TABLE t (a ANY) STRICT", column)) is Affinity.BLOB
-    assert affinity_of_column(column, table("CREATE TABLE strict (a ANY)", column)) is Affinity.NUMERIC
-    without_rowid = "CREATE TABLE t (a ANY PRIMARY KEY) WITHOUT ROWID, strict"
-    assert affinity_of_column(column, table(without_rowid, column)) is Affinity.BLOB
+    assert affinity_of_column(Column("a", Kind.ANY, "ANY")) is Affinity.NUMERIC
+    assert affinity_of_column(Column("a", Kind.ANY, "ANY", strict=True)) is Affinity.BLOB
+
+
+@pytest.mark.parametrize(
+    ("ddl", "strict"),
+    [
+        ("CREATE TABLE t (a ANY)", False),
+        ("CREATE TABLE t (a ANY) STRICT", True),
+        ("CREATE TABLE strict (a ANY)", False),
+        ("CREATE TABLE t (a ANY PRIMARY KEY) WITHOUT ROWID, strict", True),
+    ],
+)
+def test_an_older_schema_tells_by_its_ddl_whether_it_is_strict(ddl, strict):
+    (column,) = with_facts(table(ddl, Column("a", Kind.ANY, "ANY"))).columns
+    assert column.strict is strict
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_any_has_no_affinity_in_a_strict_table_only():
     [(Kind.I64, Affinity.INTEGER), (Kind.F64, Affinity.REAL), (Kind.STR, Affinity.TEXT), (Kind.ANY, Affinity.BLOB)],
 )
 def test_a_column_without_declared_type_has_the_affinity_of_its_kind(kind, affinity):
-    assert affinity_of_column(Column("a", kind), table()) is affinity
+    assert affinity_of_column(Column("a", kind)) is affinity
 
 
 DDL = """CREATE TABLE "odd (name" (
@@ -67,22 +77,32 @@ DDL = """CREATE TABLE "odd (name" (
     PRIMARY KEY (a COLLATE RTRIM, d), CHECK (a COLLATE RTRIM > ''))"""
 
 
-def test_the_collations_of_columns_are_read_from_the_ddl():
-    found = collations_of(table(DDL.replace("collate TEXT, ", "")))
-    assert found == {"a": "NOCASE", "d": "RTRIM", "e": "BINARY", "f": None, "g": "NOCASE"}
+NAMES = ("a", "b c", "d", "e", "f", "g")
+COLUMNS = tuple(map(Column, NAMES))
+
+
+def collations(ddl):
+    return {column.name: column.collation for column in with_facts(table(ddl, *COLUMNS)).columns}
+
+
+def test_an_older_schema_tells_by_its_ddl_how_columns_are_compared():
+    found = collations(DDL.replace("collate TEXT, ", ""))
+    assert found == {"a": "NOCASE", "b c": "", "d": "RTRIM", "e": "", "f": "MINE", "g": "NOCASE"}
 
 
 def test_the_collations_are_those_that_sqlite_reports():
     ddl = DDL.replace("collate TEXT, ", "").replace("f COLLATE mine,", "f,")
     database = apsw.Connection(":memory:")
     database.execute(ddl)
-    for name in ("a", "b c", "d", "e", "f", "g"):
-        collation = database.column_metadata(None, "odd (name", name)[1]
-        found = collations_of(table(ddl))
-        assert found is not None
-        assert found.get(name, "BINARY") == collation.upper()
+    reported = {name: database.column_metadata(None, "odd (name", name)[1].upper() for name in NAMES}
+    assert {name: collation or "BINARY" for name, collation in collations(ddl).items()} == reported
 
 
 def test_a_ddl_that_cannot_be_read_tells_no_collation():
-    assert collations_of(table("CREATE TABLE t (a TEXT COLLATE NOCASE DEFAULT 'x")) is None
-    assert collations_of(table("CREATE TABLE t (a TEXT DEFAULT 'x")) == {}
+    assert collations("CREATE TABLE t (a TEXT COLLATE NOCASE DEFAULT 'x") == dict.fromkeys(NAMES, "?")
+    assert collations("CREATE TABLE t (a TEXT DEFAULT 'x") == dict.fromkeys(NAMES, "")
+
+
+def test_a_schema_whose_columns_tell_is_taken_at_its_word():
+    told = table("CREATE TABLE t (a COLLATE NOCASE, b COLLATE RTRIM)", Column("a", collation="NOCASE"), Column("b"))
+    assert with_facts(told) is told

@@ -14,7 +14,7 @@ from tailrace.model.errors import InvalidValueError, PredicateError
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Text, from_natural
 from tailrace.sql.predicate import SqlValue
-from tailrace.sql.sqlite.affinity import Affinity, Classes, affinity_of_column
+from tailrace.sql.sqlite.affinity import Affinity, Classes, affinity_of_column, with_facts
 from tailrace.sql.sqlite.predicate.value import numeric
 
 __all__ = ["CellPlan", "cell_plan", "cell_reader", "image_decoder", "sql_value"]
@@ -49,9 +49,9 @@ class CellPlan(Struct, frozen=True):
     convert: Callable[[Any], SqlValue] | None = None
 
 
-def cell_plan(column: Column, schema: TableSchema, *, typed: bool) -> CellPlan:
+def cell_plan(column: Column, *, typed: bool) -> CellPlan:
     """Return how to decode a column: by its declared type if `typed` and it has one, else whatever it holds."""
-    expected = _expected(column, affinity_of_column(column, schema)) if typed else None
+    expected = _expected(column, affinity_of_column(column)) if typed else None
     if expected is not None:
         return CellPlan(_TYPES[expected], Classes.NULL | expected)
     plain = {int, float, NoneType} | (set() if column.kind in _NOT_TEXT else {str})
@@ -97,12 +97,13 @@ def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes]
     A column that the schema lacks is read as NULL; one that an image lacks, which the source did not send, is left out.
     The function raises `PredicateError` on an image or a cell that is not of the natural form.
     """
+    schema = with_facts(schema)
     known = [schema.column(name) or Column(name) for name in columns]
-    plans = [cell_plan(column, schema, typed=False) for column in known]
+    plans = [cell_plan(column, typed=False) for column in known]
     decode = _decoder(tuple(zip(columns, (plan.asked for plan in plans), strict=True)), _UNSENT)
     lacking = {name: None for name in columns if schema.column(name) is None}
     places = [
-        (f"c{place}", name, plan.convert, affinity_of_column(column, schema) >= Affinity.NUMERIC)
+        (f"c{place}", name, plan.convert, affinity_of_column(column) >= Affinity.NUMERIC)
         for place, (name, plan, column) in enumerate(zip(columns, plans, known, strict=True))
     ]
 

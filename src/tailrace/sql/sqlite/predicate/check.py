@@ -12,7 +12,6 @@ from tailrace.sql.sqlite.affinity import (
     affinity_of_column,
     affinity_of_type,
     classes_of,
-    collations_of,
     small_letters,
 )
 from tailrace.sql.sqlite.predicate import syntax
@@ -61,7 +60,6 @@ class _Check:
     def __init__(self, schema: TableSchema, text: str) -> None:
         self._schema = schema
         self._text = text
-        self._collations = collations_of(schema)
         self._aliases = count(1)
 
     def condition(self, node: Node) -> Expression:
@@ -122,8 +120,9 @@ class _Check:
         return next((column for column in self._schema.columns if small_letters(column.name) == lowered), None)
 
     def _cell(self, image: Image, column: Column, place: int) -> Cell:
-        affinity = affinity_of_column(column, self._schema)
-        collation = "" if self._collations is None else self._collations.get(small_letters(column.name), "BINARY") or ""
+        affinity = affinity_of_column(column)
+        collation = column.collation or "BINARY"
+        collation = collation if collation in FOLDS else ""
         return Cell(image, column.name, Typing(classes_of(column, affinity), affinity, collation), place)
 
     def _collate(self, node: syntax.Collate) -> Expression:

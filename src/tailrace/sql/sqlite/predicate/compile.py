@@ -20,6 +20,7 @@ from tailrace.model.errors import InvalidPredicateError, PredicateError
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import TableSchema
 from tailrace.sql.predicate import Equality, Image, SqlValue
+from tailrace.sql.sqlite.affinity import with_facts
 from tailrace.sql.sqlite.predicate.canonical import canonical_text
 from tailrace.sql.sqlite.predicate.cells import CellPlan, cell_plan, image_decoder
 from tailrace.sql.sqlite.predicate.check import check
@@ -55,6 +56,7 @@ def compile_where(text: str, schema: TableSchema) -> "SqlPredicate":
     Raises:
         InvalidPredicateError: It cannot be read, names what is not there, can never make sense, or is not supported.
     """
+    schema = with_facts(schema)
     expression = check(parse(text), schema, text)
     try:
         return SqlPredicate(expression, schema)
@@ -181,7 +183,7 @@ class _Plan:
     def _cell(self, name: str, *, typed: bool) -> tuple[str, CellPlan]:
         column = self._schema.column(name)
         assert column is not None
-        return name, cell_plan(column, self._schema, typed=typed)
+        return name, cell_plan(column, typed=typed)
 
     def _one(self, undecided: bool | None, op: int, before: bytes | None, after: bytes | None) -> bool | None:
         """Evaluate the predicate on one change whose cells are not of their declared types, or not all there."""

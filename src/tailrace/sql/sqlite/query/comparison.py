@@ -11,7 +11,7 @@ from enum import Enum
 
 from tailrace.model.value import Text, Value
 from tailrace.sql.query import Stored
-from tailrace.sql.sqlite.catalog import Affinity
+from tailrace.sql.sqlite.affinity import Affinity
 from tailrace.sql.sqlite.query.argument import INTEGER_MAX, INTEGER_MIN
 
 __all__ = ["UNKNOWN", "Unknown", "coerce", "order", "same", "storage"]
@@ -41,7 +41,7 @@ def storage(value: Value, affinity: Affinity) -> Stored | Unknown:
     if isinstance(value, Text):
         value = value.text
     if isinstance(value, str):
-        return UNKNOWN if affinity is Affinity.NUMERIC and _NUMBER.fullmatch(value) else value
+        return UNKNOWN if affinity >= Affinity.NUMERIC and _NUMBER.fullmatch(value) else value
     if affinity is Affinity.TEXT or isinstance(value, Decimal):
         return UNKNOWN
     if isinstance(value, float):
@@ -51,7 +51,7 @@ def storage(value: Value, affinity: Affinity) -> Stored | Unknown:
 
 def coerce(constant: Stored, affinity: Affinity) -> Stored | Unknown:
     """Return the constant after a column of that affinity has had its effect on it."""
-    if affinity is Affinity.NUMERIC and isinstance(constant, str) and _NUMBER.fullmatch(constant):
+    if affinity >= Affinity.NUMERIC and isinstance(constant, str) and _NUMBER.fullmatch(constant):
         return int(constant) if _SHORT_INTEGER.fullmatch(constant) else UNKNOWN
     if affinity is Affinity.TEXT and isinstance(constant, float):
         return UNKNOWN

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tailrace.model.value import Value
 from tailrace.sql.query import Stored
-from tailrace.sql.sqlite.catalog import Affinity
+from tailrace.sql.sqlite.affinity import Affinity
 from tailrace.sql.sqlite.query.comparison import UNKNOWN, Unknown, coerce, order, storage
 
 __all__ = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.sql.sqlite.catalog import Affinity
+from tailrace.sql.sqlite.affinity import Affinity
 from tailrace.sql.sqlite.query.condition import (
     ANY,
     FALSE,
