@@ -11,6 +11,7 @@ import pytest
 from sink_changes import EPOCH, ChangingSource
 from sink_places import CONTRACTED, SpreadDeltaPlace, rows_of
 from tailrace.model.errors import SinkRefusedError
+from tailrace.model.table import Identity
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sink_thread import SinkThread
@@ -609,6 +610,27 @@ def test_a_row_without_a_key_is_refused_by_name_unless_it_is_appended(place, sou
         with pytest.raises(SinkRefusedError) as refused:
             sink.apply(batch)
         assert (refused.value.table, refused.value.key) == ("orders", "[2,null]")
+    sink.close()
+
+
+@pytest.mark.parametrize("identity", [Identity.WHOLE_ROW, Identity.NONE])
+def test_a_table_whose_rows_are_not_told_apart_can_be_appended_alone(place, source, identity):
+    orders = source.table("orders")
+    orders.insert(1, "Ann", 1.0)
+    orders.insert(2, "Bob", 1.0)
+    batch = source.batch()
+    alike = msgspec.structs.replace(orders.schema, key=(), identity=identity)
+    batch = msgspec.structs.replace(batch, tables=[TableChanges(alike, one.changes) for one in batch.tables])
+    sink = place.sink()
+    sink.open([alike])
+    if place.mode is Mode.APPEND:
+        sink.apply(batch)
+        assert len(place.contents("orders")) == 2
+        with pytest.raises(SinkRefusedError, match="not told apart"):
+            list(sink.rows(alike))
+    else:
+        with pytest.raises(SinkRefusedError, match="needs a key that tells rows apart"):
+            sink.apply(batch)
     sink.close()
 
 

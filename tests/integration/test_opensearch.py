@@ -16,7 +16,7 @@ from tailrace.message.targets import target_of
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.op import Op
-from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
 from tailrace.sink_url import parse
 
 
@@ -194,3 +194,9 @@ def test_a_refusal_behind_a_truncation_is_named_by_its_place(server, target):
     (refusal,) = target.send(given, b"")
     assert refusal.place == 2
     assert server.sources("shop-orders") == {}
+
+
+def test_a_table_whose_rows_no_key_tells_apart_has_no_documents(target):
+    alike = TableSchema(TableName("shop", "lines"), 1, (Column("text", Kind.STR),), identity=Identity.WHOLE_ROW)
+    with pytest.raises(SinkRefusedError, match="primary key or a unique index"):
+        target.open([alike])

@@ -82,6 +82,10 @@ class Schemas:
             file.close()
         begin = 0
         while (stop := data.find(b"\n", begin)) >= 0:
+            # A disk writes sectors in any order: of a line that was not synced the end may be there and the beginning
+            # not, which then reads as zeros. JSON holds none, so a damaged line that was synced is not taken for it.
+            if stop + 1 == len(data) and b"\0" in data[begin:stop]:
+                break
             self._add(_decode(data[begin:stop], self._end + begin, len(self._known) + 1))
             begin = stop + 1
         self._end += begin

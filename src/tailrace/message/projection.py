@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.model.image import completed
 from tailrace.model.op import Op
-from tailrace.model.table import Column, TableSchema
+from tailrace.model.table import Column, Identity, TableSchema
 from tailrace.model.value import to_natural
 from tailrace.subscription.cel import CelValue, compile_cel_value
 
@@ -100,6 +100,9 @@ def compile_projection(parts: Sequence[str], schema: TableSchema) -> Projection:
         else:
             reason = f"table {schema.table.wire} has no such column; a part is *, NAME, -NAME or NAME = EXPRESSION"
             raise InvalidPredicateError(reason, text=part, place=0)
+    if schema.identity is Identity.WHOLE_ROW:
+        reason = f"the key of {schema.table.wire} is its whole row, which a projection would change"
+        raise InvalidPredicateError(reason, text=", ".join(parts), place=0)
     names = [name for name in names if name not in computed]
     missing = [name for name in schema.key if name not in names]
     if missing:

@@ -63,7 +63,7 @@ def completed(image: bytes, before: bytes) -> bytes:
 
 def key_image(key: bytes, schema: TableSchema) -> bytes:
     """Return an image that has the columns of a key alone; a hidden row number is no column."""
-    return msgspec_json.encode(dict(zip(schema.key, _CELL_LIST.decode(key), strict=False)))
+    return msgspec_json.encode(dict(zip(schema.key_names, _CELL_LIST.decode(key), strict=False)))
 
 
 def encode_key(key: Sequence[Value], schema: TableSchema) -> bytes:

@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-__all__ = ["ANY_TABLE", "Column", "Kind", "TableName", "TableSchema"]
+__all__ = ["ANY_TABLE", "Column", "Identity", "Kind", "TableName", "TableSchema"]
 
 
 class TableName(Struct, frozen=True, order=True):
@@ -64,11 +64,40 @@ class Column(Struct, frozen=True, omit_defaults=True):
     strict: bool = False
 
 
+class Identity(StrEnum):
+    """What tells the rows of a table apart, and so what the key of a change is."""
+
+    PRIMARY_KEY = "primary_key"
+    """The columns of `TableSchema.key`."""
+
+    UNIQUE_INDEX = "unique_index"
+    """The columns of `TableSchema.key`, which a unique index keeps apart."""
+
+    ROW_NUMBER = "row_number"
+    """A hidden 64-bit number, which is the key of each change. `TableSchema.key` is empty."""
+
+    WHOLE_ROW = "whole_row"
+    """All columns. Rows may be alike: a key may be that of several rows, and an update is a deletion and an insert."""
+
+    NONE = "none"
+    """Nothing: changes have an empty key. Only inserts can be told."""
+
+    @property
+    def is_unique(self) -> bool:
+        """Tell whether a key is that of one row at most, so that a copy of the table can be kept by keys."""
+        return self in _UNIQUE
+
+
+_UNIQUE = frozenset({Identity.PRIMARY_KEY, Identity.UNIQUE_INDEX, Identity.ROW_NUMBER})
+_BY_COLUMNS = frozenset({Identity.PRIMARY_KEY, Identity.UNIQUE_INDEX})
+
+
 class TableSchema(Struct, frozen=True, omit_defaults=True):
     """One version of a table's schema. Two versions of one table differ in `version`, from 1 upwards.
 
-    `key` names the columns that identify a row, in key order. A table without a primary key is identified by a hidden
-    row number: then `key` is empty and each change's key is that one number.
+    `key` names the columns that identify a row, in key order; it is empty unless `identity` is a primary key or a
+    unique index. Older logs know no other identity than a primary key and, where that has no columns, a row number:
+    that is what a schema without columns of a key and without an identity means.
     """
 
     table: TableName
@@ -79,14 +108,33 @@ class TableSchema(Struct, frozen=True, omit_defaults=True):
     dialect: str = "sqlite"
     """What the database means by SQL. The default is that of schemas which were stored before there were others."""
 
+    identity: Identity = Identity.PRIMARY_KEY
+
+    def __post_init__(self) -> None:
+        if self.identity is Identity.PRIMARY_KEY and not self.key:
+            structs.force_setattr(self, "identity", Identity.ROW_NUMBER)
+        if bool(self.key) != (self.identity in _BY_COLUMNS):
+            raise ValueError(f"table {self.table.wire}: columns of a key and the identity {self.identity} do not agree")
+
     def column(self, name: str) -> Column | None:
         """Return the column of that name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """Return the names of the table's own columns that a key has the values of, in key order."""
+        return tuple(column.name for column in self.columns) if self.identity is Identity.WHOLE_ROW else self.key
+
+    @property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the key in key order; one hidden 64-bit column where there is no primary key."""
-        if not self.key:
-            return (Column("rowid", Kind.I64, nullable=False),)
-        by_name = {column.name: column for column in self.columns}
-        return tuple(by_name[name] for name in self.key)
+        """Return what the values of a key are, in key order: columns of the table, or one hidden 64-bit number."""
+        match self.identity:
+            case Identity.PRIMARY_KEY | Identity.UNIQUE_INDEX:
+                by_name = {column.name: column for column in self.columns}
+                return tuple(by_name[name] for name in self.key)
+            case Identity.ROW_NUMBER:
+                return (Column("rowid", Kind.I64, nullable=False),)
+            case Identity.WHOLE_ROW:
+                return self.columns
+            case Identity.NONE:
+                return ()

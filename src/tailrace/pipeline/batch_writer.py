@@ -20,7 +20,7 @@ from tailrace.pipeline.failure import INTERRUPTED, brief
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
 from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
-from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sink.row import key_names, refuse_unidentified
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
@@ -253,6 +253,7 @@ class BatchWriter:
             )
             try:
                 self._learn()
+                refuse_unidentified(self.schemas(), mode_of(self._definition.sink, self._definition.mode))
                 sink.open(self.schemas(), anew=anew)
             except BaseException:
                 sink.close()

@@ -194,5 +194,5 @@ def _with_keys(images: pa.Array, changes: pa.RecordBatch, schemas: Mapping[Schem
     for row in pc.indices_nonzero(images.is_null()).to_pylist():
         schema = schemas[changes.column("schema")[row].as_py()]
         key = msgspec.json.decode(changes.column("key")[row].as_py())
-        filled[row] = msgspec.json.encode(dict(zip(schema.key, key, strict=False)))
+        filled[row] = msgspec.json.encode(dict(zip(schema.key_names, key, strict=False)))
     return pa.array(filled, pa.binary())

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import InvalidValueError
-from tailrace.model.table import Column, Kind, TableSchema
+from tailrace.model.table import Column, Identity, Kind, TableSchema
 from tailrace.model.value import Text, Value, from_natural
 from tailrace.pipeline.duck import connection
 
@@ -68,8 +68,8 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def hidden_key(schema: TableSchema) -> str | None:
-    """Return the name of the column that shows the row number of a table without a primary key; None with one."""
-    if schema.key:
+    """Return the name of the column that shows the row number by which a table's rows are known; None without one."""
+    if schema.identity is not Identity.ROW_NUMBER:
         return None
     taken = {column.name.lower() for column in schema.columns}
     return next(name for name in _HIDDEN_KEYS if name not in taken)

@@ -95,6 +95,21 @@ def test_after_a_fault_nothing_was_kept_and_the_next_one_works(fault):
     assert dict(opened(files.after_crash(0)).known) == {1: schema("a"), 2: schema("c"), 3: schema("b")}
 
 
+def test_a_last_line_of_which_sectors_were_not_written_is_torn_and_one_before_it_is_damaged():
+    files = MemoryFiles()
+    schemas = opened(files)
+    for number in (1, 2):
+        schemas.put(schema("a", number))
+    schemas.close()
+    data = files.bytes_of(SCHEMAS_NAME)
+    second = data.index(b"\n") + 1
+    files.put(SCHEMAS_NAME, data[:second] + bytes(20) + data[second + 20 :])
+    assert list(opened(files).known) == [1]
+    files.put(SCHEMAS_NAME, bytes(20) + data[20:])
+    with pytest.raises(CorruptSegmentError):
+        opened(files)
+
+
 def test_a_crash_at_any_point_keeps_every_schema_that_was_put():
     at = 0
     while True:

@@ -7,7 +7,7 @@ import pytest
 from tailrace.message.projection import compile_projection
 from tailrace.model.errors import InvalidPredicateError, PredicateError
 from tailrace.model.op import Op
-from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
 
 SCHEMA = TableSchema(
     TableName("shop", "orders"),
@@ -114,3 +114,9 @@ def test_an_expression_that_fails_on_a_row_says_so_without_its_values():
     with pytest.raises(PredicateError) as failure:
         projected("id", "x = row.qty / (row.qty - 3)")
     assert "division by zero" in str(failure.value)
+
+
+def test_a_table_whose_key_is_its_whole_row_has_no_projection():
+    alike = TableSchema(SCHEMA.table, 1, SCHEMA.columns, identity=Identity.WHOLE_ROW)
+    with pytest.raises(InvalidPredicateError, match="its whole row"):
+        compile_projection(["*"], alike)

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from changing import truncate
 from tailrace.message.base import envelope_for
 from tailrace.message.shape import Shape, ShapeOptions, message_id
 from tailrace.message.targets import target_of
@@ -148,3 +149,11 @@ def test_a_target_that_takes_one_envelope_is_given_that_and_no_other():
     assert [envelope_for(ScriptedTarget(), wanted) for wanted in ("", "debezium")] == ["", "debezium"]
     with pytest.raises(ConfigError, match="takes the envelope row alone"):
         envelope_for(target, "debezium")
+
+
+def test_a_truncation_passes_filter_and_projection_and_has_no_tombstone():
+    shape = Shape(ShapeOptions(filter="id = 99", project=("id", "what = op")), tombstones=True)
+    (one,) = shape.shaped([change(7, after={"id": 1}), truncate(schema=ORDERS, offset=8)])
+    (message,) = one.messages
+    assert (message.id, json.loads(message.value)["op"]) == ("shop/8", "truncate")
+    assert ("tailrace-op", "truncate") in message.headers

@@ -6,7 +6,7 @@ from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
 from tailrace.interface.jimdb.row import Pulled
 from tailrace.meta.key_range import Epoch, KeyRange
-from tailrace.model.table import Column, TableSchema
+from tailrace.model.table import Column, Identity, TableSchema
 
 __all__ = ["change_messages", "column_messages", "epoch_of", "range_message"]
 
@@ -33,9 +33,9 @@ def range_message(one: KeyRange, db_id: int, schema: TableSchema) -> base.Range:
 
 def column_messages(schema: TableSchema, columns: Sequence[Column]) -> list[base.ColumnInfo]:
     """Return columns of a table; a hidden row number is column 0."""
-    numbers = {column.name: number for number, column in enumerate(schema.columns, 1)} if schema.key else {}
-    if columns is schema.columns:
-        numbers = {column.name: number for number, column in enumerate(columns, 1)}
+    numbers = {column.name: number for number, column in enumerate(schema.columns, 1)}
+    if schema.identity is Identity.ROW_NUMBER and columns is not schema.columns:
+        numbers = {}  # its name may be that of a column
     return [base.ColumnInfo(id=numbers.get(one.name, 0), name=one.name, kind=str(one.kind)) for one in columns]
 
 

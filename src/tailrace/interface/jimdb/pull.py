@@ -84,10 +84,13 @@ class PullService:
         Raises:
             UnknownSourceError, UnknownTableError: There is no such table.
             PermissionDeniedError: The principal may not see it.
+            InvalidRequestError: Its rows are not told apart by a key.
         """
         self._require_capture()
         scoped = self._scopes.of(principal)
         schema = scoped.table(scoped.source(namespace), wire)
+        if not schema.identity.is_unique:
+            raise InvalidRequestError(f"table {wire} has no key that tells its rows apart: it has no ranges")
         found = self._ranges.ranges_of(schema.table)
         if found is not None and found[0].key != schema.key:
             await self._ranges.retire(found[0])

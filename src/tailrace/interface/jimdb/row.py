@@ -46,7 +46,7 @@ def value_of(image: bytes, schema: TableSchema) -> bytes:
     That is the natural form of a column of any type: what is no JSON scalar is a typed literal.
     """
     cells = msgspec.json.decode(image)
-    for name in schema.key:
+    for name in schema.key_names:
         cells.pop(name, None)
     for column in schema.columns:
         if column.kind in _TYPED and column.name in cells:

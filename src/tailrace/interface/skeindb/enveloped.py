@@ -84,6 +84,6 @@ def _narrowed(schema: TableSchema, columns: tuple[str, ...]) -> TableSchema:
     kept = [
         column if column.name in columns else structs.replace(column, nullable=True)
         for column in schema.columns
-        if column.name in columns or column.name in schema.key
+        if column.name in columns or column.name in schema.key_names
     ]
     return structs.replace(schema, columns=tuple(kept))

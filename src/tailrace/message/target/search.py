@@ -114,9 +114,13 @@ class SearchTarget(ABC):
         """Make the place of a table, or the fields that it lacks, once.
 
         Raises:
-            SinkRefusedError: It is the place of another table: rows with the same key would replace each other.
+            SinkRefusedError: It is the place of another table, or its rows are not told apart by a key: rows with the
+                same key would replace each other.
         """
         place = self._named(schema.table)
+        if not schema.identity.is_unique:
+            reason = "documents need a key that tells rows apart: give the table a primary key or a unique index"
+            raise SinkRefusedError(reason, table=schema.table.wire)
         if self._tables.setdefault(place, schema.table) != schema.table:
             both = f"{self._tables[place].wire} and {schema.table.wire}"
             raise SinkRefusedError(

@@ -36,8 +36,7 @@ class TableChanges(Struct, frozen=True):
     A truncation is one row whose columns, those of the key among them, are all null.
     Where the source did not send all cells of a row, the column `_tailrace_unchanged` (`tailrace.pipeline.unchanged`)
     names the columns that it lacks: an update leaves those alone. Rows of a snapshot have the offset at which the
-    snapshot belongs. A table without a primary key has the hidden
-    column `rowid` as its key.
+    snapshot belongs. A table whose identity is a row number has that as its key, in the hidden column `rowid`.
     """
 
     schema: TableSchema

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.chunk import Change
+from tailrace.model.image import NO_KEY
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import to_literal
 from tailrace.pipeline.image_rows import ChangeColumns, joined_changes
@@ -36,7 +37,8 @@ def changes_of_columns(one: TableChanges) -> Iterator[Change]:
         for row in mask.nonzero()[0].tolist():
             del rows_cells[row][name]
     images = [_ENCODE(row) for row in rows_cells]
-    keys = [_ENCODE(key) for key in zip(*_key_cells(table, schema, cells), strict=True)]
+    key_cells = _key_cells(table, schema, cells)
+    keys = [_ENCODE(key) for key in zip(*key_cells, strict=True)] if key_cells else [NO_KEY] * len(table)
     types, offsets, indexes = (table[name].to_pylist() for name in ("_change_type", "_offset", "_commit_version"))
     times = table["_commit_timestamp"].cast(pa.int64()).to_pylist()
     rows = ChangeColumns(types, offsets, indexes, times, [0] * len(types), keys, images)
@@ -46,7 +48,7 @@ def changes_of_columns(one: TableChanges) -> Iterator[Change]:
 def _key_cells(table: pa.Table, schema: TableSchema, cells: dict[str, list[Any]]) -> list[list[Any]]:
     if hidden_key(schema) is not None:
         return [table[name].to_pylist() for name in key_names(schema)]
-    return [cells[name] for name in schema.key]
+    return [cells[name] for name in schema.key_names]
 
 
 def _natural(column: pa.ChunkedArray, kind: Kind) -> list[Any]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, row_columns
@@ -20,7 +21,14 @@ _CHANGES_FOLDED_MIN = 1_000_000
 
 
 def replayed(changes: Iterable[pa.Table], schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Return the rows that these changes make, whatever their order. Holds no more than the rows and one gathering."""
+    """Return the rows that these changes make, whatever their order. Holds no more than the rows and one gathering.
+
+    Raises:
+        SinkRefusedError: Rows of the table are not told apart by a key.
+    """
+    if not schema.identity.is_unique:
+        reason = "its rows are not told apart by a key, so nobody can tell which of them are left"
+        raise SinkRefusedError(reason, table=schema.table.wire)
     state: list[pa.Table] = []
     waiting: list[pa.Table] = []
     floor = -1

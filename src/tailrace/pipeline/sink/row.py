@@ -1,17 +1,18 @@
 """Naming rows that a sink refuses: by table and key, never by their other values. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkRefusedError
+from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.typed import hidden_key
 
-__all__ = ["key_names", "key_text", "refuse_rows_without_key", "refused_row"]
+__all__ = ["key_names", "key_text", "refuse_rows_without_key", "refuse_unidentified", "refused_row"]
 
 _KEY_CHARACTERS_MAX = 200
 
@@ -20,6 +21,21 @@ def key_names(schema: TableSchema) -> list[str]:
     """Return the names of the columns of a table's key, in key order."""
     hidden = hidden_key(schema)
     return list(schema.key) if hidden is None else [hidden]
+
+
+def refuse_unidentified(schemas: Iterable[TableSchema], mode: Mode) -> None:
+    """Check that rows can be found by their key, as every mode but `append` must.
+
+    Raises:
+        SinkRefusedError: The rows of a table are not told apart by a key.
+    """
+    for schema in schemas:
+        if mode is not Mode.APPEND and not schema.identity.is_unique:
+            raise SinkRefusedError(
+                f"mode {mode} needs a key that tells rows apart, and the table has none (identity {schema.identity}): "
+                "give it a primary key or a unique index, or use mode append",
+                table=schema.table.wire,
+            )
 
 
 def key_text(rows: pa.Table, schema: TableSchema, row: int) -> str:

@@ -9,7 +9,7 @@ from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.evolve import united
 from tailrace.pipeline.fold import OFFSET, VALIDITY, row_columns
 from tailrace.pipeline.sink.base import Mode, TableChanges
-from tailrace.pipeline.sink.row import key_names, refuse_rows_without_key
+from tailrace.pipeline.sink.row import key_names, refuse_rows_without_key, refuse_unidentified
 
 __all__ = ["columns_of", "followed", "is_late", "is_ours", "target_key"]
 
@@ -34,7 +34,7 @@ def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
     has the changes as they are.
 
     Raises:
-        SinkRefusedError: A row has no key, or a column has a name that the mode needs.
+        SinkRefusedError: A row has no key, or the table none, or a column has a name that the mode needs.
     """
     row = pa.schema([one.changes.schema.field(name) for name in row_columns(one.changes)])
     match mode:
@@ -50,6 +50,7 @@ def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
         if name in row.names:
             reason = f"its column {name!r} has a name that mode {mode} needs: rename it in the transformation"
             raise SinkRefusedError(reason, table=one.schema.table.wire)
+    refuse_unidentified([one.schema], mode)
     refuse_rows_without_key(one)
     return united(united(None, row), added)
 

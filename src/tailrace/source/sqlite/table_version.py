@@ -3,7 +3,7 @@
 from msgspec import Struct, structs
 from msgspec import json as msgspec_json
 
-from tailrace.model.table import Column, TableName, TableSchema
+from tailrace.model.table import Column, Identity, TableName, TableSchema
 from tailrace.source.sqlite.catalog import CatalogTable
 from tailrace.sql.sqlite.affinity import columns_with_facts
 
@@ -50,7 +50,8 @@ class TableVersion(Struct, frozen=True):
 
     def schema(self, source: str, number: int) -> TableSchema:
         """Return this version as the log keeps it."""
-        return TableSchema(TableName(source, self.name), number, self.columns, self.key, self.ddl)
+        identity = Identity.ROW_NUMBER if self.hidden_rowid else Identity.PRIMARY_KEY
+        return TableSchema(TableName(source, self.name), number, self.columns, self.key, self.ddl, identity=identity)
 
     def same_shape(self, other: "TableVersion") -> bool:
         """Return whether nothing differs that a reader of the log can see."""

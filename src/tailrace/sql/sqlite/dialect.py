@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tailrace.model.table import TableSchema
+from tailrace.model.table import Identity, TableSchema
 from tailrace.model.value import Json, Value
 from tailrace.sql.predicate import CellReader, RowPredicate
 from tailrace.sql.query import Catalog, Dependencies, Judge, Statement, Stored
@@ -69,7 +69,7 @@ class SqliteDialect:
         It has not where text is compared by another rule than its code points, nor where a key may be null: a
         comparison with null is neither true nor false.
         """
-        if not schema.key:
+        if schema.identity is Identity.ROW_NUMBER:
             return True
         listed = _own(catalog).table(schema.table.wire)
         if listed is None or any(column.nullable for column in schema.key_columns):

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from sink_changes import ChangingSource
 from tailrace.model.errors import SinkRefusedError
-from tailrace.pipeline.sink.row import key_text, refuse_rows_without_key, refused_row
+from tailrace.model.pipeline import Mode
+from tailrace.model.table import Column, Identity, TableName, TableSchema
+from tailrace.pipeline.sink.row import key_names, key_text, refuse_rows_without_key, refuse_unidentified, refused_row
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))
@@ -46,3 +48,24 @@ def test_a_row_without_a_whole_key_is_named():
     with pytest.raises(SinkRefusedError) as refused:
         refuse_rows_without_key(source.batch().tables[0])
     assert str(refused.value).startswith("the row with key [2,null] of table orders: column 'b' of the key is null")
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("identity", list(Identity))
+def test_rows_that_no_key_tells_apart_can_only_be_appended(identity, mode):
+    key = ("a",) if identity in (Identity.PRIMARY_KEY, Identity.UNIQUE_INDEX) else ()
+    schema = TableSchema(TableName("app", "t"), 1, (Column("a"),), key, identity=identity)
+    if mode is Mode.APPEND or identity not in (Identity.WHOLE_ROW, Identity.NONE):
+        refuse_unidentified([schema], mode)
+    else:
+        with pytest.raises(SinkRefusedError, match="primary key or a unique index, or use mode append") as refused:
+            refuse_unidentified([schema], mode)
+        assert refused.value.table == "t"
+
+
+def test_only_a_row_number_has_a_hidden_column():
+    names = {
+        identity: key_names(TableSchema(TableName("app", "t"), 1, (Column("a"),), identity=identity))
+        for identity in (Identity.ROW_NUMBER, Identity.WHOLE_ROW, Identity.NONE)
+    }
+    assert names == {Identity.ROW_NUMBER: ["rowid"], Identity.WHOLE_ROW: [], Identity.NONE: []}
