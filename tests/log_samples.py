@@ -16,6 +16,7 @@ from tailrace.model.number import Offset, Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.testing.clock import FakeClock
+from tailrace.testing.source import in_parts
 
 SCHEMA = TableSchema(TableName("app", "orders"), 1, (Column("id", Kind.I64), Column("note", Kind.STR)), ("id",))
 SMALL = LogOptions(zero_ahead_bytes=512, retention_bytes=None, retention_age_s=None)
@@ -31,6 +32,11 @@ def draft(number: int, changes: int = 1, note: str = "n") -> Draft:
         after = None if change % 3 == 2 else b'{"id":%d,"note":"%s"}' % (change, note.encode())
         made.add(Op.INSERT if after else Op.DELETE, SchemaId(1), b"[%d,%d]" % (number, change), after=after)
     return made
+
+
+def parts_of(whole: Draft, count: int) -> list[Draft]:
+    """Return a commit in about so many parts."""
+    return in_parts(whole, -(-len(whole) // count))
 
 
 def rows_of(drafts: Sequence[Draft]) -> list[Row]:
@@ -89,10 +95,13 @@ class PlainLog:
         self.hybrid = HybridClock(self.found.hlc)
         self.writer = Writer(files, options, self.clock, self.found)
         self.schemas.put(SCHEMA)
+        self._hlc = 0
 
     def append(self, *drafts: Draft) -> Stored:
         writer = self.writer
         now_us = self.clock.now_us()
-        hlc = self.hybrid.take(len(drafts), now_us)
-        frame = encode_frame(drafts, writer.next_offset, writer.next_index, now_us, hlc)
+        part = drafts[0].part
+        self._hlc = self._hlc if part else self.hybrid.take(len(drafts), now_us)
+        offset = writer.next_offset if part else writer.whole_offset
+        frame = encode_frame(drafts, offset, writer.next_index, now_us, self._hlc)
         return writer.store(frame)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Protocol
@@ -44,6 +44,9 @@ class PumpLog(SchemaRegistry, Protocol):
     async def progress(self, position: Position, *, durable: bool) -> None:
         """Note that there is no commit up to a position; see `Log.progress`."""
 
+    def abandon(self) -> None:
+        """Give up a commit of which not all parts were appended, if there is one."""
+
 
 class CaptureState:
     """Whether capture moves, for health checks: `problem` is empty while all is well."""
@@ -68,7 +71,8 @@ class Pump:
     A commit is confirmed to the source only after the log has synced it; so is progress without changes, which the log
     knows at once but writes down only every few seconds. After any break the source resumes after the
     last position in the log, so a crash between the two repeats and loses nothing. While the disk refuses (full,
-    or failing), the same commits are offered again until it takes them; the source waits meanwhile.
+    or failing), the same commits are offered again until it takes them; the source waits meanwhile. A commit in parts
+    is in the log wholly or not at all: when anything breaks before its last part, the source begins it again.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Pump:
                 if taken.failure is not None:
                     raise taken.failure
         finally:
+            self._log.abandon()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
@@ -161,10 +166,18 @@ class Pump:
             await self._source.confirm(position)
 
     async def _append(self, drafts: Sequence[Draft]) -> None:
-        await self._patiently(partial(self._log.append, drafts))
-        self._recovered()
+        """Append commits and parts of commits, then confirm the last whole commit."""
+        ended: Position | None = None
+        for run in _runs(drafts):
+            if run[0].part:  # after a failure, the parts before it are gone: the stream begins anew
+                await self._log.append(run)
+            else:
+                await self._patiently(partial(self._log.append, run))
+            ended = ended if run[-1].more else run[-1].position
+            self._recovered()
         self._progress = None
-        await self._source.confirm(drafts[-1].position)
+        if ended is not None:
+            await self._source.confirm(ended)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[object]]) -> None:
         await Retry(self._backoff).call_async(attempt, on=_PASSING, notice=self._notice)
@@ -180,6 +193,21 @@ class Pump:
         if problem != self._state.problem:
             logger.warning("capture waits", extra={"source": self._source.name, "problem": problem})
         self._state.waits(problem)
+
+
+def _runs(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+    """Yield drafts as the log takes them: whole commits together, each part of a commit alone."""
+    run: list[Draft] = []
+    for draft in drafts:
+        if draft.whole:
+            run.append(draft)
+            continue
+        if run:
+            yield run
+        yield [draft]
+        run = []
+    if run:
+        yield run
 
 
 class _Taken(Struct):

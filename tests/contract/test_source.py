@@ -280,7 +280,29 @@ async def test_a_large_transaction_is_whole_and_in_order(database, registry):
         database.write(insert(count))
         drafts = await drafts_of(source, None, count + 1)
     assert keys_of(drafts) == list(range(count + 1))
-    assert len(drafts[0]) >= count
+    commits = []
+    for draft in drafts:
+        commits += [] if draft.part else [[]]
+        commits[-1].append(draft)
+    assert sum(map(len, commits[0])) >= count
+    for parts in commits:
+        assert [(part.part, part.more) for part in parts] == [(n, n + 1 < len(parts)) for n in range(len(parts))]
+        assert all(map(len, parts))
+        assert len({(part.commit_time_us, part.txid, part.migration) for part in parts}) == 1
+
+
+async def test_a_stream_that_broke_off_in_a_large_transaction_begins_it_again(database, registry):
+    count = 5000
+    async with opened(database, registry) as source:
+        database.write(insert(0))
+        (before,) = await drafts_of(source, None, 1)
+        transact(database, *(insert(number) for number in range(1, count + 1)))
+        await drafts_of(source, before.position, 1)
+        drafts = await drafts_of(source, before.position, count)
+        assert keys_of(drafts) == list(range(1, count + 1))
+        await source.confirm(drafts[-1].position)
+        database.write(insert(count + 1))
+        assert keys_of(await drafts_of(source, drafts[-1].position, 1)) == [count + 1]
 
 
 async def test_every_commit_has_a_position_of_its_own_that_can_be_resumed_after(database, registry):

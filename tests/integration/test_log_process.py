@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from log_samples import contents, draft, rows_of
 from tailrace.clock import SystemClock
 from tailrace.log import DiskFiles, Log, LogOptions, LogReader, verify
 from tailrace.model.errors import BehindHorizonError
@@ -160,3 +161,44 @@ def test_a_file_that_may_not_grow_is_a_full_disk_and_goes_on_when_it_may(tmp_pat
     assert done.stdout.split() == ["3", "501"]
     report = verify(DiskFiles(tmp_path))
     assert (report.problems, report.changes) == ((), 501)
+
+
+IN_PARTS = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from log_samples import SCHEMA, draft, parts_of
+from tailrace.clock import SystemClock
+from tailrace.log import DiskFiles, Log, LogOptions
+
+async def main():
+    log = await Log.open(DiskFiles(Path(sys.argv[1])), LogOptions(segment_bytes_max=20_000), SystemClock())
+    await log.put_schema(SCHEMA)
+    number = log.last_index
+    while True:
+        number += 1
+        for part in parts_of(draft(number, 12), 1 + number % 5):
+            await log.append([part])
+            print(number, 0 if part.more else 1, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_kill_9_in_the_middle_of_a_commit_in_parts_leaves_whole_commits(tmp_path):
+    for killed in range(3):
+        arguments = [sys.executable, "-c", IN_PARTS, str(tmp_path), str(Path(__file__).parent.parent)]
+        acknowledged = 0
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(30 + killed):
+                number, ended = map(int, writer.stdout.readline().split())
+                acknowledged = number if ended else acknowledged
+                assert LogReader(DiskFiles(tmp_path)).head % 12 == 0  # beside the writer: whole commits alone
+            writer.kill()
+        assert verify(DiskFiles(tmp_path)).problems == ()
+        log = await Log.open(DiskFiles(tmp_path), OPTIONS, SystemClock())
+        assert log.last_index >= acknowledged
+        assert (log.head, log.position) == (12 * log.last_index, f"p{log.last_index}")
+        await log.close()
+        assert contents(DiskFiles(tmp_path)) == rows_of([draft(number, 12) for number in range(1, log.last_index + 1)])

@@ -367,15 +367,40 @@ async def test_a_closed_source_says_so(path):
     await source.close()
 
 
-async def test_a_commit_beyond_the_bound_is_cut_and_can_be_resumed(path, writer):
+async def test_a_transaction_beyond_the_bound_comes_in_parts_of_one_commit(path, writer):
     options = SqliteOptions(commit_changes_max=10)
     async with captured(path, options=options) as first:
         writer.run(insert_many(35, "i"))
         await first.changes_of(35)
-        assert [len(draft) for draft in first.drafts] == [10, 10, 10, 5]
+        assert [(len(draft), draft.part, draft.more) for draft in first.drafts] == [
+            (10, 0, True),
+            (10, 1, True),
+            (10, 2, True),
+            (5, 3, False),
+        ]
     async with captured(path, resumes=first) as second:
         writer.run("INSERT INTO t VALUES(99, 99, 99)")
         assert ids_of(await second.changes_of(1)) == [99]
+
+
+async def test_a_transaction_that_was_read_in_part_is_read_again_from_its_first_change(path, writer):
+    options = SqliteOptions(commit_changes_max=10)
+    killed = Captured(path, options=options)
+    await killed.source.open(killed.registry)
+    async with contextlib.aclosing(killed.source.commits(None)) as commits:
+        writer.run("INSERT INTO t VALUES(1000, 1000, 1000)")
+        (before,) = await anext(commits)
+        writer.run(insert_many(35, "i"))
+        assert (await anext(commits))[0].more
+    async with contextlib.aclosing(killed.source.commits(before.position)) as commits:
+        found = []
+        async for drafts in commits:
+            found += drafts
+            if not drafts[-1].more:
+                break
+    await killed.source.close()
+    assert [(len(draft), draft.more) for draft in found] == [(10, True), (10, True), (10, True), (5, False)]
+    assert [key for draft in found for key in draft.keys] == [b"[%d]" % number for number in range(1, 36)]
 
 
 async def test_a_process_that_is_killed_early_gets_ahead_in_a_backlog_that_must_be_cut(path, writer):

@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from log_samples import parts_of
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.log.recover import examine
+from tailrace.log.verify import verify
 from tailrace.model.commit import Draft, Progress
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.op import Op
@@ -149,3 +151,46 @@ async def test_progress_is_known_at_once_and_confirmed_when_it_was_due_and_is_on
     await asyncio.gather(task, return_exceptions=True)
     await log.close()
     assert examine(files).position == "2"
+
+
+def parts(position: str, rows: int, count: int) -> list[Draft]:
+    return parts_of(commit(position, rows), count)
+
+
+async def test_a_commit_in_parts_is_one_commit_and_is_confirmed_once(log):
+    source = ScriptedSource("app", [commit("1"), *parts("2", 9, 3), commit("3")])
+    await pump_until(source, log, 11)
+    assert (log.head, log.last_index, log.position) == (11, 3, "3")
+    assert not set(source.confirmed) - {"1", "2", "3"}
+    assert source.confirmed == sorted(set(source.confirmed))
+
+
+async def test_a_source_that_breaks_off_in_the_middle_of_a_commit_begins_it_again(log):
+    away = SourceUnavailableError("away")
+    first, second, third = parts("2", 9, 3)
+    source = ScriptedSource("app", [commit("1"), first, second, away, third, commit("3")])
+    await pump_until(source, log, 11)
+    chunk = await log.read(0)
+    assert (log.head, log.last_index, log.position) == (11, 3, "3")
+    assert chunk.first == 1
+    assert verify(log._files).commits == 3
+
+
+async def test_a_disk_that_fills_up_in_the_middle_of_a_commit_takes_all_of_it_later():
+    files = MemoryFiles()
+    log = await Log.open(files, LogOptions(), SystemClock())
+    await log.put_schema(SCHEMA)
+    source, state = ScriptedSource("app", parts("1", 3000, 6)), CaptureState()
+    files.capacity_bytes = files.used_bytes() + 60_000
+    pump = Pump(source, log, state, AT_ONCE)
+    await pump.open()
+    task = asyncio.create_task(pump.run())
+    await until(lambda: state.problem)
+    assert (log.head, source.confirmed) == (0, [])
+    files.capacity_bytes = None
+    await until(lambda: source.confirmed)
+    assert (log.head, log.last_index, source.confirmed, state.problem) == (3000, 1, ["1"], "")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await log.close()
+    assert verify(files).problems == ()

@@ -34,10 +34,13 @@ def measure(drafts: Sequence[Draft], schema_count: int) -> tuple[int, int]:
     """Return how many changes the drafts have, and about how many bytes they take in a frame.
 
     Raises:
-        ValueError: They are such as only a bug can make: empty, ragged, or with a schema that the log does not have.
+        ValueError: They are such as only a bug can make: empty, ragged, with a schema that the log does not have, or a
+            part of a commit together with others.
     """
     if not drafts:
         raise ValueError("an append needs at least one draft")
+    if len(drafts) > 1 and not all(draft.whole for draft in drafts):
+        raise ValueError("a part of a commit is appended alone")
     changes = size_bytes = 0
     for draft in drafts:
         schemas, keys, befores, afters = draft.schemas, draft.keys, draft.befores, draft.afters
@@ -166,10 +169,10 @@ def last_commit(batch: pa.RecordBatch) -> CommitId | None:
 
 
 def _positions(drafts: Sequence[Draft], counts: Sequence[int]) -> list[str | None]:
-    """Return each draft's position at its last change and None at the others."""
+    """Return each commit's position at its last change and None at the others."""
     positions: list[str | None] = [None] * sum(counts)
     for draft, end in zip(drafts, accumulate(counts), strict=True):
-        positions[end - 1] = draft.position
+        positions[end - 1] = None if draft.more else draft.position
     return positions
 
 

@@ -1,6 +1,6 @@
 """Finding commits by their index or timestamp, and how much lies behind them. Reads segments, in threads.
 
-A block holds whole frames and a frame whole commits, so a commit always lies wholly in one block.
+A commit lies wholly in one segment; mostly in one block, one that was appended in parts in as many as it needs.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ def _commit_at(segments: Segments, offset: Offset) -> tuple[Index, Offset]:
     chunks = segments.load(offset)
     chunk = next(chunk for chunk in chunks if offset <= chunk.last)
     index = chunk.batch.column("index")[offset - chunk.first].as_py()
-    return Index(index), _first_offset(segments, offset, Index(index))
+    return Index(index), _find_commit(segments, Index(index))
 
 
 def _find_commit(segments: Segments, index: Index) -> Offset:
@@ -109,7 +109,14 @@ def _find_commit(segments: Segments, index: Index) -> Offset:
     if number < 0:
         raise FileNotFoundError(f"no segment holds commit {index}")
     sparse, _ = segments.index(entries[number])
-    return _first_offset(segments, sparse.first_offset(max(0, sparse.block_of_index(index))), index)
+    first = sparse.block_before_index(index)
+    for block in (first, first + 1):  # the second, where the commit begins with it
+        for chunk in segments.load(sparse.first_offset(block)) if block < len(sparse) else ():
+            indexes = chunk.batch.column("index")
+            row = bisect_left(indexes, index, key=lambda one: one.as_py())
+            if row < len(chunk) and indexes[row].as_py() == index:
+                return Offset(chunk.first + row)
+    raise FileNotFoundError(f"no block holds commit {index}")
 
 
 def _size_after(segments: Segments, offset: Offset, head: Offset) -> int:
@@ -126,16 +133,6 @@ def _size_after(segments: Segments, offset: Offset, head: Offset) -> int:
     sparse, end = segments.index(entries[number])
     place = sparse.place(max(0, sparse.block_of(Offset(offset + 1)))) or 0
     return end - place + sum(segments.size(segment) for segment in entries[number + 1 :])
-
-
-def _first_offset(segments: Segments, offset: Offset, index: Index) -> Offset:
-    """Return the first change of a commit that lies in the block of a change."""
-    for chunk in segments.load(offset):
-        indexes = chunk.batch.column("index")
-        row = bisect_left(indexes, index, key=lambda one: one.as_py())
-        if row < len(chunk) and indexes[row].as_py() == index:
-            return Offset(chunk.first + row)
-    raise FileNotFoundError(f"no block holds commit {index}")
 
 
 def _index_after_hlc(segments: Segments, hlc: int, last_index: Index) -> Index | None:

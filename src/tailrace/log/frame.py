@@ -1,4 +1,4 @@
-"""Frames: the bytes of whole commits. Pure. The layout is drawn in docs/log-format.md.
+"""Frames: the bytes of whole commits, or of one part of a commit. Pure. The layout is drawn in docs/log-format.md.
 
 0      4     8            12             16       20       24            32           40              48
 magic  crc   payload crc  payload bytes  changes  commits  first offset  first index  append time µs  payload …
@@ -40,7 +40,10 @@ class BadFrameError(Exception):
 
 
 class FrameHeader(Struct, frozen=True, gc=False):
-    """What a frame says of itself. `frame_bytes` is its whole length, header and payload."""
+    """What a frame says of itself. `frame_bytes` is its whole length, header and payload.
+
+    A frame that ends no commit holds a part of one, which continues in the next frame.
+    """
 
     payload_crc: int
     payload_bytes: int
@@ -61,8 +64,13 @@ class FrameHeader(Struct, frozen=True, gc=False):
         return Offset(self.first_offset + self.change_count - 1)
 
     @property
+    def continues(self) -> bool:
+        """Return whether its commit goes on in the next frame."""
+        return not self.commit_count
+
+    @property
     def last_index(self) -> Index:
-        """Return the index of its last commit."""
+        """Return the index of the last commit that ends in it; the one before its own where that continues."""
         return Index(self.first_index + self.commit_count - 1)
 
 

@@ -38,6 +38,19 @@ class _Request(Struct, gc=False, eq=False):
     size_bytes: int
     appended: asyncio.Future[Appended]
 
+    @property
+    def whole(self) -> bool:
+        """Return whether these are whole commits, and not one part."""
+        return self.drafts[0].whole
+
+
+class _Open(Struct, gc=False, eq=False):
+    """A commit of which more parts will come: where it began, its timestamp, and the number of the next part."""
+
+    first_offset: Offset
+    hlc: int
+    part: int
+
 
 class _Group(Struct, eq=False):
     """The appends of one frame, and the numbers that it will have if all before it succeed."""
@@ -48,13 +61,14 @@ class _Group(Struct, eq=False):
     first_index: Index
     append_time_us: int
     first_hlc: int
+    refused: Exception | None = None
 
 
 class GroupCommit:
     """Runs the writer in threads. All methods are called on one event loop; `publish` is called there too.
 
     After a failure everything that was waiting fails as well: an append may build on the one before it, and a log that
-    held only the later one would have a hole.
+    held only the later one would have a hole. So do all parts of a commit that come after one that failed.
     """
 
     def __init__(
@@ -94,6 +108,7 @@ class GroupCommit:
         self._doomed_below = 0
         self._doom: Exception | None = None
         self._planned = (writer.next_offset, writer.next_index)
+        self._open: _Open | None = None
         self._append_time_us = append_time_us
         self._hybrid = hybrid
         self._unpublished: dict[int, int] = {}
@@ -135,10 +150,16 @@ class GroupCommit:
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
 
+    def abandon(self) -> None:
+        """Give up the commit of which more parts were to come, if there is one."""
+        with self._lock:
+            self._close_commit()
+
     def hlc_complete(self) -> int:
         """Return a hybrid timestamp below which no commit will be published any more that is not published now."""
         with self._lock:
-            return min(self._unpublished.values(), default=self._hybrid.last + 1) - 1
+            least = min(self._unpublished.values(), default=self._hybrid.last + 1)
+            return (least if self._open is None else min(least, self._open.hlc)) - 1
 
     def _is_full(self) -> bool:
         return (
@@ -171,7 +192,8 @@ class GroupCommit:
         self._arrived.clear()
 
     def _succeeded(self, group: _Group, stored: Stored) -> None:
-        self._publish(stored)
+        if not stored.frame.header.continues:
+            self._publish(stored)
         with self._lock:
             del self._unpublished[group.ticket]
         offset, index = group.first_offset, group.first_index
@@ -252,22 +274,37 @@ class GroupCommit:
         """Return the next group."""
         requests = [self._queue.popleft()]
         changes, size = requests[0].changes, requests[0].size_bytes
-        while self._queue:
+        while requests[0].whole and self._queue and self._queue[0].whole:
             changes += self._queue[0].changes
             size += self._queue[0].size_bytes
             if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
                 break
             requests.append(self._queue.popleft())
         self._queue_bytes -= sum(request.size_bytes for request in requests)
-        offset, index = self._planned
         self._append_time_us = max(self._append_time_us, self._clock.now_us())
+        draft = requests[0].drafts[0]
+        refused, opened = None, self._open
+        if not draft.part:
+            self._close_commit()
+            opened = None
+        elif opened is None or opened.part != draft.part:
+            refused = LogWriteError("parts of this commit that came before were dropped; append it anew from its first")
+        offset, index = self._planned
         commits = sum(len(request.drafts) for request in requests)
-        hlc = self._hybrid.take(commits, self._append_time_us)
-        group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc)
+        hlc = self._hybrid.take(commits, self._append_time_us) if opened is None else opened.hlc
+        group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc, refused)
         self._unpublished[self._next_ticket] = hlc
         self._next_ticket += 1
-        self._planned = (Offset(offset + sum(request.changes for request in requests)), Index(index + commits))
+        changes = sum(request.changes for request in requests)
+        self._planned = (Offset(offset + changes), Index(index + (0 if draft.more else commits)))
+        self._open = _Open(opened.first_offset if opened else offset, hlc, draft.part + 1) if draft.more else None
         return group
+
+    def _close_commit(self) -> None:
+        """Forget the commit of which more parts were to come; the writer drops them when another one begins."""
+        if self._open is not None:
+            self._planned = (self._open.first_offset, self._planned[1])
+            self._open = None
 
     def _end(self, group: _Group, outcome: Stored | Exception) -> None:
         requests = group.requests
@@ -281,7 +318,8 @@ class GroupCommit:
                 requests = [*requests, *self._queue]
                 self._queue.clear()
                 self._queue_bytes = 0
-                self._planned = (self._writer.next_offset, self._writer.next_index)
+                self._open = None
+                self._planned = (self._writer.whole_offset, self._writer.next_index)
         self._loop.call_soon_threadsafe(self._failed, requests, outcome)
 
 
@@ -293,6 +331,8 @@ class _Encoded(Struct, frozen=True, eq=False):
 
 
 def _encode(group: _Group) -> _Encoded:
+    if group.refused is not None:
+        return _Encoded(group, group.refused)
     try:
         drafts = [draft for request in group.requests for draft in request.drafts]
         return _Encoded(

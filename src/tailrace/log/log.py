@@ -176,6 +176,10 @@ class Log:
     async def append(self, drafts: Sequence[Draft]) -> Appended:
         """Number the commits and return once they are on disk, all or none; appends that come together share a sync.
 
+        A commit too large for memory is appended in parts, each alone, all of them or none: nobody sees anything of it
+        before the last one is on disk, and a crash before that drops them all. So does a failure, `abandon`, and a
+        commit that begins before the last part has come.
+
         Waits while too much is pending. A caller with several appends in flight gets them in the order of the calls;
         when one fails, those behind it fail too, and it should begin again with the first. A cancelled append may
         still happen.
@@ -189,6 +193,10 @@ class Log:
             raise LogClosedError("the log is closed")
         changes, size_bytes = measure(drafts, len(self._schemas.known))
         return await self._group.append(drafts, changes, size_bytes)
+
+    def abandon(self) -> None:
+        """Give up a commit of which not all parts were appended, if there is one."""
+        self._group.abandon()
 
     async def progress(self, position: Position, *, durable: bool) -> None:
         """Note that the source has no commit for us between the last one here and a position: it resumes there.
@@ -437,6 +445,8 @@ class Log:
         """Show a frame that is on disk to everybody."""
         header = stored.frame.header
         batch = stored.frame.batch
+        if stored.frame.part:
+            self._ring.clear()  # the other parts are on disk alone
         parts = pieces(batch, header.payload_bytes)
         if len(parts) == 1:
             self._ring.add(Chunk(batch, self._schemas.known))

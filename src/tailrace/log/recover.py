@@ -26,7 +26,7 @@ _WALK_BYTES = 4 * 1024 * 1024
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A log as it is on disk. `end` is where the last whole frame of the newest segment ends; `sparse` is its index.
+    """A log as it is on disk. `end` is where the last commit of the newest segment ends; `sparse` is its index.
 
     `commit` is the last commit as the source knows it, `position` is where the source resumes.
     """
@@ -65,8 +65,7 @@ def recover(files: Files) -> Found:
         name = found.segments[-1].name
         with closing(files.open(name, write=True)) as file:
             if file.size() > found.end:
-                tail = file.read_at(found.end, file.size() - found.end)
-                if tail.count(0) < len(tail):
+                if not _is_zero(file, found.end):
                     logger.warning("torn tail cut", extra={"segment": name, "through_bytes": found.end})
                 file.truncate(found.end)
             file.sync()
@@ -133,8 +132,17 @@ def read_state(files: Files) -> State | None:
         return unpack_state(file.read_at(0, STATE_BYTES + 1))
 
 
+def _is_zero(file: File, begin: int) -> bool:
+    """Tell whether a file has nothing but zeros from a byte on."""
+    for place in range(begin, file.size(), _WALK_BYTES):
+        data = file.read_at(place, _WALK_BYTES)
+        if data.count(0) < len(data):
+            return False
+    return True
+
+
 def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, FrameHeader | None, pa.RecordBatch | None]:
-    """Return index and end of the whole frames, and the last of them with its batch."""
+    """Return index and end of the whole commits, and their last frame with its batch."""
     with closing(files.open(segment.name)) as file:
         walked = _Walk(file, segment)
         try:
@@ -144,19 +152,23 @@ def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, Fram
                 raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
         batch = None
         if walked.last is not None:
-            begin = walked.end - walked.last.frame_bytes
+            begin = walked.whole_end - walked.last.frame_bytes
             batch = decode(file.read_at(begin, walked.last.frame_bytes), begin, segment)[0][0]
-    return walked.sparse, walked.end, walked.last, batch
+    return walked.sparse, walked.whole_end, walked.last, batch
 
 
 class _Walk:
-    """Goes through a segment with all checksums, some megabytes at a time."""
+    """Goes through a segment with all checksums, some megabytes at a time.
+
+    Index, end and last frame are those of whole commits: parts of one whose last part is missing do not count.
+    """
 
     def __init__(self, file: File, segment: Segment) -> None:
         self._file = file
         self._segment = segment
         self.sparse = SparseIndex()
-        self.end = segment.header_bytes
+        self._end = self.whole_end = segment.header_bytes
+        self._parts: list[tuple[FrameHeader, int]] = []
         self.last: FrameHeader | None = None
 
     def run(self) -> None:
@@ -166,24 +178,31 @@ class _Walk:
             BadFrameError: Something else than a whole frame comes before that. What comes before it is good.
             CorruptSegmentError: The first frame is not the one that the segment's header tells of.
         """
-        through = self.end
+        through = self._end
         try:
-            for place, header in scan(self._file.read_at, self.end, self._file.size()):
+            for place, header in scan(self._file.read_at, self._end, self._file.size()):
                 through = place + header.frame_bytes
-                if through - self.end >= _WALK_BYTES:
+                if through - self._end >= _WALK_BYTES:
                     self._check(through)
         finally:
             self._check(through)
 
     def _check(self, through: int) -> None:
         """Check the frames up to a byte, of which the headers are good."""
-        begin = self.end
+        begin = self._end
         for at, header in walk(self._file.read_at(begin, through - begin), begin):
             expected = (self._segment.first_offset, self._segment.first_index)
-            if self.last is None and (header.first_offset, header.first_index) != expected:
+            first = begin + at == self._segment.header_bytes
+            if first and (header.first_offset, header.first_index) != expected:
                 raise CorruptSegmentError(self._segment.name, place=begin, reason="the first frame is another one")
-            self.sparse.add(header, begin + at)
-            self.end = begin + at + header.frame_bytes
+            self._parts.append((header, begin + at))
+            self._end = begin + at + header.frame_bytes
+            if header.continues:
+                continue
+            for part, place in self._parts:
+                self.sparse.add(part, place)
+            self._parts.clear()
+            self.whole_end = self._end
             self.last = header
 
 

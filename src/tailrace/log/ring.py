@@ -67,6 +67,10 @@ class Ring:
         self._bytes += size_bytes
         self._evict()
 
+    def clear(self) -> None:
+        """Forget all chunks: what follows does not begin where they end."""
+        self._drop(len(self._chunks))
+
     def add_parts(self, parts: Sequence[pa.RecordBatch], schemas: Mapping[SchemaId, TableSchema]) -> None:
         """Take the next changes, which are slices of one large batch: those that fit, copied so that it can go."""
         count = changes = size_bytes = 0

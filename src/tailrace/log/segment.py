@@ -15,9 +15,22 @@ from tailrace.log.files import File
 from tailrace.model.errors import CorruptSegmentError, FormatVersionError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Segment", "index_name", "pack_segment_header", "read_segment_header", "segment_index", "segment_name"]
+__all__ = [
+    "PARTS_VERSION",
+    "PLAIN_VERSION",
+    "Segment",
+    "index_name",
+    "pack_segment_header",
+    "read_segment_header",
+    "segment_index",
+    "segment_name",
+]
 
-FORMAT_VERSION = 1
+PLAIN_VERSION = 1
+PARTS_VERSION = 2
+"""A segment that may hold commits in parts. Only those are of this version: an older program refuses them, which would
+show the parts of an unfinished commit, and reads all others."""
+
 _MAGIC = b"TRSEGMNT"
 _LAYOUT = struct.Struct("<8sIIIIQQQQ")
 _CRC_PLACE = 12
@@ -34,6 +47,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     created_us: int
     header_bytes: int
     schema: pa.Schema
+    version: int = PLAIN_VERSION
 
     @property
     def name(self) -> str:
@@ -58,13 +72,19 @@ def segment_index(name: str) -> Index | None:
 
 
 def pack_segment_header(
-    *, first_offset: Offset, first_index: Index, previous_index: Index, created_us: int, schema: pa.Schema
+    *,
+    first_offset: Offset,
+    first_index: Index,
+    previous_index: Index,
+    created_us: int,
+    schema: pa.Schema,
+    version: int = PLAIN_VERSION,
 ) -> bytes:
     """Return the bytes that a new segment begins with."""
     encoded = schema.serialize().to_pybytes()
     size = (_LAYOUT.size + len(encoded) + 7) // 8 * 8
     fields = (size, len(encoded), first_offset, first_index, previous_index, created_us)
-    unsigned: bytes = (_LAYOUT.pack(_MAGIC, FORMAT_VERSION, 0, *fields) + encoded).ljust(size, b"\0")
+    unsigned: bytes = (_LAYOUT.pack(_MAGIC, version, 0, *fields) + encoded).ljust(size, b"\0")
     return unsigned[:_CRC_PLACE] + zlib.crc32(unsigned).to_bytes(4, "little") + unsigned[_CRC_PLACE + 4 :]
 
 
@@ -84,8 +104,8 @@ def read_segment_header(file: File, name: str) -> Segment:
     header = file.read_at(0, size) if _LAYOUT.size <= size <= _HEADER_BYTES_MAX else b""
     if zlib.crc32(header[:_CRC_PLACE] + bytes(4) + header[_CRC_PLACE + 4 :]) != crc or len(header) != size:
         raise CorruptSegmentError(name, place=0, reason="the header does not match its checksum")
-    if version != FORMAT_VERSION:
-        raise FormatVersionError(name, version=version, known=FORMAT_VERSION)
+    if not PLAIN_VERSION <= version <= PARTS_VERSION:
+        raise FormatVersionError(name, version=version, known=PARTS_VERSION)
     if segment_name(index) != name:
         raise CorruptSegmentError(name, place=0, reason=f"the header says it begins with commit {index}")
     schema = pa.ipc.read_schema(pa.py_buffer(header[_LAYOUT.size : _LAYOUT.size + schema_bytes]))
@@ -96,4 +116,5 @@ def read_segment_header(file: File, name: str) -> Segment:
         created_us=created_us,
         header_bytes=size,
         schema=schema,
+        version=version,
     )

@@ -50,9 +50,12 @@ class SparseIndex:
         """Return the number of the block that holds this change, if the segment does."""
         return bisect_right(self._offsets, offset) - 1
 
-    def block_of_index(self, index: Index) -> int:
-        """Return the number of the block that holds this commit, if the segment does."""
-        return bisect_right(self._indexes, index, 0, len(self)) - 1
+    def block_before_index(self, index: Index) -> int:
+        """Return the number of the last block that begins before this commit, or the first one.
+
+        If the segment holds the commit, it begins there, or with the next block.
+        """
+        return max(0, bisect_left(self._indexes, index, 0, len(self)) - 1)
 
     def block_at(self, place: int) -> int:
         """Return the number of the last block that begins at or before this byte; -1 before the first."""

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from tailrace.log.batch import conform
 from tailrace.log.files import Files
-from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, find_frame, walk
+from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, find_frame, scan, walk
 from tailrace.log.recover import read_state
 from tailrace.log.schemas import Schemas
-from tailrace.log.segment import Segment, read_segment_header, segment_index, segment_name
+from tailrace.log.segment import PARTS_VERSION, Segment, read_segment_header, segment_index, segment_name
 from tailrace.log.state import State
 from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
@@ -35,7 +35,10 @@ class Problem(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """What `verify` found. The log is good when there are no problems; a torn tail is none, the next open cuts it."""
+    """What `verify` found. The log is good when there are no problems.
+
+    A torn tail or an unfinished commit is none: the next open cuts it.
+    """
 
     problems: tuple[Problem, ...]
     segments: int
@@ -64,7 +67,12 @@ class _Check:
         self._segments: list[Segment] = []
         self._schema_count = 0
         self._frames = self._commits = self._changes = self._bytes = self._torn = 0
+        self._pending = (0, 0, 0)
+        """Frames, commits and changes since the last whole commit."""
+
         self._next: tuple[int, int] | None = None
+        self._next_whole: tuple[int, int] | None = None
+        self._open_hlc: int | None = None
 
     def run(self) -> Verified:
         state = read_state(self._files)
@@ -142,36 +150,63 @@ class _Check:
         self._next = None
 
     def _segment(self, segment: Segment, end: int | None, *, newest: bool) -> None:
-        with closing(self._files.open(segment.name)) as file:
-            data = file.read_at(0, file.size() if end is None else end)
+        """Check a segment frame by frame: one may be as large as the largest commit."""
         first = (segment.first_offset, segment.first_index)
         if self._next is not None and self._next != first and not self._is_behind_a_gap(segment):
             self._problem(segment, segment.header_bytes, "it does not begin where the segment before it ends")
-        self._next = first
-        good = segment.header_bytes
-        try:
-            for at, header in walk(memoryview(data)[segment.header_bytes :], segment.header_bytes):
-                place = segment.header_bytes + at
-                for reason in self._frame(segment, header, data, place):
-                    self._problem(segment, place, reason)
-                good = place + header.frame_bytes
-        except BadFrameError as error:
-            if newest and end is None and find_frame(data, error.place + 1) is None:
-                self._torn = len(data) - good if any(data[good:]) else 0
-            else:
-                self._problem(segment, error.place, error.reason)
+        self._next = self._next_whole = first
+        self._open_hlc = None
+        good = whole = segment.header_bytes
+        torn = False
+        with closing(self._files.open(segment.name)) as file:
+            size = file.size() if end is None else end
+            try:
+                for place, header in scan(file.read_at, segment.header_bytes, size):
+                    data = file.read_at(place, header.frame_bytes)
+                    list(walk(data, place))
+                    for reason in self._frame(segment, header, data):
+                        self._problem(segment, place, reason)
+                    good = place + header.frame_bytes
+                    if not header.continues:
+                        whole = good
+                        self._count_whole()
+            except BadFrameError as error:
+                torn = newest and end is None and find_frame(file.read_at(error.place + 1, size), 0) is None
+                if torn:
+                    self._torn = size - whole if any(file.read_at(good, size)) else good - whole
+                else:
+                    self._problem(segment, error.place, error.reason)
         if end is not None and good < end and not self._problems:
             self._problem(segment, good, "changes that were synced are gone")
-        self._bytes += good
+        if whole < good and not torn:
+            if newest and end is None:
+                self._torn = good - whole
+            else:
+                self._problem(segment, whole, "the last part of a commit is missing")
+        self._next, self._pending = self._next_whole, (0, 0, 0)
+        self._bytes += whole
 
-    def _frame(self, segment: Segment, header: FrameHeader, data: bytes, place: int) -> Iterator[str]:
+    def _count_whole(self) -> None:
+        """Count the frames since the last whole commit, and that commit."""
+        frames, commits, changes = self._pending
+        self._pending = (0, 0, 0)
+        self._frames += frames
+        self._commits += commits
+        self._changes += changes
+        self._next_whole = self._next
+        self._open_hlc = None
+
+    def _frame(self, segment: Segment, header: FrameHeader, data: bytes) -> Iterator[str]:
         if (header.first_offset, header.first_index) != self._next:
             yield "the frame does not follow the one before it"
         self._next = (header.last_offset + 1, header.last_index + 1)
-        self._frames += 1
-        self._commits += header.commit_count
-        self._changes += header.change_count
-        payload = pa.py_buffer(data).slice(place + FRAME_HEADER_BYTES, header.payload_bytes)
+        frames, commits, changes = self._pending
+        self._pending = (frames + 1, commits + header.commit_count, changes + header.change_count)
+        if header.continues and segment.version < PARTS_VERSION:
+            yield "a part of a commit is in a segment that cannot hold parts"
+        if frames and header.commit_count > 1:
+            yield "the last part of a commit holds other commits, too"
+        payload = pa.py_buffer(data).slice(FRAME_HEADER_BYTES, header.payload_bytes)
         try:
             batch = conform(pa.ipc.read_record_batch(payload, segment.schema))
             batch.validate(full=True)
@@ -179,6 +214,15 @@ class _Check:
             yield "the frame is no Arrow record batch"
             return
         yield from _check_batch(batch, header, self._schema_count)
+        if batch.num_rows and (frames or header.continues):
+            yield from self._check_part(batch)
+
+    def _check_part(self, batch: pa.RecordBatch) -> Iterator[str]:
+        """Check that the parts of a commit have one timestamp."""
+        hlc = batch.column("hlc")[0].as_py()
+        if self._open_hlc not in (None, hlc):
+            yield "the parts of a commit have several timestamps"
+        self._open_hlc = hlc
 
     def _is_behind_a_gap(self, segment: Segment) -> bool:
         """Tell whether the segment before this one is missing or damaged, which was noted already."""
@@ -205,8 +249,10 @@ def _check_batch(batch: pa.RecordBatch, header: FrameHeader, schema_count: int) 
     borders = pc.is_valid(batch.column("position"))
     indexes = batch.column("index")
     steps = pc.subtract(indexes.slice(1), indexes.slice(0, rows - 1))
-    whole = (Index(indexes[0].as_py()), Index(indexes[-1].as_py())) == (header.first_index, header.last_index)
-    if not whole or not steps.equals(borders.slice(0, rows - 1).cast(pa.int64())) or not borders[-1].as_py():
+    last_index = header.first_index if header.continues else header.last_index
+    whole = (Index(indexes[0].as_py()), Index(indexes[-1].as_py())) == (header.first_index, last_index)
+    ended = borders[-1].as_py() is not header.continues
+    if not whole or not steps.equals(borders.slice(0, rows - 1).cast(pa.int64())) or not ended:
         yield "commits are not whole, or lack their position"
     elif not _rise(batch.column("hlc"), borders):
         yield "timestamps do not rise from commit to commit"

@@ -18,7 +18,15 @@ from tailrace.log.frame import FrameHeader, frame_header, pack_frame
 from tailrace.log.options import LogOptions
 from tailrace.log.recover import Found
 from tailrace.log.retention import at_most, horizon_by_changes
-from tailrace.log.segment import Segment, index_name, pack_segment_header, read_segment_header, segment_name
+from tailrace.log.segment import (
+    PARTS_VERSION,
+    PLAIN_VERSION,
+    Segment,
+    index_name,
+    pack_segment_header,
+    read_segment_header,
+    segment_name,
+)
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, pack_state
 from tailrace.model.chunk import ENVELOPE
@@ -35,16 +43,20 @@ _TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Frame(Struct, frozen=True):
-    """A frame in memory: its batch, for readers, and its bytes, for the disk."""
+    """A frame in memory: its batch, for readers, and its bytes, for the disk. `part` is that of its commit, if any."""
 
     header: FrameHeader
     batch: pa.RecordBatch
     parts: Sequence[bytes | memoryview]
     last_commit: CommitId
+    part: int = 0
 
 
 class Stored(Struct, frozen=True):
-    """A frame that is on disk: the segment it is in, that segment's index and synced length, and the horizon now."""
+    """A frame that is on disk: the segment it is in, that segment's index and synced length, and the horizon now.
+
+    Where its commit continues, index, length and horizon are those before the commit.
+    """
 
     frame: Frame
     segment: Segment
@@ -65,6 +77,9 @@ class Writer:
     """Appends frames to the active segment and begins new ones.
 
     `store` is called by one thread at a time, `move_horizon` by any. Numbers are those of the next commit and change.
+
+    A commit in parts lies wholly in one segment. Until its last part is synced, nothing outside knows of it: state and
+    index end before it. A failure, or another commit that begins, drops all of its parts.
     """
 
     def __init__(self, files: Files, options: LogOptions, clock: Clock, found: Found) -> None:
@@ -74,7 +89,10 @@ class Writer:
         self._segment = found.segments[-1] if found.segments else None
         self._outdated = self._segment is not None and self._segment.schema != ENVELOPE
         self._sparse = found.sparse
-        self._end = self._length = found.end
+        self._end = self._length = self._whole_end = found.end
+        self._parts: list[tuple[FrameHeader, int]] = []
+        """Frames of the commit that is not whole yet, and where they are."""
+
         self._file: File | None = files.open(self._segment.name, write=True) if self._segment else None
         self._zeros = bytes(options.zero_ahead_bytes)
         self._health = _Health.GOOD
@@ -94,28 +112,38 @@ class Writer:
         self._write_state(self._state)
 
     def store(self, frame: Frame) -> Stored:
-        """Write a frame and sync it; on return it is on disk and in `state`.
+        """Write a frame and sync it; on return it is on disk, and in `state` unless its commit continues.
 
         Raises:
-            OSError: The disk refused, and nothing of the frame counts.
+            OSError: The disk refused, and nothing of the frame counts, nor of the parts before it.
         """
         header = frame.header
+        if self._parts and not frame.part:
+            self._drop_parts()
         assert (header.first_offset, header.first_index) == (self.next_offset, self.next_index)
+        assert frame.part == len(self._parts)
         self._heal()
-        if self._segment is None or self._file is None or self._is_full(self._segment, header):
+        if not self._parts and (self._file is None or self._segment is None or self._is_full(self._segment, header)):
             self._begin_segment(header)
         assert self._segment is not None
         assert self._file is not None
         try:
             self._write(self._file, frame)
         except OSError:
+            self._drop_parts()
             with contextlib.suppress(OSError):  # then the next frame tries again, before it is written
                 self._heal()
             raise
-        self._sparse.add(header, self._end)
+        self._parts.append((header, self._end))
         self._end += header.frame_bytes
         self.next_offset = Offset(header.last_offset + 1)
         self.next_index = Index(header.last_index + 1)
+        if header.continues:
+            return Stored(frame, self._segment, self._sparse, self._whole_end, self._state.horizon)
+        for part, place in self._parts:
+            self._sparse.add(part, place)
+        self._parts.clear()
+        self._whole_end = self._end
         with self._state_lock:
             horizon = at_most(self.floor, horizon_by_changes(header.last_offset, self._options.retention_changes))
             state = State(
@@ -143,6 +171,11 @@ class Writer:
                 self._state_file.write_at(0, [pack_state(self._state)])
                 self._state_file.sync()
 
+    @property
+    def whole_offset(self) -> Offset:
+        """Return the number of the next change if the commit that is not whole yet is dropped."""
+        return self._parts[0][0].first_offset if self._parts else self.next_offset
+
     def close(self) -> None:
         """Give unused space back and close the files. What was stored is on disk already.
 
@@ -150,8 +183,8 @@ class Writer:
             OSError: The disk refused; the log is whole nevertheless.
         """
         try:
-            if self._file is not None and self._length > self._end:
-                self._file.truncate(self._end)
+            if self._file is not None and self._length > self._whole_end:
+                self._file.truncate(self._whole_end)
                 self._file.sync()
         finally:
             if self._file is not None:
@@ -181,6 +214,19 @@ class Writer:
                 raise
             self._length = file.size()
 
+    def _drop_parts(self) -> None:
+        """Go back to where the commit that is not whole began.
+
+        Its bytes are cut before the next frame: one of its frames behind a torn one would be taken for damage.
+        """
+        if not self._parts:
+            return
+        self.next_offset = self.whole_offset
+        self._parts.clear()
+        self._end = self._whole_end
+        if self._health is _Health.GOOD:
+            self._health = _Health.WRITE_FAILED
+
     def _heal(self) -> None:
         """Undo what a failure left behind."""
         if self._health is _Health.GOOD or self._file is None:
@@ -195,7 +241,7 @@ class Writer:
             self._seal()
 
     def _is_full(self, segment: Segment, header: FrameHeader) -> bool:
-        if self._outdated:
+        if self._outdated or (header.continues and segment.version < PARTS_VERSION):
             return True
         if self._end == segment.header_bytes:
             return False
@@ -235,6 +281,7 @@ class Writer:
             previous_index=previous,
             created_us=header.append_time_us,
             schema=ENVELOPE,
+            version=PARTS_VERSION if header.continues else PLAIN_VERSION,
         )
         file = self._files.create(f"{name}.tmp")
         try:
@@ -249,7 +296,7 @@ class Writer:
         self._file = file
         self._outdated = False
         self._sparse = SparseIndex()
-        self._end = self._length = self._segment.header_bytes
+        self._end = self._length = self._whole_end = self._segment.header_bytes
 
     def _write_state(self, state: State) -> None:
         """Tell other processes how far the log is. They wait when this fails; the log itself does not need it."""
@@ -263,19 +310,19 @@ class Writer:
 def encode_frame(
     drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int, first_hlc: int = 1
 ) -> Frame:
-    """Return the frame of whole commits with these numbers."""
+    """Return the frame of whole commits, or of one part of a commit, with these numbers."""
     batch = encode_drafts(drafts, first_offset, first_index, first_hlc)
     payload = memoryview(batch.serialize())
     head = pack_frame(
         payload,
         change_count=batch.num_rows,
-        commit_count=len(drafts),
+        commit_count=0 if drafts[-1].more else len(drafts),
         first_offset=first_offset,
         first_index=first_index,
         append_time_us=append_time_us,
     )
     last = drafts[-1]
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid))
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part)
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

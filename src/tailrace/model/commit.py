@@ -21,6 +21,9 @@ class Draft(Struct):
 
     `position` is where the source resumes once this commit is in the log. `txid` is the source's own number of the
     transaction; 0 where it has none. `migration` says that it moves data (a snapshot, a bulk load) and is no news.
+
+    A commit that is too large to be held at once comes in parts, one draft each, which follow each other: `part` counts
+    them from 0, all but the last have `more`, and the last one's `position` counts. Their other fields are the same.
     """
 
     position: Position
@@ -32,6 +35,13 @@ class Draft(Struct):
     befores: list[bytes | None] = field(default_factory=list)
     afters: list[bytes | None] = field(default_factory=list)
     migration: bool = False
+    part: int = 0
+    more: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Return whether it is a whole commit and not a part of one."""
+        return not self.part and not self.more
 
     def add(
         self, op: Op, schema: SchemaId, key: bytes, *, before: bytes | None = None, after: bytes | None = None

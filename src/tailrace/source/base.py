@@ -70,6 +70,9 @@ class Source(Protocol):
         Each group is what was there when the source looked; it is never empty. None starts with what comes after the
         source was first opened. A position stays valid until it is confirmed. Closing the generator ends the stream.
 
+        A transaction that is too large to be held at once is yielded in parts; see `Draft`. The log has it when it has
+        the last one: a stream that begins again begins it again.
+
         Where the database moves on without a commit that is captured, `Progress` between two groups says how far: then
         barriers are reached, and what lies before it may be confirmed, although the log has nothing new.
 

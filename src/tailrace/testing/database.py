@@ -24,6 +24,7 @@ from tailrace.source.administration import CaptureStatus, Finding, ReaderStatus,
 from tailrace.source.base import QuerySource, SchemaRegistry
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader
+from tailrace.testing.source import in_parts
 
 __all__ = ["Before", "ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
 
@@ -57,7 +58,12 @@ class ScriptedDatabase:
     """
 
     def __init__(
-        self, *, before: Before = Before.WHOLE, unchanged: Collection[str] = (), group_commits_max: int = 16
+        self,
+        *,
+        before: Before = Before.WHOLE,
+        unchanged: Collection[str] = (),
+        group_commits_max: int = 16,
+        part_changes_max: int = 1000,
     ) -> None:
         self.before = before
         self.unchanged = frozenset(unchanged)
@@ -69,6 +75,7 @@ class ScriptedDatabase:
         """After which commit each reader began."""
 
         self.ephemeral: set[str] = set()
+        self.part_changes_max = part_changes_max
         self.group_commits_max = group_commits_max
         self.commits: list[list[_Change]] = []
         self._histories: dict[TablePath, list[TableSchema]] = {}
@@ -240,7 +247,7 @@ class ScriptedCapture:
                 if not changes:
                     yield Progress(Position(str(next_)))
                     break
-                group.append(await self._draft(next_, changes))
+                group += in_parts(await self._draft(next_, changes), database.part_changes_max)
             if group:
                 yield group
             elif next_ == len(database.commits):

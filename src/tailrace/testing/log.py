@@ -34,32 +34,45 @@ class MemoryLog:
         self.position: Position | None = None
         self.last_commit: CommitId | None = None
         self._chunks: list[Chunk] = []
+        self._parts: list[pa.RecordBatch] = []
+        self._hlc = 0
         self._schemas: dict[SchemaId, TableSchema] = {}
         self._grown = asyncio.Event()
         self._closed = False
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
-        """Number the changes of the drafts and keep them as one chunk."""
-        first_offset, first_index = Offset(self.head + 1), Index(self.last_index + 1)
+        """Number the changes of the drafts and keep them as one chunk; a part of a commit until its last has come."""
+        if not drafts[0].part:
+            self._parts.clear()
+        first_offset = Offset(self.head + 1 + sum(chunk.num_rows for chunk in self._parts))
+        first_index = Index(self.last_index + 1)
         columns: list[list[object]] = [[] for _ in ENVELOPE]
-        for draft in drafts:
-            self.last_index = Index(self.last_index + 1)
-            hlc = self.hybrid.take(1, draft.commit_time_us)
-            count = len(draft)
-            positions = [None] * (count - 1) + [draft.position]
+        offset = first_offset
+        for index, draft in enumerate(drafts, first_index):
+            self._hlc = self._hlc if draft.part else self.hybrid.take(1, draft.commit_time_us)
+            positions = [None] * (len(draft) - 1) + [None if draft.more else draft.position]
             rows = zip(draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, positions, strict=True)
             for op, schema, key, before, after, position in rows:
-                self.head = Offset(self.head + 1)
-                row = (self.head, self.last_index, draft.commit_time_us, draft.txid)
-                commit = (position, hlc, draft.migration)
+                row = (offset, index, draft.commit_time_us, draft.txid)
+                commit = (position, self._hlc, draft.migration)
+                offset = Offset(offset + 1)
                 for column, cell in zip(columns, (*row, op, schema, key, before, after, *commit), strict=True):
                     column.append(cell)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
-        self._chunks.append(Chunk(pa.record_batch(arrays, schema=ENVELOPE), self._schemas))
-        self.position = drafts[-1].position
-        self.last_commit = CommitId(drafts[-1].position, drafts[-1].txid)
-        self._wake()
-        return Appended(first_index, first_offset, self.last_index, self.head)
+        self._parts.append(pa.record_batch(arrays, schema=ENVELOPE))
+        appended = Appended(first_index, first_offset, Index(self.last_index + len(drafts)), Offset(offset - 1))
+        if not drafts[-1].more:
+            self._chunks += [Chunk(part, self._schemas) for part in self._parts]
+            self._parts.clear()
+            self.head, self.last_index = appended.last_offset, appended.last_index
+            self.position = drafts[-1].position
+            self.last_commit = CommitId(drafts[-1].position, drafts[-1].txid)
+            self._wake()
+        return appended
+
+    def abandon(self) -> None:
+        """Forget the parts of a commit whose last part has not come."""
+        self._parts.clear()
 
     async def progress(self, position: Position, *, durable: bool) -> None:
         """Note the position; nothing here is durable."""

@@ -3,12 +3,25 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+from msgspec.structs import replace
+
 from tailrace.model.commit import Draft, Progress
 from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
 from tailrace.source.base import SchemaRegistry
 
-__all__ = ["ScriptedSource"]
+__all__ = ["ScriptedSource", "in_parts"]
+
+_COLUMNS = ("ops", "schemas", "keys", "befores", "afters")
+
+
+def in_parts(whole: Draft, changes_max: int) -> list[Draft]:
+    """Return a commit in parts of so many changes; as it is where it has no more."""
+    parts = []
+    for part, begin in enumerate(range(0, len(whole), changes_max)):
+        columns = {name: getattr(whole, name)[begin : begin + changes_max] for name in _COLUMNS}
+        parts.append(replace(whole, part=part, more=begin + changes_max < len(whole), **columns))
+    return parts
 
 
 class ScriptedSource:
@@ -43,7 +56,8 @@ class ScriptedSource:
                 raise step
             if begun:
                 yield step if isinstance(step, Progress) else [step]
-            begun = begun or step.position == after
+            ended = isinstance(step, Progress) or not step.more
+            begun = begun or (ended and step.position == after)
         await asyncio.Event().wait()
 
     async def confirm(self, position: Position) -> None:

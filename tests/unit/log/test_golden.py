@@ -1,4 +1,4 @@
-"""The bytes of format version 1. Files of released versions must stay readable for ever."""
+"""The bytes of format versions 1 and 2. Files of released versions must stay readable for ever."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from log_samples import SMALL, PlainLog, contents, draft, hlcs_of, rows_of
+from log_samples import SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_of
 from tailrace.log.verify import verify
 from tailrace.model.hlc import hlc_time_us
 from tailrace.testing.clock import FakeClock
@@ -17,6 +17,11 @@ GOLDEN = GOLDENS / "version-1-hybrid"
 OLDEST = GOLDENS / "version-1"
 """Written before commits had hybrid timestamps and migration marks."""
 
+PARTS = GOLDENS / "version-2"
+"""A commit of three parts between two others; the segment with it is of version 2, the first one of version 1."""
+
+SEGMENTS = ["oplog-00000000000000000001.bin", "oplog-00000000000000000002.bin"]
+
 DRAFTS = [draft(number, 1 + number % 3) for number in range(1, 7)]
 
 
@@ -25,6 +30,17 @@ def written() -> MemoryFiles:
     files, clock = MemoryFiles(), FakeClock()
     log = PlainLog(files, replace(SMALL, segment_bytes_max=4000, zero_ahead_bytes=0), clock)
     for one in DRAFTS:
+        log.append(one)
+        clock.advance(1)
+    log.writer.close()
+    return files
+
+
+def written_parts() -> MemoryFiles:
+    """Return the log that the golden files of version 2 hold."""
+    files, clock = MemoryFiles(), FakeClock()
+    log = PlainLog(files, replace(SMALL, zero_ahead_bytes=0), clock)
+    for one in (draft(1, 2), *parts_of(draft(2, 7), 3), draft(3)):
         log.append(one)
         clock.advance(1)
     log.writer.close()
@@ -72,3 +88,22 @@ def test_the_same_bytes_are_written(name):
 
 def test_no_file_is_missing():
     assert written().names() == golden().names()
+
+
+def test_a_log_of_version_2_is_read_and_continued():
+    files = golden(PARTS)
+    assert contents(files) == rows_of([draft(1, 2), draft(2, 7), draft(3)])
+    assert verify(files).problems == ()
+    PlainLog(files).append(draft(4))
+    assert contents(files) == rows_of([draft(1, 2), draft(2, 7), draft(3), draft(4)])
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in PARTS.iterdir()))
+def test_the_same_bytes_are_written_for_parts(name):
+    assert written_parts().bytes_of(name) == (PARTS / name).read_bytes()
+    assert written_parts().names() == golden(PARTS).names()
+
+
+def test_segments_without_parts_stay_readable_for_a_program_that_knows_no_parts():
+    versions = [int.from_bytes(written_parts().bytes_of(name)[8:12], "little") for name in SEGMENTS]
+    assert versions == [1, 2]

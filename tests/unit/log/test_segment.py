@@ -1,7 +1,15 @@
 import pyarrow as pa
 import pytest
 
-from tailrace.log.segment import index_name, pack_segment_header, read_segment_header, segment_index, segment_name
+from tailrace.log.segment import (
+    PARTS_VERSION,
+    PLAIN_VERSION,
+    index_name,
+    pack_segment_header,
+    read_segment_header,
+    segment_index,
+    segment_name,
+)
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.errors import CorruptSegmentError, FormatVersionError
 from tailrace.model.number import Index, Offset
@@ -64,10 +72,13 @@ def test_a_header_under_another_name_is_refused():
         read(packed(), segment_name(Index(8)))
 
 
-def test_a_later_format_version_is_named(monkeypatch):
-    monkeypatch.setattr("tailrace.log.segment.FORMAT_VERSION", 2)
-    later = packed()
-    monkeypatch.undo()
+@pytest.mark.parametrize("version", [PLAIN_VERSION, PARTS_VERSION])
+def test_the_version_is_read_back(version):
+    assert read(pack_segment_header(**NUMBERS, schema=ENVELOPE, version=version)).version == version
+
+
+@pytest.mark.parametrize("version", [0, 3, 4_000_000_000])
+def test_a_format_version_that_is_not_known_is_named(version):
     with pytest.raises(FormatVersionError) as caught:
-        read(later)
-    assert (caught.value.version, caught.value.known) == (2, 1)
+        read(pack_segment_header(**NUMBERS, schema=ENVELOPE, version=version))
+    assert (caught.value.version, caught.value.known) == (version, 2)

@@ -74,13 +74,17 @@ class Decoder:
         *,
         changes_max: int,
         bytes_max: int,
+        cut_through: int = 0,
         changes_first: int | None = None,
         migration: bool = False,
     ) -> None:
         """Begin, perhaps in the middle of a bulk load.
 
-        With `changes_first`, a first run of rows without a border is cut there, and then at twice as many each time.
+        Borders of transactions are not known up to the row `cut_through`: more than `changes_max` changes are cut into
+        commits there, behind it into parts of one commit. With `changes_first`, a first run of rows without a border is
+        cut there, and then at twice as many each time.
         """
+        self._cut_through = cut_through
         self._capture = capture
         self._changes_max = changes_max
         self.cut_changes = changes_max if changes_first is None else min(changes_first, changes_max)
@@ -120,7 +124,8 @@ class Decoder:
         """Take more rows; return the commits that are complete.
 
         `borders` are the ends of transactions, rising, from the first one that was not fed yet to the first one at or
-        after the last row. What follows the last border fed is kept. A commit that reaches the bound is cut there.
+        after the last row. What follows the last border fed is kept. A commit that exceeds the bound comes in parts, or
+        is cut where borders are not known.
         """
         drafts: list[Draft] = []
         tables, handlers = self._tables, self._handlers
@@ -142,6 +147,9 @@ class Decoder:
                 self._close(drafts, number, time_us, ends=True)
                 end, time_us = next(ends, (end, time_us))
             elif (self.bytes_total >= self._cut_at or len(self._draft.ops) >= self.cut_changes) and self._may_cut(code):
+                if number > self._cut_through:
+                    self._part_off(drafts, time_us)
+                    continue
                 self.cut_changes = min(2 * self.cut_changes, self._changes_max)
                 self._close(drafts, number, time_us)
         return drafts
@@ -160,6 +168,29 @@ class Decoder:
     def _may_cut(self, code: int) -> bool:
         """Return whether a commit may be cut here: not inside a wide row, not between a candidate and its row."""
         return not self._parts and code not in _CANDIDATES
+
+    def _part_off(self, drafts: list[Draft], time_us: int) -> None:
+        """Let a commit continue in another part.
+
+        That gets the last change: perhaps no other comes before the border, and no part is without changes.
+        """
+        draft = self._draft
+        if len(draft.ops) <= 1 or (len(draft.ops) <= self.cut_changes and self.bytes_total < self._cut_at):
+            return
+        self._candidates.clear()
+        draft.more = True
+        draft.migration = self._migration
+        draft.commit_time_us = time_us
+        self._draft = Draft(_NO_POSITION, 0, part=draft.part + 1)
+        self._draft.ops.append(draft.ops.pop())
+        self._draft.schemas.append(draft.schemas.pop())
+        self._draft.keys.append(draft.keys.pop())
+        self._draft.befores.append(draft.befores.pop())
+        self._draft.afters.append(draft.afters.pop())
+        if self._chained and not self._chained.isdisjoint(draft.schemas):
+            repair(draft, self._chained)
+        drafts.append(draft)
+        self._cut_at = self.bytes_total + self._cut_bytes()
 
     def _take_part(self, table: _Table, code: int, row: Row) -> None:
         """Collect a row that may be in several parts."""

@@ -24,14 +24,15 @@ class SqliteOptions(Struct, frozen=True):
     """Most changes handed over in one group of commits, whole commits only."""
 
     commit_changes_max: int = 100_000
-    """Most changes in one commit. A larger transaction, or a larger backlog whose borders are unknown, is cut."""
+    """Most changes of a commit that are held at once. A larger transaction comes in parts of one commit; a larger
+    backlog whose borders are unknown is cut into several."""
 
     commit_changes_first: int = 1000
     """Changes in the first commit of a backlog that has to be cut; each further one has twice as many, up to the most.
     A process that does not live long gets ahead, too."""
 
     commit_bytes_max: int = 64 << 20
-    """Most bytes of row images in one commit; cut like `commit_changes_max`."""
+    """Most bytes of row images held at once, like `commit_changes_max`."""
 
     busy_changes: int = 128
     """From so many changes confirmed at once, the database is busy: it gets the disk for a moment before the log syncs

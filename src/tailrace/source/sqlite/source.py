@@ -184,6 +184,7 @@ class _Session:
             capture.capture,
             changes_max=self._options.commit_changes_max,
             bytes_max=self._options.commit_bytes_max,
+            cut_through=self._reader.backlog,
             changes_first=self._options.commit_changes_first if cut else None,
             migration=after is not None and in_migration(after),
         )
@@ -206,7 +207,7 @@ class _Session:
         capture = self._reader.capture
         assert capture is not None
         mark = mark_of(position)
-        assert mark is not None  # the last draft of each group has one
+        assert mark is not None  # the last commit of each group has one
         number = parse_position(position, capture.capture)
         self._trimmer.confirmed(number, mark)
         self._confirmed, before = number, self._confirmed
@@ -303,12 +304,13 @@ class _Session:
         capture, history = self._reader.capture, self._reader.history
         assert capture is not None
         assert history is not None
-        if not complete:
+        last = next((draft for draft in reversed(complete) if not draft.more), None)
+        if last is None:
             history.extend(rows)
             return
-        count = parse_position(complete[-1].position, capture.capture) - history.number
+        count = parse_position(last.position, capture.capture) - history.number
         history.extend(rows[:count])
-        complete[-1].position = marked(complete[-1].position, history.mark)
+        last.position = marked(last.position, history.mark)
         history.extend(rows[count:])
 
     def _learn(self) -> None:

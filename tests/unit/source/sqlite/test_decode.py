@@ -14,8 +14,10 @@ KEYLESS = TableVersion(2, "free", 1, COLUMNS[1:], (), "CREATE TABLE free(...)", 
 TIME_US = 86_400_000_000
 
 
-def decoder(*tables, changes_max=1000, bytes_max=1 << 20, changes_first=None, chained=()):
-    made = Decoder("c", changes_max=changes_max, bytes_max=bytes_max, changes_first=changes_first)
+def decoder(*tables, changes_max=1000, bytes_max=1 << 20, changes_first=None, cut_through=0, chained=()):
+    made = Decoder(
+        "c", changes_max=changes_max, bytes_max=bytes_max, changes_first=changes_first, cut_through=cut_through
+    )
     for table in tables or (TABLE, KEYLESS):
         made.know(table, table.version)
     made.chain(frozenset(chained))
@@ -177,14 +179,43 @@ def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_ro
         (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "d", 0),
         (Code.INSERT, 1, "d", 0),
     )
-    drafts = decoder(**bounds).feed(rows, borders_of(5))
-    assert [draft.position for draft in drafts] == ["c-2", "c-5"]
+    drafts = decoder(**bounds, cut_through=5).feed(rows, borders_of(5))
+    assert [(draft.position, draft.whole) for draft in drafts] == [("c-2", True), ("c-5", True)]
     assert changes_of(drafts)[-1] == ("update", [1], row(1, "a", 0), row(1, "d", 0))
+    drafts = decoder(**bounds).feed(rows, borders_of(5))
+    assert [(draft.part, draft.more) for draft in drafts] == [(0, True), (1, False)]
+    assert drafts[-1].position == "c-5"
+    assert len({draft.commit_time_us for draft in drafts}) == 1
+    assert changes_of(drafts)[-1] == ("update", [1], row(1, "a", 0), row(1, "d", 0))
+
+
+@pytest.mark.parametrize("changes", range(1, 12))
+@pytest.mark.parametrize("fed", [1, 2, 5, 100])
+def test_no_part_is_empty_and_all_but_the_last_are_full(changes, fed):
+    rows = [*rows_of(*[(Code.INSERT, number, "u", "v") for number in range(changes)]), (changes + 1, 0, None)]
+    machine = decoder(TABLE, changes_max=3)
+    drafts = [
+        draft
+        for begin in range(0, len(rows), fed)
+        for draft in machine.feed(rows[begin : begin + fed], borders_of(changes + 1))
+    ]
+    assert [len(draft) for draft in drafts[:-1]] == [3] * ((changes - 1) // 3)
+    assert 1 <= len(drafts[-1]) <= 3
+    assert [draft.part for draft in drafts] == list(range(len(drafts)))
+    assert [draft.more for draft in drafts] == [True] * (len(drafts) - 1) + [False]
+    assert drafts[-1].position == f"c-{changes + 1}"
+
+
+def test_behind_a_backlog_without_borders_commits_come_in_parts():
+    rows = rows_of(*[(Code.INSERT, number, "u", "v") for number in range(60)])
+    drafts = decoder(TABLE, changes_max=16, changes_first=2, cut_through=40).feed(rows, borders_of(40, 60))
+    assert [(len(draft), draft.part) for draft in drafts] == [(2, 0), (4, 0), (8, 0), (16, 0), (10, 0), (16, 0), (4, 1)]
+    assert [draft.more for draft in drafts] == [False] * 5 + [True, False]
 
 
 def test_a_first_run_without_a_border_is_cut_small_and_then_in_growing_steps():
     rows = rows_of(*[(Code.INSERT, number, "u", "v") for number in range(60)])
-    made = decoder(TABLE, changes_max=16, changes_first=2)
+    made = decoder(TABLE, changes_max=16, changes_first=2, cut_through=60)
     drafts = made.feed(rows, borders_of(40, 60))
     assert [len(draft) for draft in drafts] == [2, 4, 8, 16, 10, 16, 4]
 
@@ -261,9 +292,9 @@ def test_the_end_of_a_bulk_load_can_be_told_where_the_border_is_lost():
 
 def test_a_bulk_load_that_is_cut_goes_on_as_one_also_behind_a_restart():
     rows = [(1, 0, "migration"), *rows_of(insert(1), insert(2), insert(3), first=2)]
-    whole = marked(decoder(changes_max=1).feed(rows, borders_of(4)))
+    whole = marked(decoder(changes_max=1, cut_through=4).feed(rows, borders_of(4)))
     assert whole == [(True, "c-2m", ["[1]"]), (True, "c-3m", ["[2]"]), (True, "c-4", ["[3]"])]
-    again = Decoder("c", changes_max=1, bytes_max=1 << 20, migration=in_migration(whole[0][1]))
+    again = Decoder("c", changes_max=1, bytes_max=1 << 20, cut_through=4, migration=in_migration(whole[0][1]))
     again.know(TABLE, TABLE.version)
     assert marked(again.feed(rows[2:], borders_of(4))) == whole[1:]
     assert not in_migration(whole[2][1])
