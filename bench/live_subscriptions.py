@@ -23,7 +23,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.start import Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, Subscription, TableTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, Subscription, TableTarget
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
@@ -62,11 +62,13 @@ class World:
             await asyncio.gather(*(feed.next(0.001) for feed in self.feeds[first:]))
 
     async def _subscribe(self, key: int) -> Subscription:
-        return await self.service.subscribe_tables(
-            TableTarget((SCHEMA.table,)),
-            filter_options=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE), key=({"t": "i64", "v": key},)),
-            include=Include(after=True),
-            format_=Format.PLAIN_JSON,
+        return await self.service.subscribe(
+            SubscribeRequest(
+                TableTarget((SCHEMA.table,)),
+                filter=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE), key=({"t": "i64", "v": key},)),
+                include=Include(after=True),
+                format=Format.PLAIN_JSON,
+            )
         )
 
     async def microseconds(self, draft: Draft) -> float:

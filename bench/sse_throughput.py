@@ -23,7 +23,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
 from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes
@@ -91,11 +91,13 @@ async def write_log(directory: Path) -> list[str]:
     service = await SubscriptionService.open({"app": log}, store, ServiceOptions())
     views = [(Format.PLAIN_JSON, Include(after=True)), (Format.OBJECTS_JSON, Include())]
     made = [
-        await service.subscribe_tables(
-            TableTarget((SCHEMA.table,)),
-            filter_options=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
-            include=include,
-            format_=format_,
+        await service.subscribe(
+            SubscribeRequest(
+                TableTarget((SCHEMA.table,)),
+                filter=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
+                include=include,
+                format=format_,
+            )
         )
         for format_, include in views
     ]

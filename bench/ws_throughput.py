@@ -30,7 +30,7 @@ from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
 
@@ -65,11 +65,13 @@ async def run_server(directory: Path) -> None:
     app = create_app(Scopes(service), list, Metrics(), clock, HttpOptions(encoded_bytes_max=64 << 20))
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run())
-        await service.subscribe_tables(
-            TableTarget((SCHEMA.table,)),
-            filter_options=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
-            include=Include(after=True),
-            format_=Format.PLAIN_JSON,
+        await service.subscribe(
+            SubscribeRequest(
+                TableTarget((SCHEMA.table,)),
+                filter=FilterOptions((Op.INSERT, Op.UPDATE, Op.DELETE)),
+                include=Include(after=True),
+                format=Format.PLAIN_JSON,
+            )
         )
         for first in range(0, CHANGES, LISTENED):
             await log.append([draft(start) for start in range(first, first + LISTENED, COMMIT_CHANGES)])

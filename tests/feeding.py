@@ -12,7 +12,7 @@ from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
 from tailrace.model.principal import ANONYMOUS
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
@@ -98,12 +98,14 @@ class Feeding:
         return draft
 
     async def subscribe(self, ops=ROW_OPS, table="users", filters=None, **options):
-        return await self.service.subscribe_tables(
-            TableTarget((TableName("app", table),)),
-            filter_options=FilterOptions(tuple(ops), **(filters or {})),
-            include=Include(),
-            format_=Format.PLAIN_JSON,
-            **options,
+        return await self.service.subscribe(
+            SubscribeRequest(
+                TableTarget((TableName("app", table),)),
+                filter=FilterOptions(tuple(ops), **(filters or {})),
+                include=Include(),
+                format=Format.PLAIN_JSON,
+                **options,
+            )
         )
 
 

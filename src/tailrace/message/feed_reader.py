@@ -19,6 +19,7 @@ from tailrace.model.subscription import (
     Format,
     Include,
     SourceTarget,
+    SubscribeRequest,
     Subscription,
     SubscriptionId,
 )
@@ -155,12 +156,14 @@ class FeedReader:
             if subscription.target == self._target:
                 return subscription
             start = After(subscription.cursor)
-        return await self._service.subscribe_source(
-            self._target,
-            filter_options=FilterOptions(ROW_OPS),
-            include=Include(before=True, after=True),
-            format_=Format.PLAIN_JSON,
-            start=start,
+        return await self._service.subscribe(
+            SubscribeRequest(
+                self._target,
+                filter=FilterOptions(ROW_OPS),
+                include=Include(before=True, after=True),
+                format=Format.PLAIN_JSON,
+                start=start,
+            )
         )
 
     async def _begin(self, subscription: Subscription, after: Offset) -> None:

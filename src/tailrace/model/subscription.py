@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
+from tailrace.model.start import CursorStart, Latest
 from tailrace.model.table import TableName
 from tailrace.model.value import Json
 
@@ -143,6 +144,22 @@ class Subscription(Struct, frozen=True):
     transient: bool = False
     owner: str | None = None
     """Id of the principal that made it; None where nobody asked who that was."""
+
+
+class SubscribeRequest(Struct, frozen=True):
+    """What somebody asks of a new subscription: the changes of a target from now on, or from a place in the log."""
+
+    target: Target
+    filter: FilterOptions
+    include: Include
+    format: Format
+    start: CursorStart = Latest()
+    auto_ack: bool = False
+    snapshot: bool = False
+    """Whether the rows of the table as they are now come first. Only of tables, and only from now on."""
+
+    transient: bool = False
+    """Whether it goes with its stream: its maker closes it; one that is left over is removed at the next start."""
 
 
 class SubscriptionDraft(Struct, frozen=True):

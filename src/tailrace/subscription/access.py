@@ -25,10 +25,9 @@ from tailrace.model.query import PreparedQuery
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
-    Format,
-    Include,
     QueryTarget,
     SourceTarget,
+    SubscribeRequest,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
@@ -157,81 +156,20 @@ class Scoped:
         self.principal.require_table(schema.table)
         return schema
 
-    async def subscribe_tables(
-        self,
-        target: TableTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        snapshot: bool = False,
-        start: CursorStart = _NOW,
-    ) -> Subscription:
-        """Make a subscription to tables, which the principal then owns."""
-        for table in target.tables:
-            self._require_read(table.source)
-            self.principal.require_table(table)
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
+        """Make a subscription, which the principal then owns. Of all tables of a source it gets those that it sees."""
+        match request.target:
+            case TableTarget(tables=tables):
+                for table in tables:
+                    self._require_read(table.source)
+                    self.principal.require_table(table)
+            case SourceTarget():
+                self._require_source(request.target)
+            case QueryTarget():
+                assert self.queries is not None
+                request = structs.replace(request, target=await self.queries.resolve(request.target))
         self._require_room()
-        return await self._service.subscribe_tables(
-            target,
-            filter_options=filter_options,
-            include=include,
-            format_=format_,
-            auto_ack=auto_ack,
-            snapshot=snapshot,
-            start=start,
-            owner=self.principal.owner,
-        )
-
-    async def subscribe_query(
-        self,
-        target: QueryTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        start: CursorStart = _NOW,
-    ) -> Subscription:
-        """Make a subscription to a query, which the principal then owns."""
-        assert self.queries is not None
-        target = await self.queries.resolve(target)
-        self._require_room()
-        return await self._service.subscribe_query(
-            target,
-            filter_options=filter_options,
-            include=include,
-            format_=format_,
-            auto_ack=auto_ack,
-            start=start,
-            owner=self.principal.owner,
-        )
-
-    async def subscribe_source(
-        self,
-        target: SourceTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        transient: bool = False,
-        start: CursorStart = _NOW,
-    ) -> Subscription:
-        """Make a subscription to a source, which the principal then owns. Of all tables it gets those that it sees."""
-        self._require_source(target)
-        self._require_room()
-        return await self._service.subscribe_source(
-            target,
-            filter_options=filter_options,
-            include=include,
-            format_=format_,
-            auto_ack=auto_ack,
-            transient=transient,
-            start=start,
-            owner=self.principal.owner,
-        )
+        return await self._service.subscribe(request, owner=self.principal.owner)
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor forward."""

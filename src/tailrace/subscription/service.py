@@ -18,14 +18,14 @@ from tailrace.model.query import PreparedQuery
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
-    Format,
-    Include,
     QueryTarget,
     SourceTarget,
+    SubscribeRequest,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,
     TableTarget,
+    Target,
 )
 from tailrace.model.table import TableSchema
 from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
@@ -118,105 +118,40 @@ class SubscriptionService:
         self._require_capture()
         return find_table(self._logs, source, wire)
 
-    async def subscribe_tables(
-        self,
-        target: TableTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        snapshot: bool = False,
-        start: CursorStart = _NOW,
-        owner: str | None = None,
-    ) -> Subscription:
-        """Make a subscription for the changes from now on, the rows of a `snapshot` first, or from a place in the log.
-
-        Raises:
-            UnknownTableError: A table is not captured.
-            InvalidRequestError: The tables are of several sources, the filter asks for what a table does not have,
-                there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
-            SourceAbilityError: A snapshot of a source that can only be captured.
-            BeyondHeadError: The start lies beyond the newest change.
-            CaptureDisabledError: Nothing is captured.
-        """
-        self._require_capture()
-        source = accept_tables(target, filter_options, self._logs)
-        if snapshot and (start != _NOW or self.queries is None):
-            raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
-        if snapshot and self.queries is not None:
-            self.queries.shard(source)
-        cursor = await find_place(start, self._logs[source])
-        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        return await self._registry.add(msgspec.structs.replace(draft, snapshot=snapshot, owner=owner))
-
-    async def subscribe_query(
-        self,
-        target: QueryTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        start: CursorStart = _NOW,
-        owner: str | None = None,
-    ) -> Subscription:
-        """Make a subscription for the changes that can touch the result of a prepared query; see `subscribe_tables`.
-
-        Raises:
-            UnknownQueryError: There is no such query.
-            InvalidRequestError: Arguments or filter do not fit the query, or there are too many subscriptions.
-            SourceUnavailableError: The database cannot be reached.
-        """
-        assert self.queries is not None
-        self._require_capture()
-        source = self.queries.get(target.query_id).source
-        target = await self.queries.resolve(target)
-        accept_query(target, filter_options, self._logs)
-        cursor = await find_place(start, self._logs[source])
-        draft = SubscriptionDraft(source, target, filter_options, include, format_, cursor, auto_ack=auto_ack)
-        made = await self._registry.add(msgspec.structs.replace(draft, owner=owner))
-        if target.precise:
-            await self.queries.begin_precise(made.id, target, cursor)
-        return made
-
-    async def subscribe_source(
-        self,
-        target: SourceTarget,
-        *,
-        filter_options: FilterOptions,
-        include: Include,
-        format_: Format,
-        auto_ack: bool = False,
-        transient: bool = False,
-        start: CursorStart = _NOW,
-        owner: str | None = None,
-    ) -> Subscription:
-        """Make a subscription for the changes of a source from now on or from a place in the log.
-
-        Whoever makes a `transient` one closes it when its stream ends; one that is left over is removed at the next
-        start.
+    async def subscribe(self, request: SubscribeRequest, *, owner: str | None = None) -> Subscription:
+        """Make a subscription.
 
         Raises:
             UnknownSourceError: There is no such source.
-            InvalidRequestError: The filter asks for what the tables do not have, or there are too many subscriptions.
+            UnknownTableError: A table is not captured.
+            UnknownQueryError: There is no such query.
+            InvalidRequestError: The tables are of several sources, the filter or arguments ask for what the target does
+                not have, there are too many subscriptions, or a snapshot cannot be had or begins elsewhere than now.
+            SourceAbilityError: A snapshot or a query of a source that can only be captured.
+            SourceUnavailableError: The database of a query cannot be reached.
             BeyondHeadError: The start lies beyond the newest change.
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        accept_source(target, filter_options, self._logs, self._options.dialects)
+        source, target = await self._accept(request.target, request.filter)
+        if request.snapshot:
+            self._require_snapshot(source, target, request.start)
         draft = SubscriptionDraft(
-            source=target.source,
+            source=source,
             target=target,
-            filter=filter_options,
-            include=include,
-            format=format_,
-            cursor=await find_place(start, self._logs[target.source]),
-            auto_ack=auto_ack,
-            transient=transient,
+            filter=request.filter,
+            include=request.include,
+            format=request.format,
+            cursor=await find_place(request.start, self._logs[source]),
+            auto_ack=request.auto_ack,
+            snapshot=request.snapshot,
+            transient=request.transient,
             owner=owner,
         )
-        return await self._registry.add(draft)
+        made = await self._registry.add(draft)
+        if isinstance(target, QueryTarget) and target.precise and self.queries is not None:
+            await self.queries.begin_precise(made.id, target, made.cursor)
+        return made
 
     async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
         """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
@@ -277,7 +212,7 @@ class SubscriptionService:
             InvalidRequestError: A filter or arguments do not fit, or there would be too many.
         """
         given = {entry.query_id: entry for entry in prepared}
-        accepted = {number: await self._accept(draft, given) for number, draft in drafts.items()}
+        accepted = {number: await self._accept_draft(draft, given) for number, draft in drafts.items()}
         if self.queries is not None:
             self.queries.check_room(prepared)
         replaced = drafts.keys() & {subscription.id for subscription in self._registry.all()}
@@ -396,17 +331,31 @@ class SubscriptionService:
         if not self._options.capture_enabled:
             raise CaptureDisabledError
 
-    async def _accept(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
-        """Return a draft whose target exists here, as it is here."""
-        if isinstance(draft.target, TableTarget):
-            source = accept_tables(draft.target, draft.filter, self._logs)
-            if draft.snapshot and self.queries is not None:
-                self.queries.shard(source)
-            return draft
-        if isinstance(draft.target, SourceTarget):
-            accept_source(draft.target, draft.filter, self._logs, self._options.dialects)
-            return draft
-        assert self.queries is not None
-        target = await self.queries.resolve(draft.target, given.get(draft.target.query_id))
-        accept_query(target, draft.filter, self._logs)
+    async def _accept(
+        self, target: Target, wanted: FilterOptions, given: PreparedQuery | None = None
+    ) -> tuple[str, Target]:
+        """Return the source of a target that exists here, and the target as it is here; `given` is its query."""
+        match target:
+            case TableTarget():
+                return accept_tables(target, wanted, self._logs), target
+            case SourceTarget():
+                accept_source(target, wanted, self._logs, self._options.dialects)
+                return target.source, target
+            case QueryTarget():
+                assert self.queries is not None
+                prepared = given or self.queries.get(target.query_id)
+                resolved = await self.queries.resolve(target, given)
+                accept_query(resolved, wanted, self._logs)
+                return prepared.source, resolved
+
+    def _require_snapshot(self, source: str, target: Target, start: CursorStart) -> None:
+        if start != _NOW or self.queries is None or not isinstance(target, TableTarget):
+            raise InvalidRequestError("a snapshot is of the rows as they are now: leave out `from`")
+        self.queries.shard(source)  # which says so of a source that can only be captured
+
+    async def _accept_draft(self, draft: SubscriptionDraft, given: Mapping[str, PreparedQuery]) -> SubscriptionDraft:
+        query = given.get(draft.target.query_id) if isinstance(draft.target, QueryTarget) else None
+        source, target = await self._accept(draft.target, draft.filter, query)
+        if draft.snapshot and self.queries is not None:
+            self.queries.shard(source)
         return msgspec.structs.replace(draft, target=target)

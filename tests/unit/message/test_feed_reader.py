@@ -11,7 +11,7 @@ from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.errors import UnknownSubscriptionError
 from tailrace.model.start import Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
 from tailrace.model.subscription_name import sub_id_of
 
 
@@ -19,12 +19,14 @@ from tailrace.model.subscription_name import sub_id_of
 async def test_a_sink_of_another_source_leaves_no_subscription_behind(tmp_path, closed):
     store = SinkStore.open(f"sqlite:///{tmp_path / 'sinks.db'}", SystemClock())
     async with feeding() as fed:
-        former = await fed.service.subscribe_source(
-            SourceTarget("app"),
-            filter_options=FilterOptions(ROW_OPS),
-            include=Include(),
-            format_=Format.PLAIN_JSON,
-            start=Latest(),
+        former = await fed.service.subscribe(
+            SubscribeRequest(
+                SourceTarget("app"),
+                filter=FilterOptions(ROW_OPS),
+                include=Include(),
+                format=Format.PLAIN_JSON,
+                start=Latest(),
+            )
         )
         if closed:
             await fed.service.close(former.id)

@@ -20,7 +20,15 @@ from tailrace.model.errors import (
 from tailrace.model.op import Op
 from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.model.start import Earliest, Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscriptionDraft, TableTarget
+from tailrace.model.subscription import (
+    FilterOptions,
+    Format,
+    Include,
+    SourceTarget,
+    SubscribeRequest,
+    SubscriptionDraft,
+    TableTarget,
+)
 from tailrace.model.table import TableName
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService
@@ -49,19 +57,20 @@ class World:
         return self.scopes.of(principal)
 
     async def subscribe(self, principal, table=USERS, ops=ROW_OPS, **filters):
-        return await self.of(principal).subscribe_tables(
-            TableTarget((table,)),
-            filter_options=FilterOptions(tuple(ops), **filters),
-            include=Include(before=True, after=True),
-            format_=Format.PLAIN_JSON,
+        return await self.of(principal).subscribe(
+            SubscribeRequest(
+                TableTarget((table,)),
+                filter=FilterOptions(tuple(ops), **filters),
+                include=Include(before=True, after=True),
+                format=Format.PLAIN_JSON,
+            )
         )
 
     async def subscribe_source(self, principal, *names):
-        return await self.of(principal).subscribe_source(
-            SourceTarget("app", names),
-            filter_options=FilterOptions(ROW_OPS),
-            include=Include(),
-            format_=Format.PLAIN_JSON,
+        return await self.of(principal).subscribe(
+            SubscribeRequest(
+                SourceTarget("app", names), filter=FilterOptions(ROW_OPS), include=Include(), format=Format.PLAIN_JSON
+            )
         )
 
 

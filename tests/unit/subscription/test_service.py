@@ -15,7 +15,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.op import Op
 from tailrace.model.start import After, Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, TableTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
 from tailrace.model.table import TableName
 
 
@@ -53,8 +53,10 @@ async def test_tables_of_one_source_only():
     async with feeding() as world:
         target = TableTarget((TableName("app", "users"), TableName("other", "users")))
         with pytest.raises(InvalidRequestError, match="one source"):
-            await world.service.subscribe_tables(
-                target, filter_options=FilterOptions((Op.INSERT,)), include=Include(), format_=Format.PLAIN_JSON
+            await world.service.subscribe(
+                SubscribeRequest(
+                    target, filter=FilterOptions((Op.INSERT,)), include=Include(), format=Format.PLAIN_JSON
+                )
             )
 
 

@@ -42,7 +42,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.start import After, CursorStart
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
 from tailrace.model.subscription_name import sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
@@ -139,12 +139,14 @@ class BulkEndpoint:
             sight.require(params.tables)
             target = SourceTarget(sight.source, tuple(params.tables))
             start = start_of(params.from_, "from")
-            subscription = await self._scopes.of(principal_of(request.scope)).subscribe_source(
-                target,
-                filter_options=FilterOptions(tuple(OPS.values())),
-                include=Include(before=True, after=True),
-                format_=Format.OBJECTS_JSON,
-                start=After(await find_start(start, sight.log)),
+            subscription = await self._scopes.of(principal_of(request.scope)).subscribe(
+                SubscribeRequest(
+                    target,
+                    filter=FilterOptions(tuple(OPS.values())),
+                    include=Include(before=True, after=True),
+                    format=Format.OBJECTS_JSON,
+                    start=After(await find_start(start, sight.log)),
+                )
             )
         except TailraceError as error:
             return refusal(error)

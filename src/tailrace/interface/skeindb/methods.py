@@ -48,7 +48,7 @@ from tailrace.interface.skeindb.stream_options import check_envelope
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Format, QueryTarget, Subscription, TableTarget
+from tailrace.model.subscription import Format, QueryTarget, SubscribeRequest, Subscription, TableTarget
 from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
@@ -117,14 +117,16 @@ class Methods:
         schema = self._service.table(source, params.table)
         if params.shard is not None and params.shard != self._service.shard(source):
             raise InvalidRequestError(f"`shard`: {source} is in shard {self._service.shard(source)}")
-        subscription = await self._service.subscribe_tables(
-            TableTarget((schema.table,)),
-            filter_options=filter_options_of(params),
-            include=include_of(params),
-            format_=params.format or Format.OBJECTS_JSON,
-            auto_ack=params.auto_ack,
-            snapshot=params.snapshot,
-            start=start_of(params.from_, "from"),
+        subscription = await self._service.subscribe(
+            SubscribeRequest(
+                TableTarget((schema.table,)),
+                filter=filter_options_of(params),
+                include=include_of(params),
+                format=params.format or Format.OBJECTS_JSON,
+                auto_ack=params.auto_ack,
+                snapshot=params.snapshot,
+                start=start_of(params.from_, "from"),
+            )
         )
         sub_id = sub_id_of(subscription.id)
         return SubscribeResult(

@@ -24,7 +24,7 @@ from tailrace.interface.skeindb.query_message import (
     literals_of,
     result_of,
 )
-from tailrace.model.subscription import Format, QueryTarget
+from tailrace.model.subscription import Format, QueryTarget, SubscribeRequest
 from tailrace.model.subscription_name import sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.access_query import ScopedQueries
@@ -71,13 +71,15 @@ class QueryMethods:
 
     async def subscribe(self, params: SubscribeQueryParams) -> SubscribeResult:
         """Answer `cdc.subscribe_query`."""
-        subscription = await self._service.subscribe_query(
-            QueryTarget(params.query_id, literals_of(params.args), params.deliver, precise=params.precise),
-            filter_options=filter_options_of(params),
-            include=include_of(params),
-            format_=params.format or Format.OBJECTS_JSON,
-            auto_ack=params.auto_ack,
-            start=start_of(params.from_, "from"),
+        subscription = await self._service.subscribe(
+            SubscribeRequest(
+                QueryTarget(params.query_id, literals_of(params.args), params.deliver, precise=params.precise),
+                filter=filter_options_of(params),
+                include=include_of(params),
+                format=params.format or Format.OBJECTS_JSON,
+                auto_ack=params.auto_ack,
+                start=start_of(params.from_, "from"),
+            )
         )
         sub_id = sub_id_of(subscription.id)
         return SubscribeResult(

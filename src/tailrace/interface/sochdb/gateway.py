@@ -46,7 +46,7 @@ from tailrace.model.errors import (
 from tailrace.model.key_value import Entry
 from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
-from tailrace.model.subscription import FilterOptions, Format, Include, SubscriptionId
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, SubscriptionId
 from tailrace.subscription.feed import Feed
 
 __all__ = ["GatewayEndpoint", "GatewayStores"]
@@ -186,14 +186,16 @@ class _Connection:
         self._principal.require(Capability.READ)
         source = self._service.source(asked.namespace)
         with asked_for(asked.start_sequence):
-            subscription = await self._service.subscribe_source(
-                target_of(source, asked.tables),
-                filter_options=FilterOptions(ops_of(asked.operations), where=asked.where),
-                include=_BOTH,
-                format_=Format.PLAIN_JSON,
-                auto_ack=True,
-                transient=True,
-                start=start_of(asked.start_sequence),
+            subscription = await self._service.subscribe(
+                SubscribeRequest(
+                    target_of(source, asked.tables),
+                    filter=FilterOptions(ops_of(asked.operations), where=asked.where),
+                    include=_BOTH,
+                    format=Format.PLAIN_JSON,
+                    auto_ack=True,
+                    transient=True,
+                    start=start_of(asked.start_sequence),
+                )
             )
         self._made.add(subscription.id)
         stack = ExitStack()

@@ -27,7 +27,7 @@ from tailrace.interface.sochdb.request import (
 )
 from tailrace.model.errors import MetadataError, UnknownSourceError, UnknownSubscriptionError
 from tailrace.model.start import After
-from tailrace.model.subscription import Format, Include, SourceTarget, Subscription, SubscriptionId
+from tailrace.model.subscription import Format, Include, SourceTarget, SubscribeRequest, Subscription, SubscriptionId
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
@@ -157,14 +157,16 @@ class _Handlers:
         """Make a subscription, and unless it is to be kept, close it in the end."""
         delivery = delivery_of(call)
         with asked_for(request.start_sequence):
-            subscription = await service.subscribe_source(
-                target_of(service.source(request.namespace), request.tables),
-                filter_options=filter_of(request.operations, request.where_predicate),
-                include=_BOTH,
-                format_=Format.OBJECTS_JSON,
-                auto_ack=delivery.auto_ack,
-                transient=not delivery.keep,
-                start=start_of(request.start_sequence),
+            subscription = await service.subscribe(
+                SubscribeRequest(
+                    target_of(service.source(request.namespace), request.tables),
+                    filter=filter_of(request.operations, request.where_predicate),
+                    include=_BOTH,
+                    format=Format.OBJECTS_JSON,
+                    auto_ack=delivery.auto_ack,
+                    transient=not delivery.keep,
+                    start=start_of(request.start_sequence),
+                )
             )
         try:
             yield subscription

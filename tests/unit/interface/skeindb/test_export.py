@@ -6,7 +6,7 @@ from feeding import feeding
 from tailrace.interface.skeindb.export import ExportDocument, export_of
 from tailrace.interface.skeindb.restore import restore
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
 
 ONE = {"t": "i64", "v": 1}
 TABLE = {"Table": {"db": "app", "table": "users"}}
@@ -57,12 +57,14 @@ async def test_what_was_exported_is_restored_to_the_letter():
 async def test_subscriptions_to_a_source_are_exported_unless_they_go_with_a_stream():
     async with feeding() as world:
         for names, transient in ((("users", "later"), False), ((), False), ((), True)):
-            await world.service.subscribe_source(
-                SourceTarget("app", names),
-                filter_options=FilterOptions(tuple(Op)),
-                include=Include(before=True, after=True),
-                format_=Format.OBJECTS_JSON,
-                transient=transient,
+            await world.service.subscribe(
+                SubscribeRequest(
+                    SourceTarget("app", names),
+                    filter=FilterOptions(tuple(Op)),
+                    include=Include(before=True, after=True),
+                    format=Format.OBJECTS_JSON,
+                    transient=transient,
+                )
             )
         made = world.service.subscriptions()
         document = msgspec.json.decode(msgspec.json.encode(export_of(made)), type=ExportDocument)

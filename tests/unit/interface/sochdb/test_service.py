@@ -20,7 +20,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.model.op import Op
 from tailrace.model.principal import Principal
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
 from tailrace.model.table import Column, Kind
 from tailrace.subscription.access import Scopes
 from tailrace.testing.call import MemoryCall, messages_of
@@ -502,12 +502,14 @@ async def test_subscriptions_that_a_crash_left_behind_are_gone_after_the_start(t
     url = f"sqlite:///{tmp_path}/meta.db"
     async with feeding(url) as feeds:
         for transient in (True, False):
-            await feeds.service.subscribe_source(
-                SourceTarget("app"),
-                filter_options=FilterOptions(tuple(Op)),
-                include=Include(),
-                format_=Format.OBJECTS_JSON,
-                transient=transient,
+            await feeds.service.subscribe(
+                SubscribeRequest(
+                    SourceTarget("app"),
+                    filter=FilterOptions(tuple(Op)),
+                    include=Include(),
+                    format=Format.OBJECTS_JSON,
+                    transient=transient,
+                )
             )
     async with feeding(url) as feeds:
         assert [subscription.id for subscription in feeds.service.subscriptions()] == [2]

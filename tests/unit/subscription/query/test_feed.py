@@ -9,7 +9,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.model.errors import SourceUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.start import Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, QueryTarget
+from tailrace.model.subscription import FilterOptions, Format, Include, QueryTarget, SubscribeRequest
 from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.dialect import dialect_of
 from tailrace.subscription.query.service import QueryService, QueryShard
@@ -102,8 +102,8 @@ async def test_another_schema_has_the_query_analysed_anew_before_changes_are_jud
 
 async def test_what_is_verified_is_left_to_the_next_feed_unless_two_were_open_at_one_time(world):
     target = QueryTarget(world.target.query_id, precise=True)
-    made = await world.service.subscribe_query(
-        target, filter_options=FilterOptions((Op.INSERT,)), include=Include(), format_=Format.PLAIN_JSON
+    made = await world.service.subscribe(
+        SubscribeRequest(target, filter=FilterOptions((Op.INSERT,)), include=Include(), format=Format.PLAIN_JSON)
     )
     verified = world.queries.verified
     with world.service.feed(made.id, Latest()) as feed:
