@@ -54,7 +54,8 @@ def _body(event: Mapping[str, Any]) -> str:
         changed = [name for name in after if before.get(name, _MISSING) != after[name]]
         if not changed:
             return click.style("(no column changed)", dim=True)
-        return "  ".join(f"{name}: {_cell(before.get(name))} → {_cell(after[name])}" for name in changed)
+        old = {name: _cell(before[name]) if name in before else "?" for name in changed}  # ?: not sent by the source
+        return "  ".join(f"{name}: {old[name]} → {_cell(after[name])}" for name in changed)
     image = after if after is not None else before
     return "  ".join(f"{name}={_cell(value)}" for name, value in (image or {}).items())
 

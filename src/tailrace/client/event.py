@@ -84,7 +84,8 @@ class Event(Struct, Generic[_T], frozen=True, kw_only=True):
         before, after = self.before, self.after
         if before is not None and after is not None:
             changed = [name for name in after if name not in before or before[name] != after[name]]
-            pairs = [f"{name}: {_shown(before.get(name))} → {_shown(after[name])}" for name in changed]
+            old = {name: _shown(before[name]) if name in before else "?" for name in changed}  # ?: not sent
+            pairs = [f"{name}: {old[name]} → {_shown(after[name])}" for name in changed]
             return "  ".join(pairs) or "(no column changed)"
         return "  ".join(f"{name}={_shown(value)}" for name, value in (after or before or {}).items())
 

@@ -1,6 +1,8 @@
 """Debezium's envelope in JSON, with and without the schema in each message."""
 
+import base64
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -9,7 +11,7 @@ from tailrace.envelope.base import Told, UnfitError
 from tailrace.envelope.connect import SOURCE, connect_columns, envelope_schema, struct_schema
 from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
-from tailrace.model.image import decode_image, decode_key
+from tailrace.model.image import decode_image, decode_key, lacks_cells
 from tailrace.model.op import Op
 from tailrace.model.table import Column, TableSchema
 from tailrace.model.value import Value
@@ -21,6 +23,10 @@ _READ = b"r"
 _NULL = b"null"
 _SCHEMAS_KEPT = 1024
 
+_UNAVAILABLE = "__debezium_unavailable_value"
+_MARKERS = {"string": _UNAVAILABLE, "bytes": base64.b64encode(_UNAVAILABLE.encode()).decode()}
+"""What stands for a cell that was not sent, by the type of its column."""
+
 
 class DebeziumEnvelope:
     """`{"before":…,"after":…,"source":{…},"transaction":{…},"op":"c|u|d|t|r","ts_ms":…}`, keyed by `{"id":1}`.
@@ -29,6 +35,10 @@ class DebeziumEnvelope:
     its place among those of its commit: the orders in `transaction` are its offset, which rises within a commit.
 
     A truncation (`t`) has no images, and null as its key.
+
+    A cell that the source did not send has Debezium's own marker, `__debezium_unavailable_value`; with schemas in
+    base64 where the column is of bytes. Numbers and booleans have no such form there: a row before that lacks one is
+    null as a whole, a row after that does cannot be told.
 
     With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and
     each value has the type that the schema says. Dates, times and decimals are text, so that nothing is rounded.
@@ -45,9 +55,10 @@ class DebeziumEnvelope:
         if change.op is Op.TRUNCATE:
             return self._truncation(change, now_us)
         if not self._with_schema:
-            before, after = (plain_image(image, schema) for image in (change.before, change.after))
+            before, after = (_plain_image(image, schema) for image in (change.before, change.after))
             return Told(_payload(change, before, after, now_us, snapshot=snapshot), plain_key_object(change))
-        before, after = (_typed_image(image, schema) for image in (change.before, change.after))
+        before = None if _is_untellable(change.before, schema) else _typed_image(change.before, schema)
+        after = _typed_image(change.after, schema)
         key_columns = schema.key_columns
         values = dict(zip([column.name for column in key_columns], decode_key(change.key, schema), strict=True))
         value_schema, key_schema = _schemas(schema)
@@ -102,18 +113,44 @@ def _schemas(schema: TableSchema) -> tuple[bytes, bytes]:
     return msgspec.json.encode(envelope_schema(name, schema.columns)), msgspec.json.encode(key)
 
 
+def _plain_image(image: bytes | None, schema: TableSchema) -> bytes | None:
+    plain = plain_image(image, schema)
+    if image is None or plain is None or not lacks_cells(image, schema):
+        return plain
+    cells = msgspec.json.decode(plain, type=dict[str, msgspec.Raw])
+    shown = [column.name for column in schema.columns if column.name in cells or column.name not in schema.key]
+    return msgspec.json.encode({name: cells.get(name, _UNAVAILABLE) for name in shown})
+
+
+def _is_untellable(image: bytes | None, schema: TableSchema) -> bool:
+    """Tell whether an image lacks a cell for which there is no marker."""
+    if image is None or not lacks_cells(image, schema):
+        return False
+    cells = decode_image(image, schema).keys() | set(schema.key)
+    return any(one.name not in cells and one.type not in _MARKERS for one in connect_columns(schema.columns))
+
+
 def _typed_image(image: bytes | None, schema: TableSchema) -> bytes | None:
-    return None if image is None else _typed(decode_image(image, schema), schema.columns)
+    if image is None:
+        return None
+    row = decode_image(image, schema)
+    unsent = frozenset(column.name for column in schema.columns) - row.keys() - set(schema.key)
+    return _typed(row, schema.columns, unsent)
 
 
-def _typed(row: dict[str, Value], columns: tuple[Column, ...]) -> bytes:
-    """Return a row whose values are of the types that its schema tells.
+def _typed(row: dict[str, Value], columns: tuple[Column, ...], unsent: frozenset[str] = frozenset()) -> bytes:
+    """Return a row whose values are of the types that its schema tells, with markers for those that were not sent.
 
     Raises:
-        UnfitError: One cannot be.
+        UnfitError: One cannot be, or was not sent and has no marker.
     """
-    made = {}
+    made: dict[str, Any] = {}
     for one in connect_columns(columns):
+        if one.name in unsent:
+            if one.type not in _MARKERS:
+                raise UnfitError(f"the source did not send column {one.name!r}, and its type has no marker for that")
+            made[one.name] = _MARKERS[one.type]
+            continue
         try:
             value = row.get(one.name)
             made[one.name] = None if value is None else one.form(value)

@@ -16,6 +16,7 @@ class MaxwellEnvelope:
     """`{"database":…,"table":…,"type":…,"ts":…,"xid":…,"primary_key":[…],"primary_key_columns":[…],"data":…,"old":…}`.
 
     `ts` is in seconds, as there; `xid` is the index of the commit. The type `truncate` is ours: Maxwell tells of none.
+    A column that the source did not send is not in `data`, nor in `old`.
     """
 
     tombstones = False
@@ -48,5 +49,5 @@ def _old(change: Change) -> bytes:
     if change.op is not Op.UPDATE or change.before is None:
         return b""
     before, after = plain_row(change.before, change.schema) or {}, plain_row(change.after, change.schema) or {}
-    old = {name: value for name, value in before.items() if name not in after or after[name] != value}
+    old = {name: value for name, value in before.items() if name in after and after[name] != value}
     return b',"old":' + msgspec.json.encode(old)

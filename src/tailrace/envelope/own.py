@@ -10,7 +10,10 @@ __all__ = ["OwnEnvelope"]
 
 
 class OwnEnvelope:
-    """`{"seq":…,"db":…,"table":…,"op":…,"pk":[…],"before":{…},"after":{…},"commit_ts_ms":…,"lsn":…,"index":…,…}`."""
+    """`{"seq":…,"db":…,"table":…,"op":…,"pk":[…],"before":{…},"after":{…},"commit_ts_ms":…,"lsn":…,"index":…,…}`.
+
+    A column that the source did not send is not in its image.
+    """
 
     tombstones = True
 

@@ -1,11 +1,14 @@
 """The row alone: what it is after the change, and nothing (a tombstone) once it is gone.
 
 A truncation is nothing as well, with `{}` as its key: the header `tailrace-op` beside it says that all rows are gone.
+What the source did not send after an update is taken from the row before. Where that lacks it, too, the change cannot
+be told: whoever reads this envelope takes it for the whole row.
 """
 
-from tailrace.envelope.base import Told
+from tailrace.envelope.base import Told, UnfitError
 from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
+from tailrace.model.image import completed, lacks_cells
 from tailrace.model.op import Op
 
 __all__ = ["RowEnvelope"]
@@ -20,5 +23,15 @@ class RowEnvelope:
 
     def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
         """Return the envelope of a change."""
-        value = None if change.op in _GONE else plain_image(change.after, change.schema)
+        value = None if change.op in _GONE else plain_image(_whole(change), change.schema)
         return Told(value, plain_key_object(change))
+
+
+def _whole(change: Change) -> bytes | None:
+    after, before = change.after, change.before
+    if after is None or not lacks_cells(after, change.schema):
+        return after
+    whole = after if before is None else completed(after, before)
+    if lacks_cells(whole, change.schema):
+        raise UnfitError("the source did not send all columns, and this envelope is the whole row")
+    return whole

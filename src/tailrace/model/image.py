@@ -29,6 +29,7 @@ __all__ = [
     "key_image",
     "key_to_literals",
     "key_to_plain",
+    "lacks_cells",
 ]
 
 NO_KEY = b"[]"
@@ -59,6 +60,18 @@ def completed(image: bytes, before: bytes) -> bytes:
     older: dict[str, Raw] = _CELLS.decode(before)
     newer: dict[str, Raw] = _CELLS.decode(image)
     return image if older.keys() <= newer.keys() else msgspec_json.encode({**older, **newer})
+
+
+def lacks_cells(image: bytes, schema: TableSchema) -> bool:
+    """Tell whether an image lacks columns of its schema.
+
+    A quotation mark before a colon ends the name of a column, unless it is escaped or within a typed literal: images
+    without those need not be decoded.
+    """
+    count = len(schema.columns)
+    if image.count(b'":') == count and b'\\":' not in image and _LITERAL not in image:
+        return False
+    return len(_CELLS.decode(image)) < count
 
 
 def key_image(key: bytes, schema: TableSchema) -> bytes:

@@ -14,6 +14,10 @@ CASES = [
         {"op": "update", "before": {"id": 1, "name": "Ada"}, "after": {"id": 1, "name": "Bela"}},
         "update users 1  name: Ada → Bela",
     ),
+    (
+        {"op": "update", "before": {"id": 1}, "after": {"id": 1, "name": "Bela"}},
+        "update users 1  name: ? → Bela",
+    ),
     ({"op": "schema", "pk": [], "after": {"ddl": "CREATE TABLE users (id)"}}, "schema users   CREATE TABLE users (id)"),
     ({"op": "truncate", "pk": []}, "truncate users   (all rows removed)"),
     ({"op": "update", "before": {"id": 1}, "after": {"id": 1}}, "update users 1  (no column changed)"),

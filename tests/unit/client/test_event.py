@@ -125,6 +125,8 @@ def test_an_event_is_printed_as_a_person_wants_to_see_it():
     assert str(decode(LITERALS)) == (
         "2026-09-21 14:13:20.000 #9 update app.users 1  name: 'A' → null  due: 2026-01-31 → 1.10"
     )
+    key_alone = msgspec.structs.replace(decode(LITERALS), before={"id": 1}, after={"id": 1, "name": "B"})
+    assert str(key_alone).endswith("update app.users 1  name: ? → 'B'")
     same_images = msgspec.structs.replace(decode(LITERALS), after=decode(LITERALS).before)
     assert str(same_images).endswith("app.users 1  (no column changed)")
     blob = msgspec.structs.replace(decode(LITERALS), op="insert", before=None, after={"b": bytes(2000)})

@@ -1,5 +1,6 @@
 """Each envelope tells a change as its readers expect it, by their published parsers where there are any."""
 
+import base64
 import json
 import math
 from datetime import UTC, datetime
@@ -14,7 +15,10 @@ from changing import TIME_US, delete, insert, truncate, update
 from tailrace import __version__
 from tailrace.envelope.base import UnfitError
 from tailrace.envelope.envelopes import ENVELOPES, envelope_of
+from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError
+from tailrace.model.image import lacks_cells
+from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import Text
 
@@ -131,7 +135,9 @@ def conforms(value, schema):
             conforms(value[field["field"]], field)
 
 
-@pytest.mark.parametrize("change", [insert(ROW), update(ROW, LATER), delete(ROW), insert({"id": 1})])
+@pytest.mark.parametrize(
+    "change", [insert(ROW), update(ROW, LATER), delete(ROW), insert(dict.fromkeys(ROW) | {"id": 1})]
+)
 def test_debezium_with_schema_conforms_to_the_schema_that_it_carries(change):
     value, key = told("debezium-schema", change)
     conforms(value["payload"], value["schema"])
@@ -271,3 +277,73 @@ def test_a_table_without_primary_key_is_told_by_its_row_number(name):
 def test_an_envelope_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="there is no envelope 'avro'; there are tailrace, debezium, "):
         envelope_of("avro")
+
+
+FILES = TableSchema(
+    TableName("app", "files"),
+    1,
+    (
+        Column("id", Kind.I64, nullable=False),
+        Column("name", Kind.STR),
+        Column("body", Kind.BYTES),
+        Column("size", Kind.I64),
+    ),
+    ("id",),
+)
+SENT = b'{"id":1,"name":"a","size":2}'
+
+
+def partial(before, after, op=Op.UPDATE):
+    return Change(5, 3, 1_000_000, 0, op, FILES, b"[1]", before, after)
+
+
+def value_of(name, change):
+    return told(name, change)[0]
+
+
+@pytest.mark.parametrize("name", ["tailrace", "cloudevents", "cloudevents-binary"])
+def test_a_column_that_was_not_sent_is_left_out(name):
+    event = value_of(name, partial(None, SENT))
+    assert (event.get("data") or event)["after"] == {"id": 1, "name": "a", "size": 2}
+
+
+def test_debezium_has_a_marker_for_what_was_not_sent():
+    event = value_of("debezium", partial(b'{"id":1}', SENT))
+    unavailable = "__debezium_unavailable_value"
+    assert event["after"] == {"id": 1, "name": "a", "body": unavailable, "size": 2}
+    assert event["before"] == {"id": 1, "name": unavailable, "body": unavailable, "size": unavailable}
+
+
+def test_debezium_with_schemas_has_markers_of_the_types_that_it_tells():
+    payload = value_of("debezium-schema", partial(b'{"id":1}', SENT))["payload"]
+    assert payload["before"] is None, "a number has no marker"
+    assert base64.b64decode(payload["after"]["body"]) == b"__debezium_unavailable_value"
+    with pytest.raises(UnfitError, match="did not send column 'size'"):
+        value_of("debezium-schema", partial(None, b'{"id":1,"name":"a","body":null}'))
+
+
+def test_maxwell_has_no_old_value_of_what_did_not_change():
+    event = value_of("maxwell", partial(b'{"id":1,"name":"b","body":"AA==","size":2}', SENT))
+    assert event["data"] == {"id": 1, "name": "a", "size": 2}
+    assert event["old"] == {"name": "b"}
+
+
+def test_a_row_is_whole_or_refused():
+    assert value_of("row", partial(b'{"id":1,"name":"b","body":"AA==","size":1}', SENT))["body"] == "AA=="
+    with pytest.raises(UnfitError, match="did not send all columns"):
+        value_of("row", partial(b'{"id":1}', SENT))
+
+
+@pytest.mark.parametrize(
+    ("image", "lacks"),
+    [
+        (b'{"id":1,"name":"a","body":null,"size":2}', False),
+        (b'{"id":1,"name":"\\":","body":null,"size":2}', False),
+        (b'{"id":1,"name":"\\":","body":null}', True),
+        (b'{"id":1,"name":{"t":"f64","v":"NaN"},"body":null}', True),
+        (b'{"id":1,"name":{"t":"f64","v":"NaN"},"body":null,"size":1}', False),
+        (b"{}", True),
+    ],
+)
+def test_an_image_that_lacks_cells_is_known(image, lacks):
+    assert lacks_cells(image, FILES) is lacks
