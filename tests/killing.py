@@ -83,7 +83,7 @@ class Place:
         self.pipeline(
             "create", "--source", "shop", *tables, "--server", self.server.url, "--sink", sink, "--mode", mode
         )
-        self.metadata = directory / "work" / "pipeline" / "pipelines.db"
+        self.metadata = directory / "work" / "metadata.db"
         url = f"sqlite:///{self.metadata}"
         self.store = PipelineStore.open(url, SystemClock())
 
@@ -126,7 +126,7 @@ class Place:
 
     def free(self) -> None:
         """Let the lease of a dead worker end, so that a test need not wait for it."""
-        with self.store._engine.begin() as connection:
+        with self.store.database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0")
 
     def copied(self) -> int:

@@ -37,7 +37,6 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.message.relays import Relays
 from tailrace.meta.key_store import KeyStore
-from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, InvalidPredicateError, ListenError
@@ -165,7 +164,8 @@ class Application:
         if not sources:
             sources = {"default": SourceConfig(await asyncio.to_thread(create_embedded, directory.embedded))}
         resolved = {name: resolve(source.url, source.options) for name, source in sources.items()}
-        store = await MetaStore.open(config.metadata_url or f"sqlite:///{directory.metadata}", self._clock)
+        url, older = directory.metadata_at(config.metadata_url)
+        store = await MetaStore.open(url, self._clock, older)
         stack.push_async_callback(store.close)
         if config.capture.enabled:  # a locked database may come back while we listen, one that is not there will not
             for one in resolved.values():
@@ -184,7 +184,7 @@ class Application:
             await coordinode.add(number, name, shard.log, shard.log.last_index, sources[name].edges)
             jimdb.add(number, name, opened.reads, shard.log)
             self._shards.append(shard)
-        http, grpc = await self._listen(store, shard_ids, directory, coordinode, jimdb)
+        http, grpc = await self._listen(store, shard_ids, coordinode, jimdb)
         logger.info("server listens", extra={"http": http, "grpc": grpc, "data_dir": str(directory.path)})
         self.addresses = Addresses(
             http=http,
@@ -228,7 +228,6 @@ class Application:
         self,
         store: MetaStore,
         shard_ids: Mapping[str, int],
-        directory: DataDirectory,
         coordinode: Coordinode,
         jimdb: Jimdb,
     ) -> tuple[str, str]:
@@ -253,12 +252,10 @@ class Application:
         scopes = Scopes(service, access.keeper, access.limits, subscriptions_max=self._config.auth.subscriptions_max)
         core = Core(scopes, store, metrics, self._clock, self._config.capture.enabled, self._keep_running)
         streams = coordinode.services(core, self._config.coordinode)
-        catalog = SharedCatalog(self._config.metadata_url, directory.pipelines, self._clock)
-        self._stack.push_async_callback(catalog.close)
-        pulls, pulled = jimdb.service(core, catalog, lambda: self.addresses.http)
+        pulls, pulled = jimdb.service(core, lambda: self.addresses.http)
         services = [*sochdb_services(core, stores.values), *streams, pulled]
         grpc = await self._listen_grpc(services, access, pulls.stop)
-        pipelines = Pipelines(catalog, scopes, self._clock)
+        pipelines = Pipelines(store, scopes, self._clock)
         site = _site(self._config)
         gateway_port = self._config.gateway.port
         shared = gateway_port is None or 0 < gateway_port == self._config.http_port
@@ -285,7 +282,7 @@ class Application:
             )
         url = await self._serve_http(app, self._config.http_port, service, metrics, "http")
         relays = Relays(
-            service, store.url, self._config.sinks, Secrets(self._config.secrets_file), self._clock, metrics
+            service, store.database, self._config.sinks, Secrets(self._config.secrets_file), self._clock, metrics
         )
         self._stack.push_async_callback(relays.stop)
         relays.start()

@@ -39,10 +39,22 @@ class DataDirectory:
         """Return the path of the default metadata database."""
         return self.path / "metadata.db"
 
+    def metadata_at(self, url: str) -> tuple[str, Path | None]:
+        """Return the URL of the metadata database: the given one, or that of the default file.
+
+        With the default comes the file in which an older version may have kept pipelines.
+        """
+        return (url, None) if url else (f"sqlite:///{self.metadata}", self.older_pipelines)
+
     @property
     def pipelines(self) -> Path:
-        """Return the path of the default metadata database of pipelines, beside their checkpoints."""
-        return self.path / "pipeline" / "pipelines.db"
+        """Return the directory of the checkpoints of pipelines."""
+        return self.path / "pipeline"
+
+    @property
+    def older_pipelines(self) -> Path:
+        """Return the path of the database in which older versions kept pipelines."""
+        return self.pipelines / "pipelines.db"
 
     @property
     def embedded(self) -> Path:
@@ -87,7 +99,7 @@ class DataDirectory:
         """Say which parts other users may read: another program made them, or an earlier version did."""
         if not self.path.stat().st_mode & _OTHERS:
             return
-        parts = [self.embedded, self.metadata, self.pipelines.parent, self.shard(0).parent]
+        parts = [self.embedded, self.metadata, self.pipelines, self.shard(0).parent]
         parts = [part for part in parts if part.exists() and part.stat().st_mode & _OTHERS]
         if parts:
             told = {"paths": [str(part) for part in parts], "advice": f"chmod -R go= {self.path}"}

@@ -85,7 +85,7 @@ class World:
         watched = server.call("cdc.subscribe_query", {"query_id": plain, "from": "earliest"})["sub_id"]
         places = ["earliest", "latest", 0, {"offset": 0}, {"timestamp": "2026-01-31T12:00:00Z"}, {"timestamp": -1}]
         (server.data_dir / "pipeline").mkdir(exist_ok=True)
-        catalog = PipelineCatalog.open(f"sqlite:///{server.data_dir / 'pipeline' / 'pipelines.db'}", SystemClock())
+        catalog = PipelineCatalog.open(f"sqlite:///{server.data_dir / 'metadata.db'}", SystemClock())
         catalog.create(Definition(name="copy", source="app", tables=("users",), sink="console:"))
         catalog.close()
         self.pools = {

@@ -50,7 +50,7 @@ class Place:
         self.directory = directory
         self.shop = shop
         self.server = server
-        self.store = PipelineStore.open(f"sqlite:///{directory / 'work' / 'pipeline' / 'pipelines.db'}", SystemClock())
+        self.store = PipelineStore.open(f"sqlite:///{directory / 'work' / 'metadata.db'}", SystemClock())
 
     def pipeline(self, verb, *options, timeout=START_S):
         return run("pipeline", verb, "copy", *options, "--data-dir", self.directory / "work", timeout=timeout)
@@ -88,7 +88,7 @@ class Place:
 
     def free(self):
         """Let the lease of the dead worker end, so that the test need not wait for it."""
-        with self.store._engine.begin() as connection:
+        with self.store.database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0")
 
     def copied(self):

@@ -11,11 +11,12 @@ from sqlalchemy import text
 from tailrace.clock import SystemClock
 from tailrace.meta.consumer import Consumer, Strict
 from tailrace.meta.consumer_store import ConsumerStore
-from tailrace.meta.database import open_engine
+from tailrace.meta.engine import open_engine
 from tailrace.meta.key_range import Registration
 from tailrace.meta.range_store import RangeStore
 from tailrace.meta.sink_store import SinkStore
 from tailrace.meta.store import MetaStore
+from tailrace.meta.table import METADATA
 from tailrace.model.errors import InvalidRequestError, MetadataError
 from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
@@ -124,7 +125,7 @@ def test_several_may_open_an_empty_database_at_once(metadata_url):
         assert {one.get("p").definition.name for one in opened} == {"p"}
         for one in opened:
             one.close()
-        run(metadata_url, *(f"DROP TABLE {table.name}" for table in PipelineStore.tables))
+        run(metadata_url, *(f"DROP TABLE {table.name}" for table in METADATA.tables.values()))
 
 
 def open_at_once(url):

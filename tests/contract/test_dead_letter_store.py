@@ -177,7 +177,7 @@ def test_a_dropped_letter_is_a_letter_no_more_and_is_not_parked_again(store, clo
 def test_nothing_of_a_row_is_kept_of_a_dropped_letter(store):
     park(store, draft(4242, 7, reason="for 4242"))
     store.drop("s")
-    with store._engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         (row,) = connection.execute(select(dead_letter)).all()
     assert "4242" not in str(row)
     assert "Ann" not in str(row)

@@ -35,7 +35,7 @@ def registered(store, lease):
 
 
 def rows(store, table):
-    with store._engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         return [dict(row._mapping) for row in connection.execute(sqlalchemy.text(f"SELECT * FROM {table}"))]
 
 
@@ -71,7 +71,7 @@ def test_the_tables_have_the_columns_of_the_seed(store):
     ]
     assert {(row["table_name"], row["range_id"]) for row in kept} == {("orders", 1), ("orders", 2), ("lines", 1)}
     keys = {
-        table: sqlalchemy.inspect(store._engine).get_pk_constraint(table)["constrained_columns"]
+        table: sqlalchemy.inspect(store.database.engine).get_pk_constraint(table)["constrained_columns"]
         for table in ("subscribe", "progress")
     }
     assert keys["subscribe"] == ["cluster_id", "db_name", "table_name", "subscribe_name"]

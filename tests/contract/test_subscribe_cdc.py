@@ -13,7 +13,7 @@ from running import Running
 from serving import run, wait_until
 from tailrace.clock import SystemClock
 from tailrace.interface.jimdb.options import JimdbConfig
-from tailrace.meta.database import open_engine
+from tailrace.meta.engine import open_engine
 from tailrace.meta.pipeline_table import subscribe
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.pipeline.store import PipelineStore
@@ -43,7 +43,7 @@ class World:
         )
         wait_until(self.server.is_ready, "the server is ready")
         self.client = Client(self.server.grpc)
-        self.url = metadata_url or f"sqlite:///{directory}/data/pipeline/pipelines.db"
+        self.url = metadata_url or f"sqlite:///{directory}/data/metadata.db"
         self.metadata_url = metadata_url
 
     def subscribe(self, table="orders", name="one", type_="mysql", config=SINK):

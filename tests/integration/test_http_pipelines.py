@@ -42,7 +42,7 @@ def world(tmp_path_factory):
     assert get(server, "").json() == {"pipelines": []}
     assert not (folder / "data" / "pipeline").exists()
     (folder / "data" / "pipeline").mkdir()
-    store = PipelineStore.open(f"sqlite:///{folder / 'data' / 'pipeline' / 'pipelines.db'}", SystemClock())
+    store = PipelineStore.open(f"sqlite:///{folder / 'data' / 'metadata.db'}", SystemClock())
     sink = "mysql://me:s3cret@db/copy"
     for name, source, tables in (
         ("copy", "shop", ("orders",)),
@@ -129,7 +129,7 @@ def test_the_metrics_show_them(world):
 
 
 def test_metadata_that_cannot_be_read_now_are_told_so(world):
-    store = PipelineStore.open(f"sqlite:///{world.config.data_dir}/pipeline/pipelines.db", SystemClock())
+    store = PipelineStore.open(f"sqlite:///{world.config.data_dir}/metadata.db", SystemClock())
     rename(store, "subscribe", "elsewhere")
     answer = get(world, "")
     rename(store, "elsewhere", "subscribe")
@@ -139,7 +139,7 @@ def test_metadata_that_cannot_be_read_now_are_told_so(world):
 
 
 def rename(store, old, new):
-    with store._engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE {old} RENAME TO {new}")
 
 

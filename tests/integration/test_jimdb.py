@@ -736,7 +736,7 @@ def test_only_an_administrator_who_sees_the_whole_table_subscribes_and_splits(gu
 def test_nobody_ends_a_pipeline_with_a_table_that_may_not_be_seen(guarded):
     clerk = guarded.clients[CLERK]
     clerk.subscribe("items", "own", "console", {"url": "console:"}, "shop")
-    store = PipelineStore.open(f"sqlite:///{guarded.directory}/data/pipeline/pipelines.db", SystemClock())
+    store = PipelineStore.open(f"sqlite:///{guarded.directory}/data/metadata.db", SystemClock())
     store.create(Definition(name="pair", source="shop", tables=("orders", "items"), sink="console:"))
     assert refused(clerk.unsubscribe, "items", "pair", "shop").code() is grpc.StatusCode.NOT_FOUND
     assert not store.get("pair").cancelled
@@ -748,7 +748,7 @@ def test_nobody_ends_a_pipeline_with_a_table_that_may_not_be_seen(guarded):
 def test_what_fails_inside_is_told_in_the_log_of_the_server_alone_and_without_values(guarded, caplog):
     master = guarded.clients[MASTER]
     master.subscribe("items", "first", "console", {"url": "console:"}, "shop")
-    database = sqlite3.connect(guarded.directory / "data" / "pipeline" / "pipelines.db")
+    database = sqlite3.connect(guarded.directory / "data" / "metadata.db")
     database.execute("ALTER TABLE subscribe RENAME TO elsewhere")
     sink = ("mysql", {"url": "mysql://me:s3cret@db/copy"}, "shop")
     error = refused(master.subscribe, "items", "second", *sink)

@@ -180,7 +180,7 @@ def test_wherever_the_worker_dies_each_row_is_copied_once(shop, store, tmp_path,
         except Crash:
             deaths += 1
         store.writes_left = None
-        store._engine.dispose()
+        store.database.engine.dispose()
         if store.get("p").leased:
             force(store)
     assert deaths > 3
@@ -192,7 +192,7 @@ def test_wherever_the_worker_dies_each_row_is_copied_once(shop, store, tmp_path,
 def force(store):
     """Let the lease of a dead worker end."""
     found = store.get("p")
-    with store._engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0")
     assert found.owner
 

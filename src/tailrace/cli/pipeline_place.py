@@ -16,6 +16,7 @@ from tailrace.client.errors import ClientError, NotFound
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory, make_private
+from tailrace.meta.database import Database
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
 from tailrace.model.extra import how_to_install
@@ -46,24 +47,22 @@ class Place(Struct, frozen=True):
     secrets: Secrets = Secrets()
 
     @property
-    def url(self) -> str:
-        """Return the URL of the metadata database."""
-        return self.metadata_url or f"sqlite:///{self.data.pipelines}"
-
-    @property
     def directory(self) -> Path:
         """Return where the checkpoints are."""
-        return self.data.pipelines.parent
+        return self.data.pipelines
 
     def store(self) -> PipelineStore:
         """Return the pipelines of the metadata database."""
-        make_private(self.directory)
-        return PipelineStore.open(self.url, SystemClock())
+        return PipelineStore(self._database())
 
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
+        return DeadLetterStore(self._database())
+
+    def _database(self) -> Database:
         make_private(self.directory)
-        return DeadLetterStore.open(self.url, SystemClock())
+        url, older = self.data.metadata_at(self.metadata_url)
+        return Database.open(url, SystemClock(), older)
 
     def sink(self, name: str) -> str:
         """Return under which name the letters of a pipeline are kept."""

@@ -22,13 +22,14 @@ from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import ClientError
 from tailrace.clock import SystemClock
 from tailrace.config import Config, data_directory, load_config
-from tailrace.datadir import make_private
+from tailrace.datadir import DataDirectory, make_private
 from tailrace.diagnostics import set_up_logging
 from tailrace.envelope.envelopes import ENVELOPES
 from tailrace.message.outbox import Outbox
 from tailrace.message.relay import Relay, RelayOptions
 from tailrace.message.sink import SinkConfig, check_sink_config, sink_named
 from tailrace.message.targets import target_of
+from tailrace.meta.database import Database
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import LIVES_S, KeptSink, SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
@@ -48,21 +49,21 @@ class Place(Struct, frozen=True):
     config: Config
     as_json: bool
 
-    @property
-    def url(self) -> str:
-        """Return the URL of the metadata database."""
-        directory = data_directory(self.config)
-        if not self.config.metadata_url:
-            make_private(directory)
-        return self.config.metadata_url or f"sqlite:///{directory / 'metadata.db'}"
-
     def store(self) -> SinkStore:
         """Return the sinks of the metadata database."""
-        return SinkStore.open(self.url, SystemClock())
+        return SinkStore(self.database())
 
     def letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
-        return DeadLetterStore.open(self.url, SystemClock())
+        return DeadLetterStore(self.database())
+
+    def database(self) -> Database:
+        """Return the metadata database."""
+        directory = data_directory(self.config)
+        if not self.config.metadata_url:
+            make_private(directory)
+        url, older = DataDirectory(directory).metadata_at(self.config.metadata_url)
+        return Database.open(url, SystemClock(), older)
 
     def sink(self, name: str) -> str:
         """Return under which name the letters of a sink are kept."""

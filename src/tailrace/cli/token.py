@@ -56,8 +56,8 @@ class Vault(Struct, frozen=True):
             directory = DataDirectory(data_directory(self.config))
             if not self.config.metadata_url and not directory.path.is_dir():
                 raise ConfigError(f"there is no data directory {directory.path}: name it with --data-dir")
-            url = self.config.metadata_url or f"sqlite:///{directory.metadata}"
-            store = await MetaStore.open(url, clock)
+            url, older = directory.metadata_at(self.config.metadata_url)
+            store = await MetaStore.open(url, clock, older)
             try:
                 return await use(KeyStore(store, clock))
             finally:

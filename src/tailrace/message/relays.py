@@ -15,6 +15,7 @@ from tailrace.message.outbox import Outbox
 from tailrace.message.relay import Relay
 from tailrace.message.sink import SinkConfig, sink_named
 from tailrace.message.targets import target_of
+from tailrace.meta.database import Database
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.metrics import Metrics
@@ -40,19 +41,18 @@ class Relays:
     def __init__(
         self,
         service: SubscriptionService,
-        metadata_url: str,
+        database: Database,
         sinks: Mapping[str, SinkConfig],
         secrets: Secrets,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._service = service
-        self._metadata_url = metadata_url
+        self._database = database
         self._sinks = sinks
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._stores: list[DeadLetterStore | SinkStore] = []
         self._relays: list[Relay] = []
         self._threads: list[threading.Thread] = []
 
@@ -65,9 +65,7 @@ class Relays:
         if not self._sinks:
             return
         loop = asyncio.get_running_loop()
-        letters = DeadLetterStore.open(self._metadata_url, self._clock)
-        store = SinkStore.open(self._metadata_url, self._clock)
-        self._stores = [letters, store]
+        letters, store = DeadLetterStore(self._database), SinkStore(self._database)
         for name, config in self._sinks.items():
             with sink_named(name):
                 config = self._resolved(config)  # noqa: PLW2901
@@ -89,8 +87,6 @@ class Relays:
         deadline_s = time.monotonic() + _STOP_S_MAX
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, deadline_s - time.monotonic()))
-        for store in self._stores:
-            store.close()
 
     def _resolved(self, config: SinkConfig) -> SinkConfig:
         """Return a sink with the source that it is for."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from tailrace.meta.database import Database
+from tailrace.meta.database import Store
 from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.model.chunk import Change
 from tailrace.model.errors import MetadataError, SinkRefusedError
@@ -28,10 +28,8 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Change).decode
 
 
-class DeadLetterStore(Database):
+class DeadLetterStore(Store):
     """The dead letters of all sinks of a metadata database."""
-
-    tables = (dead_letter,)
 
     def park(self, sink: str, drafts: Sequence[LetterDraft], letters_max: int) -> int:
         """Keep letters of a sink, all or none; one that is there already stays as it is. Return how many are new.

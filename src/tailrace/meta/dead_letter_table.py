@@ -6,14 +6,14 @@ from sqlalchemy import (
     Column,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
 )
 
-from tailrace.meta.database import TEXT_AS_IT_IS
+from tailrace.meta.engine import TEXT_AS_IT_IS
+from tailrace.meta.table import METADATA
 
 __all__ = ["dead_letter"]
 
@@ -21,7 +21,7 @@ _CHANGE_BYTES_MAX = 2**32 - 1
 
 dead_letter = Table(
     "tailrace_dead_letter",
-    MetaData(),
+    METADATA,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("sink", String(255), nullable=False),
     Column("message_id", String(512), nullable=False),

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tailrace.meta.database import Database
+from tailrace.meta.database import Store
 from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.pipeline_row import Numbers, encode, pipeline_of, range_of, subscribe_values
 from tailrace.meta.pipeline_table import NAME_MAX, SERVER_MAX, SINK_MAX, pipeline, pipeline_range, progress, subscribe
@@ -19,10 +19,8 @@ __all__ = ["PipelineCatalog"]
 _NONE = Numbers()
 
 
-class PipelineCatalog(Database):
+class PipelineCatalog(Store):
     """All pipelines of a metadata database."""
-
-    tables = (pipeline, pipeline_range, progress, subscribe, dead_letter)
 
     def create(self, definition: Definition, numbers: Numbers = _NONE) -> None:
         """Keep a new pipeline. Whichever worker is free takes it up.

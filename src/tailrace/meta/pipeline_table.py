@@ -3,13 +3,13 @@
 `subscribe` and `progress` are those of JimDB, column for column; what it has no columns for is in tables of our own.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, String, Table, Text, false
+from sqlalchemy import BigInteger, Boolean, Column, Integer, String, Table, Text, false
 
-from tailrace.meta.database import TEXT_AS_IT_IS
+from tailrace.meta.engine import TEXT_AS_IT_IS
+from tailrace.meta.table import METADATA
 
 __all__ = ["NAME_MAX", "SERVER_MAX", "SINK_MAX", "pipeline", "pipeline_range", "progress", "subscribe"]
 
-_METADATA = MetaData()
 NAME_MAX = 255
 SERVER_MAX = 1024
 SINK_MAX = 4096
@@ -20,7 +20,7 @@ _KEY = String(4096)
 
 subscribe = Table(
     "subscribe",
-    _METADATA,
+    METADATA,
     Column("cluster_id", Integer, primary_key=True, autoincrement=False),
     Column("db_name", _NAME, primary_key=True),
     Column("table_name", _NAME, primary_key=True),
@@ -37,7 +37,7 @@ subscribe = Table(
 
 progress = Table(
     "progress",
-    _METADATA,
+    METADATA,
     Column("db_name", _NAME, primary_key=True),
     Column("table_name", _NAME, primary_key=True),
     Column("subscribe_name", _NAME, primary_key=True),
@@ -53,7 +53,7 @@ progress = Table(
 
 pipeline = Table(
     "tailrace_pipeline",
-    _METADATA,
+    METADATA,
     Column("name", _NAME, primary_key=True),
     Column("definition", Text, nullable=False),
     Column("created_time_us", BigInteger, nullable=False),
@@ -72,7 +72,7 @@ pipeline = Table(
 
 pipeline_range = Table(
     "tailrace_pipeline_range",
-    _METADATA,
+    METADATA,
     Column("pipeline", _NAME, primary_key=True),
     Column("table_name", _NAME, primary_key=True),
     Column("range_id", Integer, primary_key=True, autoincrement=False),

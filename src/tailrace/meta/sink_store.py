@@ -7,39 +7,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    MetaData,
-    String,
-    Table,
-    Text,
-    delete,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from tailrace.meta.database import TEXT_AS_IT_IS, Database
+from tailrace.meta.database import Store
+from tailrace.meta.table import sink as _sink
 from tailrace.model.errors import MetadataError, NotFoundError, SinkRefusedError
 
 __all__ = ["LIVES_S", "KeptSink", "SinkFigures", "SinkRun", "SinkState", "SinkStore"]
-
-_sink = Table(
-    "tailrace_sink",
-    MetaData(),
-    Column("name", String(64), primary_key=True),
-    Column("source", String(255), nullable=False),
-    Column("url", Text, nullable=False),
-    Column("subscription", String(64), nullable=False),
-    Column("created_time_us", BigInteger, nullable=False),
-    Column("figures", Text, nullable=False),
-    **TEXT_AS_IT_IS,
-)
-"""One row for each sink that was ever run. `url` is without its password; `subscription` is empty until it has one."""
-
 
 LIVES_S = 30
 """A sink that has said something since then runs: it does so each second, and between tries to reach its target."""
@@ -99,10 +73,8 @@ class KeptSink(Struct, frozen=True):
         return at_work and now_us - self.figures.time_us < LIVES_S * 1_000_000
 
 
-class SinkStore(Database):
+class SinkStore(Store):
     """All sinks of a metadata database."""
-
-    tables = (_sink,)
 
     def get(self, name: str) -> KeptSink | None:
         """Return a sink; None where it was never run."""

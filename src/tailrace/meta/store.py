@@ -5,26 +5,17 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import (
-    Connection,
-    Engine,
-    delete,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, delete, insert, select, text, update
 
 from tailrace.clock import Clock
-from tailrace.meta.database import open_engine, require_sound, transact
+from tailrace.meta.database import Database
 from tailrace.meta.subscription_row import subscription_of, values_of
-from tailrace.meta.table import MIGRATIONS, migration, query, server, shard, subscription
-from tailrace.model.errors import MetadataError
+from tailrace.meta.table import query, server, shard, subscription
 from tailrace.model.number import Offset
 from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
@@ -57,14 +48,15 @@ _CALLS_TOGETHER_MAX = 256
 
 
 class MetaStore:
-    """Keeps subscriptions in one SQL database. What a method wrote is durable when it returns.
+    """The metadata database for the tasks of one event loop. What a method wrote is durable when it returns.
 
     All statements run on one thread of the store's own; callers may be many tasks of one event loop. What they ask for
     while that thread is busy shares the next transaction, in the order of the calls; of a cursor only the last place.
     """
 
-    def __init__(self, engine: Engine, thread: ThreadPoolExecutor, clock: Clock) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, thread: ThreadPoolExecutor, clock: Clock) -> None:
+        self.database = database
+        """For whoever has threads of its own."""
         self._thread = thread
         self._clock = clock
         self._lock = threading.Lock()
@@ -74,28 +66,31 @@ class MetaStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, url: str, clock: Clock) -> "MetaStore":
-        """Connect to the database at an SQLAlchemy URL and bring its tables to the newest version.
+    async def open(cls, url: str, clock: Clock, older: Path | None = None) -> "MetaStore":
+        """Connect to the database at an SQLAlchemy URL and bring it to the newest version; see `Database.open`.
 
         Raises:
             ConfigError: The URL is malformed or its driver is not installed.
             MetadataError: The database refused, or was written by a newer Tailrace.
         """
-        engine = open_engine(url)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tailrace-meta")
-        store = cls(engine, thread, clock)
+        opening = asyncio.get_running_loop().run_in_executor(
+            thread, lambda: Database.open(url, clock, older, checked=True)
+        )
         try:
-            await store._run(require_sound)
-            await store._run(lambda connection: _migrate(connection, clock))
+            return cls(await opening, thread, clock)
         except BaseException:
-            await store.close()
+            thread.shutdown(wait=False)
             raise
-        return store
 
     @property
     def url(self) -> str:
         """Return the URL of the database, with its password."""
-        return self._engine.url.render_as_string(hide_password=False)
+        return self.database.url
+
+    async def call(self, use: Callable[[], _T]) -> _T:
+        """Return what a call of one of the stores that block returns, called by the thread of this one."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, use)
 
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return all subscriptions in order of their numbers."""
@@ -216,7 +211,7 @@ class MetaStore:
         if self._closed:
             return
         self._closed = True
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self.database.close)
         self._thread.shutdown(wait=True)
 
     async def _move(self, subscription_id: SubscriptionId, join: Callable[["_Move"], "_Move"], cursor: Offset) -> None:
@@ -239,7 +234,7 @@ class MetaStore:
                     statement = statement.where(subscription.c.cursor < move.cursor)
                 connection.execute(statement.values(cursor=move.cursor))
 
-        transact(self._engine, run)
+        self.database.transact(run)
 
     async def _run(self, statements: Callable[[Connection], _T]) -> _T:
         call: _Call = _Call(statements, Future())
@@ -262,7 +257,7 @@ class MetaStore:
     def _run_together(self, calls: Sequence[_Call]) -> bool:
         """Run calls in one transaction; False when one failed, which undoes all."""
         try:
-            results = transact(self._engine, lambda connection: [call.statements(connection) for call in calls])
+            results = self.database.transact(lambda connection: [call.statements(connection) for call in calls])
         except Exception as error:  # whoever fails by itself gets it
             if len(calls) > 1:
                 return False
@@ -271,19 +266,6 @@ class MetaStore:
         for call, result in zip(calls, results, strict=True):
             call.result.set_result(result)
         return True
-
-
-def _migrate(connection: Connection, clock: Clock) -> None:
-    version = 0
-    if inspect(connection).has_table(migration.name):
-        version = max(connection.execute(select(migration.c.version)).scalars(), default=0)
-    if version > len(MIGRATIONS):
-        raise MetadataError(
-            f"the metadata database has version {version}, this Tailrace knows up to {len(MIGRATIONS)}: upgrade it"
-        )
-    for number, migrate in enumerate(MIGRATIONS[version:], start=version + 1):
-        migrate(connection)
-        connection.execute(insert(migration).values(version=number, applied_time_us=clock.now_us()))
 
 
 _PASS_NUMBERS = text(

@@ -1,16 +1,9 @@
-"""Tables of the metadata database and the steps that lead to them.
-
-`MIGRATIONS` is the history: step N turns version N - 1 into version N. A released step never changes; a new shape is a
-new step at the end, and the tables above it are what all steps together give.
-"""
-
-from collections.abc import Callable, Sequence
+"""Tables of the metadata database as they are in its newest version; `tailrace.meta.migration` leads to them."""
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Integer,
     LargeBinary,
     MetaData,
@@ -18,16 +11,12 @@ from sqlalchemy import (
     Table,
     Text,
     false,
-    inspect,
-    text,
 )
-from sqlalchemy.schema import CreateColumn
 
-from tailrace.meta.database import TEXT_AS_IT_IS
+from tailrace.meta.engine import TEXT_AS_IT_IS
 
 __all__ = [
     "METADATA",
-    "MIGRATIONS",
     "api_key",
     "consumer",
     "key_range",
@@ -37,7 +26,9 @@ __all__ = [
     "registration",
     "server",
     "shard",
+    "sink",
     "subscription",
+    "taken_over",
     "term",
 ]
 
@@ -189,67 +180,24 @@ registration = Table(
 )
 """Pullers of ranges, and from where on the log is kept for them."""
 
-
-def _first_tables(connection: Connection) -> None:
-    METADATA.create_all(connection)
-
-
-def _pause_and_auto_ack(connection: Connection) -> None:
-    _add_columns(connection, subscription, "paused", "auto_ack")
-
-
-def _prepared_queries(connection: Connection) -> None:
-    query.create(connection, checkfirst=True)
-
-
-def _snapshots(connection: Connection) -> None:
-    _add_columns(connection, subscription, "snapshot", "snapshot_offset")
-
-
-def _keys_and_owners(connection: Connection) -> None:
-    api_key.create(connection, checkfirst=True)
-    _add_columns(connection, subscription, "owner")
-
-
-def _transient(connection: Connection) -> None:
-    _add_columns(connection, subscription, "transient")
-
-
-def _change_streams(connection: Connection) -> None:
-    term.create(connection, checkfirst=True)
-    consumer.create(connection, checkfirst=True)
-
-
-def _ranges(connection: Connection) -> None:
-    for table in (ranged_table, key_range, registration):
-        table.create(connection, checkfirst=True)
-
-
-def _texts_as_they_are(connection: Connection) -> None:
-    name = connection.dialect.name
-    if name in {"mysql", "mariadb"}:
-        charset, collation = TEXT_AS_IT_IS[f"{name}_charset"], TEXT_AS_IT_IS[f"{name}_collate"]
-        for table in METADATA.sorted_tables:
-            connection.execute(text(f"ALTER TABLE {table.name} CONVERT TO CHARACTER SET {charset} COLLATE {collation}"))
-
-
-def _add_columns(connection: Connection, table: Table, *names: str) -> None:
-    """Add columns to a table that an older version made; a table made by this one has them."""
-    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
-    for name in names:
-        if name not in present:
-            column = CreateColumn(table.columns[name]).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
-
-
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (
-    _first_tables,
-    _pause_and_auto_ack,
-    _prepared_queries,
-    _snapshots,
-    _keys_and_owners,
-    _transient,
-    _change_streams,
-    _ranges,
-    _texts_as_they_are,
+sink = Table(
+    "tailrace_sink",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("source", String(255), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("subscription", String(64), nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("figures", Text, nullable=False),
+    **TEXT_AS_IT_IS,
 )
+"""One row for each sink that was ever run. `url` is without its password; `subscription` is empty until it has one."""
+
+taken_over = Table(
+    "tailrace_taken_over",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("time_us", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
+)
+"""Marks of files whose rows are here, but which are still to be set aside; see `tailrace.meta.older_pipelines`."""

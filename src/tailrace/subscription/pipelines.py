@@ -1,11 +1,11 @@
 """The pipelines of a server's sources, for those who may see them."""
 
-import asyncio
 from collections.abc import Sequence
 
 from tailrace.access.namespace import source_of
 from tailrace.clock import Clock
-from tailrace.meta.shared_catalog import SharedCatalog
+from tailrace.meta.pipeline_catalog import PipelineCatalog
+from tailrace.meta.store import MetaStore
 from tailrace.model.errors import AccessError, BehindHorizonError, UnknownPipelineError, UnknownSourceError
 from tailrace.model.number import Offset
 from tailrace.model.pipeline import Pipeline, RangeProgress
@@ -25,11 +25,12 @@ class Pipelines:
     """Tells how pipelines are. Those of sources that the server does not have are not there.
 
     Whoever sees all tables of a pipeline whole sees the pipeline: its status names keys of rows. For all others it is
-    not there. For tasks of one event loop; the database is asked in threads.
+    not there. For tasks of one event loop.
     """
 
-    def __init__(self, catalog: SharedCatalog, scopes: Scopes, clock: Clock) -> None:
-        self._catalog = catalog
+    def __init__(self, store: MetaStore, scopes: Scopes, clock: Clock) -> None:
+        self._store = store
+        self._catalog = PipelineCatalog(store.database)
         self._scopes = scopes
         self._clock = clock
 
@@ -39,12 +40,9 @@ class Pipelines:
         Raises:
             MetadataError: The metadata database refused.
         """
-        catalog = await self._catalog.find()
-        if catalog is None:
-            return []
-        found = await asyncio.to_thread(catalog.all)
-        progress = await asyncio.to_thread(catalog.progress_of_all)
-        letters = await asyncio.to_thread(catalog.letters_of_all)
+        found = await self._store.call(self._catalog.all)
+        progress = await self._store.call(self._catalog.progress_of_all)
+        letters = await self._store.call(self._catalog.letters_of_all)
         logs = self._scopes.service.logs
         ours = [(one, source) for one in found if (source := self._source(one.definition.source)) is not None]
         return [

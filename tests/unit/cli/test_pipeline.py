@@ -32,7 +32,7 @@ class Place:
         self.call(
             "create", "copy", "--source", "shop", "--table", "orders", "--sink", SINK, "--server", "http://127.0.0.1:9"
         )
-        self.store = PipelineStore.open(f"sqlite:///{directory / 'pipeline' / 'pipelines.db'}", SystemClock())
+        self.store = PipelineStore.open(f"sqlite:///{directory / 'metadata.db'}", SystemClock())
 
     def call(self, *words):
         """Run a command; return the one thing that it tells."""

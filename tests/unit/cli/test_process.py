@@ -81,8 +81,7 @@ def test_help_of_pipelines_needs_no_extra(command):
 
 def test_pipelines_are_looked_after_without_an_extra(tmp_path):
     data = DataDirectory(tmp_path)
-    data.pipelines.parent.mkdir()
-    store = PipelineStore.open(f"sqlite:///{data.pipelines}", SystemClock())
+    store = PipelineStore.open(f"sqlite:///{data.metadata}", SystemClock())
     store.create(Definition(name="p", source="app", tables=["t"], sink="delta:///lake", server="http://127.0.0.1:1"))
     store.close()
     for command in (["ls"], ["status", "p"], ["pause", "p"], ["resume", "p"], ["dlq", "ls"]):

@@ -40,7 +40,7 @@ def test_a_lease_is_kept_beyond_its_end_and_given_up_at_last(store):
 
 def test_a_worker_notices_that_it_was_taken_over(store):
     with LeaseKeeper(store, store.acquire("p", "one", 0.5), 0.5) as keeper:
-        with store._engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE tailrace_pipeline SET lease_end_us = 0, owner = ''")
         store.acquire("p", "two", 60)
 
@@ -99,7 +99,7 @@ class Slow(PipelineStore):
 
 
 def test_a_lease_counts_from_when_it_was_asked_for_however_long_the_answer_takes(store, monkeypatch):
-    slow = Slow(store._engine, SystemClock())
+    slow = Slow(store.database.engine, SystemClock())
     clock = SimpleNamespace(monotonic=lambda: slow.passed_s, sleep=time.sleep, time_ns=time.time_ns)
     monkeypatch.setattr(keeper_module, "time", clock)
     with taken(slow, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as keeper, pytest.raises(LeaseError):
@@ -118,7 +118,7 @@ class Silent(PipelineStore):
 
 
 def silent(store, *script):
-    made = Silent(store._engine, SystemClock())
+    made = Silent(store.database.engine, SystemClock())
     made.script = list(script)
     return made
 

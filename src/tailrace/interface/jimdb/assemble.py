@@ -13,7 +13,6 @@ from tailrace.interface.jimdb.service import JimdbTools, jimdb_service
 from tailrace.interface.jimdb.shard import RangeLog, RangeShard
 from tailrace.interface.jimdb.subscribers import Subscribers
 from tailrace.meta.range_store import KeptRanges, RangeStore
-from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.model.number import Offset
 from tailrace.source.base import QuerySource
@@ -48,7 +47,7 @@ class Jimdb:
         log.hold(self.floor(name), holder=HOLDER)
         self._shards[name] = RangeShard(number, name, reads, log)
 
-    def service(self, core: Core, catalog: SharedCatalog, http_url: Callable[[], str]) -> tuple[PullService, Service]:
+    def service(self, core: Core, http_url: Callable[[], str]) -> tuple[PullService, Service]:
         """Return what is pulled from, which is to be stopped before its server, and the service on it.
 
         `http_url` tells where the workers of pipelines find the server, unless the settings say it.
@@ -62,5 +61,5 @@ class Jimdb:
         def server_url() -> str:
             return settings.server_url or http_url()
 
-        subscribers = Subscribers(catalog, pulls, core.scopes, server_url, settings.cluster_id)
+        subscribers = Subscribers(core.store, pulls, core.scopes, server_url, settings.cluster_id)
         return pulls, jimdb_service(JimdbTools(pulls, subscribers, core.metrics, settings.cluster_id))

@@ -1,14 +1,14 @@
 """Pipelines that are made and ended over the wire: rows in the metadata database, which workers take up."""
 
-import asyncio
 import re
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from tailrace.interface.jimdb.pull import PullService
+from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import Numbers
-from tailrace.meta.shared_catalog import SharedCatalog
+from tailrace.meta.store import MetaStore
 from tailrace.model.errors import AccessError, InvalidRequestError, PipelineExistsError, UnknownPipelineError
 from tailrace.model.pipeline import Definition
 from tailrace.model.principal import Capability, Principal
@@ -32,7 +32,7 @@ class Subscriber(Struct, frozen=True):
 
 
 class Subscribers:
-    """Makes and ends pipelines. For tasks of one event loop; the database is asked in threads.
+    """Makes and ends pipelines. For tasks of one event loop.
 
     Only somebody with `admin` who sees the whole table may: a worker copies it with rights of its own to wherever the
     sink is.
@@ -40,13 +40,14 @@ class Subscribers:
 
     def __init__(
         self,
-        catalog: SharedCatalog,
+        store: MetaStore,
         pulls: PullService,
         scopes: Scopes,
         server_url: Callable[[], str],
         cluster_id: int,
     ) -> None:
-        self._catalog = catalog
+        self._store = store
+        self._catalog = PipelineCatalog(store.database)
         self._pulls = pulls
         self._scopes = scopes
         self._server_url = server_url
@@ -66,11 +67,10 @@ class Subscribers:
         source, table, numbers = await self._table(principal, namespace, wire)
         server = self._server_url()
         definition = Definition(name=name, source=source, tables=(table,), sink=sink, server=server)
-        catalog = await self._catalog.get()
         try:
-            await asyncio.to_thread(catalog.create, definition, numbers)
+            await self._store.call(lambda: self._catalog.create(definition, numbers))
         except PipelineExistsError:
-            known = await asyncio.to_thread(catalog.get, name)
+            known = await self._store.call(lambda: self._catalog.get(name))
             same = (known.definition.source, known.definition.tables, known.definition.sink) == (source, (table,), sink)
             if not same or known.cancelled:
                 raise
@@ -84,15 +84,14 @@ class Subscribers:
             PermissionDeniedError: The principal may not do this.
         """
         source, table, numbers = await self._table(principal, namespace, wire)
-        catalog = await self._catalog.get()
-        known = await asyncio.to_thread(catalog.get, name)
+        known = await self._store.call(lambda: self._catalog.get(name))
         if known.definition.source != source or table not in known.definition.tables:
             raise UnknownPipelineError(name)
         try:
             bulk_sight(self._scopes, principal, source).require(known.definition.tables)
         except AccessError:
             raise UnknownPipelineError(name) from None
-        await asyncio.to_thread(catalog.cancel, name)
+        await self._store.call(lambda: self._catalog.cancel(name))
         return Subscriber(source, table, name, known.definition.sink, numbers, cancelled=True)
 
     async def _table(self, principal: Principal, namespace: str, wire: str) -> tuple[str, str, Numbers]:

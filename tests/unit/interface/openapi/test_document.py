@@ -2,8 +2,7 @@
 
 import copy
 import json
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 import jsonschema_rs
@@ -22,7 +21,6 @@ from tailrace.interface.http import create_app
 from tailrace.interface.openapi.document import OPENAPI_PATH, describe
 from tailrace.interface.openapi.rpc import answer_name, error_codes, ref_of, request_name
 from tailrace.interface.skeindb.methods import Methods, signatures
-from tailrace.meta.shared_catalog import SharedCatalog
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.principal import ANONYMOUS
@@ -51,9 +49,12 @@ async def whole_service():
 
 @asynccontextmanager
 async def client_of(service, auth=None):
-    async with access_of(auth or AuthConfig(), SystemClock()) as access:
-        scopes, clock = Scopes(service), SystemClock()
-        pipelines = Pipelines(SharedCatalog("", Path("nowhere"), clock), scopes, clock)
+    clock = SystemClock()
+    store = await MetaStore.open("sqlite://", clock)
+    async with access_of(auth or AuthConfig(), clock) as access, AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        scopes = Scopes(service)
+        pipelines = Pipelines(store, scopes, clock)
         app = create_app(scopes, list, Metrics(), clock, HttpOptions(), gate=access.gate, pipelines=pipelines)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
             yield app, client

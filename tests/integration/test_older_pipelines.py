@@ -1,0 +1,158 @@
+"""Facts about taking an older version's file of pipelines over: nothing is lost wherever a process is killed."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sqlite3
+
+import pytest
+
+from older import Older
+from tailrace.clock import SystemClock
+from tailrace.datadir import DataDirectory
+from tailrace.meta import older_pipelines
+from tailrace.meta.database import Database
+from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.sink_store import SinkStore
+from tailrace.model.errors import MetadataError
+from tailrace.model.pipeline import Definition
+from tailrace.pipeline.store import PipelineStore
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return DataDirectory(Older(tmp_path).data)
+
+
+def opened(data):
+    url, older = data.metadata_at("")
+    return Database.open(url, SystemClock(), older)
+
+
+def contents(data):
+    """Return what is known of pipelines, sinks and dead letters."""
+    database = opened(data)
+    pipelines, letters = PipelineStore(database), DeadLetterStore(database)
+    found = {
+        "pipelines": {one.definition.name: pipelines.progress(one.definition.name) for one in pipelines.all()},
+        "sinks": [one.name for one in SinkStore(database).all()],
+        "letters": [(one.id, one.sink, one.message_id, one.change.op) for one in letters.letters()],
+    }
+    database.close()
+    return found
+
+
+def check(data):
+    found = contents(data)
+    assert {name: len(ranges) for name, ranges in found["pipelines"].items()} == {"copy": 2, "told": 1}
+    assert found["sinks"] == ["hook"]
+    assert [(number, sink) for number, sink, *_ in found["letters"]] == [(1, "hook"), (2, "hook"), (3, "pipeline/told")]
+    assert not data.older_pipelines.exists()
+    assert [path.name for path in data.pipelines.glob("pipelines.db*")] == ["pipelines.db.taken-over"]
+    with contextlib.closing(sqlite3.connect(data.metadata)) as database:
+        assert database.execute("SELECT * FROM tailrace_taken_over").fetchall() == []
+    assert contents(data) == found, "once more changes nothing"
+
+
+def test_all_of_it_is_there_afterwards(data):
+    check(data)
+
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_in(data, name, calls):
+    """Open the database in a process that is killed as it calls a function of the module the n-th time."""
+    real, left = getattr(older_pipelines, name), [calls]
+
+    def call(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            kill()
+        made = real(*arguments)
+        if left[0] == -1:
+            kill()
+        return made
+
+    def run():
+        setattr(older_pipelines, name, call)
+        opened(data)
+
+    process = FORK.Process(target=run)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+POINTS = [
+    *(("_rows", number) for number in range(1, 6)),
+    ("_renumber", 1),
+    ("_finish", 1),
+    ("_set_aside", 1),
+    ("_set_aside", 0),
+    ("_copy", 0),
+]
+"""Functions, and before which of their calls the process is killed; 0 for after the first."""
+
+
+@pytest.mark.parametrize(("name", "calls"), POINTS, ids=[f"{name}-{calls}" for name, calls in POINTS])
+def test_a_kill_loses_nothing_and_doubles_nothing(data, name, calls):
+    killed_in(data, name, calls)
+    check(data)
+
+
+def test_several_processes_take_it_over_once(data):
+    processes = [FORK.Process(target=contents, args=(data,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    check(data)
+
+
+def test_a_process_of_the_older_version_is_not_cut_off(data, monkeypatch):
+    monkeypatch.setattr(older_pipelines, "_BUSY_S", 0.1)
+    with contextlib.closing(sqlite3.connect(data.older_pipelines)) as worker:
+        worker.execute("SELECT * FROM tailrace_pipeline").fetchall()
+        with pytest.raises(MetadataError, match="stop the workers and servers of the older version"):
+            opened(data)
+        worker.execute("UPDATE tailrace_pipeline SET owner = 'late'")
+        worker.commit()
+    check(data)
+    database = opened(data)
+    assert {one.owner for one in PipelineStore(database).all()} == {"late"}
+    database.close()
+
+
+def test_a_file_that_an_older_version_made_anew_is_taken_over_too(data, tmp_path):
+    before = contents(data)
+    file = tmp_path / "other.db"
+    other = PipelineStore.open(f"sqlite:///{file}", SystemClock())
+    other.create(Definition(name="new", source="shop", tables=("orders",), sink="console:"))
+    other.close()
+    file.rename(data.older_pipelines)
+    assert set(contents(data)["pipelines"]) == {*before["pipelines"], "new"}
+    assert len(list(data.pipelines.glob("pipelines.db.taken-over*"))) == 2
+
+
+def test_a_pipeline_that_both_have_is_named_as_the_problem_and_nothing_changes(data, tmp_path):
+    contents(data)
+    file = tmp_path / "other.db"
+    other = PipelineStore.open(f"sqlite:///{file}", SystemClock())
+    other.create(Definition(name="copy", source="shop", tables=("orders",), sink="console:"))
+    other.close()
+    file.rename(data.older_pipelines)
+    with pytest.raises(MetadataError, match="that the metadata database has, too"):
+        opened(data)
+    assert data.older_pipelines.exists()
+
+
+def test_a_damaged_file_is_named(data):
+    data.older_pipelines.write_bytes(b"no database" * 500)
+    with pytest.raises(MetadataError, match=r"pipelines\.db cannot be taken over .* no SQLite database"):
+        opened(data)
