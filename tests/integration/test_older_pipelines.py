@@ -45,6 +45,15 @@ def contents(data):
     return found
 
 
+def make_older(file, name):
+    """Make a file of one pipeline as an older version did: without versions of its tables."""
+    store = PipelineStore.open(f"sqlite:///{file}", SystemClock())
+    store.create(Definition(name=name, source="shop", tables=("orders",), sink="console:"))
+    store.close()
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("DROP TABLE tailrace_migration")
+
+
 def check(data):
     found = contents(data)
     assert {name: len(ranges) for name, ranges in found["pipelines"].items()} == {"copy": 2, "told": 1}
@@ -129,24 +138,16 @@ def test_a_process_of_the_older_version_is_not_cut_off(data, monkeypatch):
     database.close()
 
 
-def test_a_file_that_an_older_version_made_anew_is_taken_over_too(data, tmp_path):
+def test_a_file_that_an_older_version_made_anew_is_taken_over_too(data):
     before = contents(data)
-    file = tmp_path / "other.db"
-    other = PipelineStore.open(f"sqlite:///{file}", SystemClock())
-    other.create(Definition(name="new", source="shop", tables=("orders",), sink="console:"))
-    other.close()
-    file.rename(data.older_pipelines)
+    make_older(data.older_pipelines, "new")
     assert set(contents(data)["pipelines"]) == {*before["pipelines"], "new"}
     assert len(list(data.pipelines.glob("pipelines.db.taken-over*"))) == 2
 
 
-def test_a_pipeline_that_both_have_is_named_as_the_problem_and_nothing_changes(data, tmp_path):
+def test_a_pipeline_that_both_have_is_named_as_the_problem_and_nothing_changes(data):
     contents(data)
-    file = tmp_path / "other.db"
-    other = PipelineStore.open(f"sqlite:///{file}", SystemClock())
-    other.create(Definition(name="copy", source="shop", tables=("orders",), sink="console:"))
-    other.close()
-    file.rename(data.older_pipelines)
+    make_older(data.older_pipelines, "copy")
     with pytest.raises(MetadataError, match="that the metadata database has, too"):
         opened(data)
     assert data.older_pipelines.exists()
@@ -156,3 +157,13 @@ def test_a_damaged_file_is_named(data):
     data.older_pipelines.write_bytes(b"no database" * 500)
     with pytest.raises(MetadataError, match=r"pipelines\.db cannot be taken over .* no SQLite database"):
         opened(data)
+
+
+def test_a_whole_metadata_database_that_a_url_names_stays_where_it_is(data):
+    contents(data)
+    named = PipelineStore.open(f"sqlite:///{data.older_pipelines}", SystemClock())
+    named.create(Definition(name="mine", source="shop", tables=("orders",), sink="console:"))
+    assert set(contents(data)["pipelines"]) == {"copy", "told"}
+    assert [one.definition.name for one in named.all()] == ["mine"]
+    named.close()
+    assert data.older_pipelines.exists()

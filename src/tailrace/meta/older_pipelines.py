@@ -8,7 +8,8 @@ Nothing is lost wherever a process is killed, as each step is done once the one 
     | the file is renamed                              | sees that there is no file, removes the mark |
     | the mark is removed                              | has nothing to do                            |
 
-The renamed file stays as a copy. A file that an older version makes anew is taken over, too.
+The renamed file stays as a copy. A file that an older version makes anew is taken over, too. One that has versions is a
+whole metadata database, which somebody names by its URL, and stays as it is.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, Table, delete, func, insert, inspect, select
 from sqlalchemy.exc import IntegrityError
@@ -25,7 +27,7 @@ from tailrace.clock import Clock
 from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.engine import SQLITE_REASONS, transact
 from tailrace.meta.pipeline_table import pipeline, pipeline_range, progress, subscribe
-from tailrace.meta.table import taken_over
+from tailrace.meta.table import migration, taken_over
 from tailrace.model.errors import MetadataError
 
 __all__ = ["take_over_pipelines"]
@@ -62,7 +64,7 @@ def take_over_pipelines(engine: Engine, file: Path, clock: Clock) -> None:
 def _copy(connection: Connection, file: Path, clock: Clock) -> None:
     """Write the rows of the file and a mark that they are there."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-    if _is_marked(connection) or not file.exists():
+    if _is_marked(connection) or not _is_older(file):
         return
     with _alone(file) as older:
         for table in _TABLES:
@@ -107,25 +109,44 @@ def _is_marked(connection: Connection) -> bool:
 @contextlib.contextmanager
 def _alone(file: Path) -> Iterator[sqlite3.Connection]:
     """Open the file so that nobody else has it, as one file without a write-ahead log."""
-    older = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None)
-    try:
+    with _connected(file) as older:
         older.row_factory = sqlite3.Row
         # Fails while any other process is connected, even one that does nothing now: it would go on with the old file.
         older.execute("PRAGMA journal_mode = DELETE")
         older.execute("BEGIN EXCLUSIVE")
         yield older
         older.execute("ROLLBACK")
+
+
+def _is_older(file: Path) -> bool:
+    """Tell whether there is a file of pipelines alone."""
+    if not file.exists():
+        return False
+    with _connected(file) as older:
+        return not _has_table(older, migration)
+
+
+def _has_table(older: sqlite3.Connection, table: Table) -> bool:
+    return older.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)).fetchone() is not None
+
+
+@contextlib.contextmanager
+def _connected(file: Path) -> Iterator[sqlite3.Connection]:
+    """Connect to the file; what SQLite fails with is an error of ours."""
+    place = f"file:{quote(str(file))}?mode=rw"  # never makes a file that another process has just set aside
+    try:
+        connected = sqlite3.connect(place, uri=True, timeout=_BUSY_S, isolation_level=None)
+        with contextlib.closing(connected) as older:
+            yield older
     except sqlite3.DatabaseError as error:
         code = error.sqlite_errorcode & 0xFF
         reason = _IN_USE if code == sqlite3.SQLITE_BUSY else SQLITE_REASONS.get(code, type(error).__name__)
         raise MetadataError(f"{file} cannot be taken over into the metadata database: {reason}") from error
-    finally:
-        older.close()
 
 
 def _rows(older: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table, where the file has it."""
-    if older.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)).fetchone():
+    if _has_table(older, table):
         for row in older.execute(f"SELECT * FROM {table.name}"):  # noqa: S608 (a constant of ours)
             yield {name: row[name] for name in row.keys() if name in table.c}  # noqa: SIM118 (a row yields its values)
 
