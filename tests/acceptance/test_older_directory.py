@@ -65,7 +65,7 @@ def test_subscriptions_queries_and_keys_are_there(older, server):
     assert [event["seq"] for event in polled["events"]] == [8, 9, 10, 13, 14, 15]
     done = CliRunner().invoke(query, ["run", facts["query"], "3", "--server", server.url, "--json"])
     assert done.exit_code == 0, done.output
-    assert sorted(row["item"] for row in json.loads(done.stdout)["rows"]) == ["fork", "mug"]
+    assert sorted(json.loads(done.stdout)["data"]["rows"]) == [["fork"], ["mug"]]
     assert [key["name"] for key in command(token, older, "ls")] == ["reader"]
 
 

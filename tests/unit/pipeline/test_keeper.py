@@ -99,7 +99,7 @@ class Slow(PipelineStore):
 
 
 def test_a_lease_counts_from_when_it_was_asked_for_however_long_the_answer_takes(store, monkeypatch):
-    slow = Slow(store.database.engine, SystemClock())
+    slow = Slow(store.database)
     clock = SimpleNamespace(monotonic=lambda: slow.passed_s, sleep=time.sleep, time_ns=time.time_ns)
     monkeypatch.setattr(keeper_module, "time", clock)
     with taken(slow, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as keeper, pytest.raises(LeaseError):
@@ -118,7 +118,7 @@ class Silent(PipelineStore):
 
 
 def silent(store, *script):
-    made = Silent(store.database.engine, SystemClock())
+    made = Silent(store.database)
     made.script = list(script)
     return made
 
