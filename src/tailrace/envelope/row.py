@@ -1,11 +1,10 @@
 """The row alone: what it is after the change, and nothing (a tombstone) once it is gone.
 
 A truncation is nothing as well, with `{}` as its key: the header `tailrace-op` beside it says that all rows are gone.
-What the source did not send after an update is taken from the row before. Where that lacks it, too, the change cannot
-be told: whoever reads this envelope takes it for the whole row.
+What the source did not send after an update is taken from the row before. Where that lacks it, too, it is left out.
 """
 
-from tailrace.envelope.base import Told, UnfitError
+from tailrace.envelope.base import Told
 from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
 from tailrace.model.image import completed, lacks_cells
@@ -29,9 +28,6 @@ class RowEnvelope:
 
 def _whole(change: Change) -> bytes | None:
     after, before = change.after, change.before
-    if after is None or not lacks_cells(after, change.schema):
+    if after is None or before is None or not lacks_cells(after, change.schema):
         return after
-    whole = after if before is None else completed(after, before)
-    if lacks_cells(whole, change.schema):
-        raise UnfitError("the source did not send all columns, and this envelope is the whole row")
-    return whole
+    return completed(after, before)
