@@ -31,7 +31,7 @@ READ_BYTES = 256 << 10
 FRAME_BYTES = 1 << 20
 WINDOW_BYTES = (1 << 31) - 1
 REOPEN_BYTES = 256 << 20
-"""How much a client that counts takes before it opens its windows anew."""
+"""How much a client that counts takes before it opens its windows again."""
 
 GRPCIO_CLIENT_MIN = 1.0
 RAW_CLIENT_MIN = 20.0

@@ -46,7 +46,7 @@ SCHEMA = TableSchema(
 
 
 class World:
-    """A service with so many live subscriptions."""
+    """A service with this many live subscriptions."""
 
     def __init__(self, log: MemoryLog, service: SubscriptionService) -> None:
         self.log = log
@@ -54,7 +54,7 @@ class World:
         self.feeds: list[Feed] = []
 
     async def grow(self, count: int) -> None:
-        """Subscribe to so many keys and have a feed wait for each."""
+        """Subscribe to this many keys and have a feed wait for each."""
         for first in range(0, count, TOGETHER):
             keys = range(first, min(first + TOGETHER, count))
             made = await asyncio.gather(*(self._subscribe(key) for key in keys))

@@ -91,7 +91,7 @@ def plain(directory: Path, sizes: list[int]) -> float:
 
 
 async def singles(directory: Path, callers: int, commits: int) -> float:
-    """Return commits a second of so many callers, each appending one change at a time."""
+    """Return commits a second of this many callers, each appending one change at a time."""
     log = await Log.open(DiskFiles(directory), LogOptions(), SystemClock())
     schema = await log.put_schema(SCHEMA)
     drafts = [[draft(number, 1, schema) for number in range(commits)] for _ in range(callers)]

@@ -56,7 +56,7 @@ def peak_bytes() -> int:
 
 
 async def capture(log: Log, size: int) -> float:
-    """Return the seconds that one commit of so many changes takes to be confirmed."""
+    """Return the seconds that one commit of this many changes takes to be confirmed."""
     source = LargeCommits([size])
     pump = Pump(source, log, CaptureState())
     await pump.open()

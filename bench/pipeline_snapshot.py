@@ -1,4 +1,4 @@
-"""A table of an SQLite database into Parquet files: a pipeline against a loop that somebody would write by hand.
+"""A table of an SQLite database into Parquet files: a pipeline against a loop that someone would write by hand.
 
 The loop reads with the standard library's driver, 50 000 rows at a time, makes an Arrow table of them and writes it to
 one Parquet file; it does not sync, and could not go on after a crash. The pipeline reads from a server in a process of

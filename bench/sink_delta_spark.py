@@ -37,7 +37,7 @@ from tailrace.pipeline.spark_spread import SparkSpread
 CHANGES = 1_000_000
 BATCHES = 2
 KEYS_SHARE = 4
-"""One change in so many inserts a key; the others update keys at random."""
+"""One change in this many inserts a key; the others update keys at random."""
 
 COMMIT_CHANGES = 100
 ROUNDS = 2

@@ -224,7 +224,7 @@ def compare(title: str, rates: dict[str, Rate], ours: str, peer: str, bar: float
 
 
 def streams_of(spark, directory: Path, changes: int, server: str) -> dict[str, Any]:
-    """Return each stream to be measured, over a log of so many changes."""
+    """Return each stream to be measured, over a log of this many changes."""
     log = directory / "log"
 
     def ours(**options):

@@ -71,7 +71,7 @@ class Writer:
             self.database.execute(DELETE, (self.ids.pop(),))
 
     def run(self, seconds: float, rows: int) -> tuple[int, float]:
-        """Write transactions of so many rows; return how many rows in how many seconds."""
+        """Write transactions of this many rows; return how many rows in how many seconds."""
         count = 0
         begin = time.perf_counter()
         while (taken := time.perf_counter() - begin) < seconds:

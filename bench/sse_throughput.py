@@ -191,7 +191,7 @@ def replay(peer: Peer, sub_id: str) -> tuple[float, float]:
 
 
 def drink(peer: Peer, sub_id: str, size_bytes: int) -> float:
-    """Read so many bytes with one subscriber; return bytes a second."""
+    """Read this many bytes with one subscriber; return bytes a second."""
     connection = peer.connect(sub_id)
     buffer = bytearray(READ_BYTES)
     left = size_bytes

@@ -128,7 +128,7 @@ class Took(Struct, frozen=True):
 
 
 def deliver(peer: Peer, wire: str, subscribers: int, size_bytes: int) -> Took:
-    """Have each of some subscribers connect and read so many bytes."""
+    """Have each of some subscribers connect and read this many bytes."""
     selector = selectors.DefaultSelector()
     buffer = bytearray(READ_BYTES)
     left = [size_bytes] * subscribers

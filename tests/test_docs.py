@@ -48,6 +48,24 @@ def test_each_message_of_level_info_is_documented():
     assert unsaid == [], "list it in docs/reference/logging.md"
 
 
+def test_files_that_the_architecture_names_are_there():
+    root = DOCS.parent
+    named = set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.py)`", (root / "ARCHITECTURE.md").read_text()))
+    assert [name for name in named if not any((base / name).exists() for base in (root, root / "src/tailrace"))] == []
+
+
+def test_lines_of_text_fit_a_diff():
+    pages = [*DOCS.rglob("*.md"), *(DOCS.parent / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md"))]
+    long = []
+    for page in pages:
+        code = False
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            code ^= line.lstrip().startswith("```")
+            if len(line) > 120 and not code and not line.startswith("|") and "`" not in line:
+                long.append(f"{page.name}:{number}")
+    assert long == []
+
+
 @pytest.mark.parametrize("path", sorted([*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]), ids=lambda path: path.name)
 def test_links_between_pages_lead_somewhere(path):
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):

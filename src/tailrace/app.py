@@ -143,7 +143,7 @@ class Application:
         """Capture and serve until `stop` is set.
 
         Raises:
-            SourceStateError: A source cannot be captured without somebody's help.
+            SourceStateError: A source cannot be captured without an operator's help.
         """
         stopped = asyncio.create_task(stop.wait())
         captured = self._shards if self._config.capture.enabled else []

@@ -108,7 +108,7 @@ class Pump:
         """Pump until cancelled. Call after `open`.
 
         Raises:
-            SourceStateError: Capture cannot go on without somebody's help; the message says what to do.
+            SourceStateError: Capture cannot continue without an operator's help; the message says what to do.
         """
         await self._patiently(self._stream)
 
@@ -169,7 +169,7 @@ class Pump:
         """Append commits and parts of commits, then confirm the last whole commit."""
         ended: Position | None = None
         for run in _runs(drafts):
-            if run[0].part:  # after a failure, the parts before it are gone: the stream begins anew
+            if run[0].part:  # after a failure, the parts before it are gone: the stream starts over
                 await self._log.append(run)
             else:
                 await self._patiently(partial(self._log.append, run))

@@ -121,7 +121,7 @@ class LoggingConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that `tailrace serve` can be told."""
+    """All settings of `tailrace serve`."""
 
     data_dir: str = "tailrace-data"
     host: str = "127.0.0.1"

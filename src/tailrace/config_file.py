@@ -1,4 +1,4 @@
-"""A file of configuration: read, and what is wrong with it told. Which keys there are is told by whoever has them."""
+"""A configuration file: reading it, with errors that name the key. The keys are declared by their owners."""
 
 import re
 import tomllib

@@ -214,7 +214,7 @@ class QueryProcessMetrics:
 
 
 class PipelineGauges:
-    """How pipelines are, as of when somebody last looked."""
+    """How pipelines are, as of when someone last looked."""
 
     WORDS: Mapping[str, str] = {
         "stage": "How far a pipeline is: 0 register, 1 snapshot, 2 incremental_log, 3 failed.",

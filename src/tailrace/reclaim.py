@@ -13,10 +13,10 @@ _LOOK_S = 5.0
 """How often connections are counted."""
 
 _TRIM_LOOKS = 12
-"""At each so many looks, unused memory is given back in any case."""
+"""At each this many looks, unused memory is given back in any case."""
 
 _GONE_MIN = 500
-"""So many connections must have gone, and more than there are left, before their garbage is collected at once."""
+"""This many connections must have gone, and more than there are left, before their garbage is collected at once."""
 
 
 class Reclaimer:

@@ -31,7 +31,7 @@ class Backoff(Struct, frozen=True):
 class Retry:
     """The failures of one thing that is retried. For one thread or task.
 
-    An outage begins with its first failure and ends with `recovered`. It begins anew, with the first pause, where
+    An outage begins with its first failure and ends with `recovered`. It starts over, with the first pause, where
     `progress` has grown since the failure before: what gets on between failures is not away.
     """
 

@@ -162,7 +162,7 @@ def test_a_sink_that_is_opened_again_goes_on_where_it_was(place, source):
         sink.close()
 
 
-def rows_of(place, source):
+def unordered(place, source):
     """Return what each table has, in no order: tables of databases have none."""
     return {table.name: sorted(map(str, place.contents(table.name))) for table in source.tables}
 
@@ -175,14 +175,14 @@ def test_a_batch_that_is_given_again_changes_nothing(place, source):
         if len(given) == 1:
             sink.open(source.schemas)
         sink.apply(batch)
-        before = rows_of(place, source)
+        before = unordered(place, source)
         for one in given:
             sink.apply(one)
         sink.close()
         sink = opened(place, source)
         for one in given:
             sink.apply(one)
-        assert rows_of(place, source) == before
+        assert unordered(place, source) == before
         for table in source.tables:
             check(place, sink, table)
     sink.close()

@@ -1,6 +1,6 @@
 """The token of a call, out of what its client sent. Pure.
 
-`authorization` counts wherever it is sent, and only as `Bearer ` and a token, capitals and the one space included. An
+`authorization` counts wherever it is sent, and only as `Bearer ` and a token, case and the one space included. An
 `x-api-key` without it is taken for a token as it stands. `access_token` is for browsers, whose `EventSource` and
 `WebSocket` send no headers.
 """

@@ -71,7 +71,7 @@ def principal_of(
 
 
 def check_grant(grant: Grant) -> None:
-    """Refuse a grant that somebody has mistyped. Predicates are checked by whoever knows their grammar.
+    """Refuse a grant that someone has mistyped. Predicates are checked by whoever knows their grammar.
 
     Raises:
         InvalidRequestError: A role is not known, or a table is not named `source.table`.

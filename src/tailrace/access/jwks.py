@@ -23,7 +23,7 @@ _RSA_BITS_MIN = 2048
 
 
 class JwksFile:
-    """The RSA public keys of a JWKS file, read anew when the file has changed. For tasks of one event loop."""
+    """The RSA public keys of a JWKS file, read again when the file has changed. For tasks of one event loop."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """Read the file.

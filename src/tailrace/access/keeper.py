@@ -40,7 +40,7 @@ class Keeper:
     def hold(self, principal: Principal, end: End, *, counted: bool = True) -> "Hold":
         """Watch over something for the length of a `with` block: `end` is called when its credentials are not good.
 
-        What is `counted` is one of the things of which a principal may have so many; entering may raise `QuotaError`.
+        What is `counted` counts against the principal's limit; entering may raise `QuotaError`.
         """
         return Hold(self, principal, end, counted=counted)
 

@@ -90,7 +90,7 @@ class Place(Struct, frozen=True):
         return Job(store, self.directory, self.token, choice, SystemClock(), copy, sessions, self.secrets)
 
     def watcher(self, pipeline: str = "") -> TextWatcher | JsonWatcher:
-        """Return what is told of a run; of one of several, with the name of its pipeline."""
+        """Return the progress line of a run; of one of several, with the name of its pipeline."""
         return JsonWatcher(pipeline) if self.as_json else TextWatcher(pipeline)
 
     def missing(self, definition: Definition) -> str:

@@ -1,4 +1,4 @@
-"""`tailrace serve`: capture the sources and serve the interfaces until told to stop."""
+"""`tailrace serve`: capture the sources and serve the interfaces until stopped."""
 
 import asyncio
 import logging

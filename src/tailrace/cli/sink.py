@@ -168,7 +168,7 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
 
     def tell(figures: SinkFigures) -> None:
         if not last:
-            new = figures.state is not SinkState.FAILED  # one that cannot be as it is told leaves nothing behind
+            new = figures.state is not SinkState.FAILED  # one that cannot be configured so leaves nothing behind
             store.meet(name, source=config.source, url=config.shown_url, new=new)
         if figures.state is SinkState.RUNNING and not connected and not place.as_json:
             connected.append(True)
@@ -251,7 +251,7 @@ def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
 
 
 def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
-    """Say that a sink which was run before does not begin where it is told to."""
+    """Say that a sink which was run before does not begin where the options say."""
     given = click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE
     if given and kept is not None and kept.subscription and kept.source == config.source:
         click.echo(

@@ -22,10 +22,10 @@ __all__ = ["ServerReader"]
 _T = TypeVar("_T")
 
 _ACKNOWLEDGE_S = 0.5
-"""How often the server is told how far the sink is, at most."""
+"""How often the sink's progress is reported to the server, at most."""
 
 _LOOK_S = 1.0
-"""How often it is looked whether somebody has paused the subscription."""
+"""How often it is looked whether someone has paused the subscription."""
 
 _WAIT_S = 5
 """How long a request waits at the head of the log."""
@@ -34,7 +34,7 @@ _BATCHES_AHEAD_MAX = 4
 """Batches that are read while the target is busy with others."""
 
 _CHANGES_AT_ONCE = 2_000
-"""What has come meanwhile is handed over together up to so many changes; one batch may have more."""
+"""What has come meanwhile is handed over together up to this many changes; one batch may have more."""
 
 _OPTIONS = BulkOptions(outage_s_max=0.0)
 

@@ -88,7 +88,7 @@ class AsyncClient(Calls):
     ) -> AsyncSubscription:
         """Return a handle of a subscription that exists, without asking the server.
 
-        `format` is the one that it has; without it, it is told by the events.
+        `format` is the one that it has; without it, it is detected from the events.
         """
         return self._handle(Subscribed(sub_id, 0, _SSE_PATH + sub_id), format, temporary=False)
 

@@ -294,7 +294,7 @@ class BulkClient:
             raise
 
     def _reach(self) -> None:
-        """Connect anew, for a request that must not be sent twice."""
+        """Connect again, for a request that must not be sent twice."""
         self.close()
         connection = self._connect()
         with _reached(self.url):

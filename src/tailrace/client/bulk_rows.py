@@ -64,7 +64,7 @@ class BulkRowsClient(BulkClient):
         return self._get(_path(source, "ranges"), {"table": table, "parts": parts}, Plan)
 
     def cut_rows(self, source: str, table: str, within: KeyInterval, *, rows: int, count: int) -> list[str]:
-        """Ask for the last key of each run of so many rows in an interval; at most `count`.
+        """Ask for the last key of each run of this many rows in an interval; at most `count`.
 
         Raises:
             ClientError: The server cannot be reached, or refused.

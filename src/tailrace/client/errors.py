@@ -7,7 +7,7 @@ ClientError
 │   ├── Unauthorized              the token is missing or wrong
 │   ├── Forbidden                 the token does not allow this
 │   ├── NotFound                  no such table, subscription or query
-│   ├── InvalidRequest            mend the request
+│   ├── InvalidRequest            fix the request
 │   ├── NotSupported              this server has no such method or option
 │   ├── Conflict                  the state changed meanwhile, or a condition of the request does not hold
 │   ├── TimedOut                  the server took too long: try again
@@ -80,7 +80,7 @@ class NotFound(Refused):
 
 
 class InvalidRequest(Refused):
-    """The server cannot do what was asked. Mend the request: the message names the member at fault."""
+    """The server cannot do what was asked. Fix the request: the message names the member at fault."""
 
 
 class NotSupported(Refused):
@@ -104,7 +104,7 @@ class ServerFault(Refused):
 
 
 class ResnapshotRequired(ClientError):
-    """Retention removed changes that this subscription has not had. Take a new snapshot and subscribe anew.
+    """Retention removed changes that this subscription has not had. Take a new snapshot and subscribe again.
 
     The next change that can be had is the one after `resnapshot_from_offset`.
     """
@@ -123,7 +123,7 @@ class ResnapshotRequired(ClientError):
 
 
 class FeedFailed(ClientError):
-    """The server ended a feed and said why, e.g. a predicate that failed on a row. Mend the subscription."""
+    """The server ended a feed and said why, e.g. a predicate that failed on a row. Fix the subscription."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -146,8 +146,8 @@ def decode_control(name: str, data: bytes) -> Control:
 def decode_event(raw: bytes, format_: Format | None, acknowledge: Callable[[int], _T]) -> Event[_T]:
     """Return the event of a line of JSON.
 
-    Without a format it is told by the key: typed literals only are `objects_json`. That errs only where a plain key is
-    a JSON document that looks like a literal.
+    Without a format the key decides: typed literals only are `objects_json`. That errs only where a plain key
+    is a JSON document that looks like a literal.
 
     Raises:
         BadAnswer: It is no event, or not of that format.

@@ -44,7 +44,7 @@ class SubscribeOptions(TypedDict, total=False):
     """Deliver the rows that are there first, as `read` events."""
 
     auto_ack: bool
-    """Let the server acknowledge what it has sent, whether it was worked off or not. See also `events(auto_ack=…)`."""
+    """Let the server acknowledge what it has sent, whether it was processed or not. See also `events(auto_ack=…)`."""
 
     deliver: Literal["result"]
     """Of a query: deliver the new result with each event."""

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventStream:
-    """Reads events in order and goes on behind the last one after each reconnect. For one task at a time.
+    """Reads events in order and continues after the last one on each reconnect. For one task at a time.
 
     Cancelling `next` loses no event: the connection is given up and the following call goes on where the last ended.
     """

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _HEARTBEAT = "?heartbeat=1"
-"""Asks to be told how far the feed has looked, so that a narrow filter neither looks like lag nor looks twice."""
+"""Asks for reports of how far the feed has looked, so that a narrow filter neither looks like lag nor looks twice."""
 
 AsyncEvent = Event[Awaitable[Acknowledged]]
 """An event whose `ack` must be awaited."""
@@ -144,7 +144,7 @@ class AsyncSubscription:
 class AsyncFeed:
     """An iterator over the events of one session. For one task at a time.
 
-    It survives a cancelled `anext`: the next one goes on behind the last event. Call `aclose` or use `async with` to
+    It survives a cancelled `anext`: the next one continues after the last event. Call `aclose` or use `async with` to
     leave early.
     """
 

@@ -25,7 +25,7 @@ class CollectLimits(Struct, frozen=True):
     """Most bytes; one event may be larger."""
 
     bytes_enough: int | None = None
-    """With so many bytes from one chunk, nothing is taken from the next: joining them would copy them. None: go on."""
+    """With this many bytes from one chunk, nothing is taken from the next: joining would copy them. None: no limit."""
 
     scan_changes_max: int = 1 << 16
     """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""

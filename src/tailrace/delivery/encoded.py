@@ -84,7 +84,7 @@ class Encoded:
         return Encoded.of_list(events, [self._offsets[row] for row in rows], self._last)
 
     def cut(self, after: Offset, changes_max: int, bytes_max: int) -> Piece:
-        """Return the events that follow `after`, at most so many and so large, but one however large it is."""
+        """Return the events that follow `after`, at most this many and so large, but one however large it is."""
         begin = bisect_right(self._offsets, after)
         end = min(begin + changes_max, len(self._offsets))
         if self._ends[end] - self._ends[begin] > bytes_max:

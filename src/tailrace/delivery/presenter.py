@@ -31,7 +31,7 @@ class Presenter:
     """Gives the encoded events of feed batches. For tasks of one event loop.
 
     What was encoded is kept, least recently used out first, up to `bytes_max`. The log never changes what an offset
-    means, so a chunk is known by its source and its first and last offsets, even when it was read anew.
+    means, so a chunk is known by its source and its first and last offsets, even when it was read again.
     """
 
     def __init__(self, bytes_max: int, encoded_changes: Counter) -> None:

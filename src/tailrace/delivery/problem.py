@@ -117,7 +117,7 @@ _DETAILS: dict[type[TailraceError], tuple[str, ...]] = {
     BehindHorizonError: ("requested", "horizon"),
     RateLimitError: ("retry_after_ms",),
 }
-"""Fields of an error that a program can use, told as `details`."""
+"""Fields of an error that a program can use, sent as `details`."""
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
@@ -129,7 +129,7 @@ class Problem(Struct, frozen=True, omit_defaults=True):
 
 
 def problem_of(error: TailraceError) -> Problem:
-    """Return what a subscriber of SkeinDB is told."""
+    """Return the error for a subscriber of SkeinDB."""
     fields = _DETAILS.get(type(error))
     details = None if fields is None else {field: getattr(error, field) for field in fields}
     return Problem(TABLE[type(error)], str(error), details)

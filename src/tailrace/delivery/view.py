@@ -50,7 +50,7 @@ class View(Struct, frozen=True, cache_hash=True):
     """What makes the changes invalidations of a query."""
 
     envelope: str = ""
-    """Name of the envelope that changes are told in; empty for the wire's own events."""
+    """Name of the envelope that changes are wrapped in; empty for the wire's own events."""
 
     @property
     def images(self) -> tuple[str, ...]:

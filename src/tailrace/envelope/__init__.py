@@ -1,1 +1,1 @@
-"""Forms in which a change is told to others: ours, and those that other systems have made common. Pure."""
+"""Envelopes: forms in which a change is sent to others: ours, and those that other systems have made common. Pure."""

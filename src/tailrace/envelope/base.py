@@ -1,4 +1,4 @@
-"""The seam to envelopes: how one change is told."""
+"""The seam to envelopes: how one change is wrapped."""
 
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Told(Struct, frozen=True):
 
 
 class UnfitError(ValueError):
-    """A change cannot be told in this envelope. The message names the column, never a value."""
+    """A change cannot be wrapped in this envelope. The message names the column, never a value."""
 
 
 class Envelope(Protocol):

@@ -154,8 +154,8 @@ def _string(value: Value) -> str:
     return _text(value)
 
 
-# Dates and times have no meaning told: texts of Debezium's own meanings (IsoDate and so on) end with a zone, and its
-# consumers fail on others, while ours are the database's own.
+# Dates and times have no declared meaning: texts of Debezium's own meanings (IsoDate and so on) end with a zone, and
+# its consumers fail on others, while ours are the database's own.
 _TYPES: dict[Kind, tuple[str, str, Callable[[Value], Any]]] = {
     Kind.ANY: ("string", "", _text),
     Kind.BOOL: ("boolean", "", _boolean),

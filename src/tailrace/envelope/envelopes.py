@@ -25,7 +25,7 @@ ENVELOPES: dict[str, Envelope] = {
 
 
 WHOLE = tuple(name for name in ENVELOPES if name not in {"cloudevents-binary", "row"})
-"""Envelopes whose value says everything: nothing is beside it in headers, and a row that is gone is told, too."""
+"""Envelopes whose value says everything: nothing is beside it in headers, and a deleted row is sent, too."""
 
 
 def envelope_of(name: str) -> Envelope:

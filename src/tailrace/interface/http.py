@@ -123,7 +123,7 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 
 def _observe(service: SubscriptionService, metrics: Metrics, view: StatsView) -> None:
-    """Have the gauges ask the service when somebody looks at them."""
+    """Have the gauges ask the service when someone looks at them."""
     metrics.lag_sum.set_function(lambda: view.stats.total_lag)
     metrics.remaining_min.set_function(lambda: _number(view.stats.min_remaining_until_resnapshot))
     for state, member in _STATES.items():

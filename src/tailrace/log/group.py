@@ -288,7 +288,9 @@ class GroupCommit:
             self._close_commit()
             opened = None
         elif opened is None or opened.part != draft.part:
-            refused = LogWriteError("parts of this commit that came before were dropped; append it anew from its first")
+            refused = LogWriteError(
+                "parts of this commit that came before were dropped; append it again from its first"
+            )
         offset, index = self._planned
         commits = sum(len(request.drafts) for request in requests)
         hlc = self._hybrid.take(commits, self._append_time_us) if opened is None else opened.hlc

@@ -41,7 +41,7 @@ _RUN_BYTES_MAX = 1536 * 1024
 """Most bytes that are read at once for one who wants many changes."""
 
 _READ_AHEAD_MAX = 2
-"""Nothing is read ahead while so many blocks are being read."""
+"""Nothing is read ahead while this many blocks are being read."""
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""Beginning a log anew, behind the numbers of the old one. See "Reset" in docs/log-format.md."""
+"""Beginning a log again, behind the numbers of the old one. See "Reset" in docs/log-format.md."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress

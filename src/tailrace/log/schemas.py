@@ -117,7 +117,7 @@ class Schemas:
         if self._file is None:
             self._rewrite(line)
         else:
-            file, self._file = self._file, None  # after a failure, the next version writes the file anew
+            file, self._file = self._file, None  # after a failure, the next version writes the file again
             try:
                 file.write_at(self._end, [line])
                 file.sync()
@@ -161,7 +161,7 @@ class Schemas:
 def numbered(known: Sequence[TableSchema], history: Sequence[TableSchema]) -> list[TableSchema]:
     """Return versions of a table, oldest first, with the numbers that they have after those that are known.
 
-    A source tells its history again each time it is opened, so what it begins with is mostly known. It may count anew
+    A source tells its history again each time it is opened, so what it begins with is mostly known. It may count again
     (capture was set up again), and a table may be changed and changed back: so the least that is new is sought, where
     what is known ends with what the history begins with.
     """

@@ -162,7 +162,7 @@ class Segments:
     ) -> tuple[_T] | None:
         """Return what `take` makes of the chunks of the block that holds a change and of those behind it.
 
-        They go up to the block with the change `through`, or have at most so many bytes. None where the first block
+        They go up to the block with the change `through`, or have at most this many bytes. None where the first block
         alone has more: it is better read once for all who want it.
 
         Raises:

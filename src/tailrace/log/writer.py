@@ -273,7 +273,7 @@ class Writer:
             self._seal()
         name = segment_name(header.first_index)
         previous = self._segment.first_index if self._segment else Index(0)
-        if self._segment and previous == header.first_index:  # the one before got no frame and is made anew
+        if self._segment and previous == header.first_index:  # the one before got no frame and is made again
             previous = self._segment.previous_index
         encoded = pack_segment_header(
             first_offset=header.first_offset,

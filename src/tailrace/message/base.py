@@ -136,7 +136,7 @@ class Target(Protocol):
 
         A target that can keeps `mark`, in the same atomic step as the messages: then each message arrives once. Others
         leave it. There may be no message at all, only a mark. After an error the target may be used again: it connects
-        anew by itself.
+        again by itself.
 
         Raises:
             SinkUnavailableError: The target cannot be reached now, or is busy. It may have taken some of the messages.

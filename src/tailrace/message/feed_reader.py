@@ -142,7 +142,7 @@ class FeedReader:
             self._acknowledging = self._submit(self._acknowledge(self._done))
 
     async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
-        """Return the sink's subscription, made the first time, and anew with its cursor for other tables."""
+        """Return the sink's subscription, made the first time, and again with its cursor for other tables."""
         start = _STARTS[self._config.start]
         if isinstance(start, Latest) and self._head is not None:
             start = After(self._head)

@@ -10,7 +10,7 @@ class Mark(Struct, frozen=True):
     """What a target keeps beside the messages, in the same atomic step.
 
     The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows:
-    so many of its changes, the last of which has the offset `settled`.
+    this many of its changes, the last of which has the offset `settled`.
     """
 
     mark: bytes | None
@@ -23,7 +23,7 @@ class Mark(Struct, frozen=True):
 
 
 class Interrupted(Struct):
-    """How far the batch with this mark is: so many of its changes are settled, and these messages parked besides."""
+    """How far the batch with this mark is: this many of its changes are settled, and these messages parked besides."""
 
     mark: bytes
     done: int = 0

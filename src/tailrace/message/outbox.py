@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _LETTERS_AT_ONCE = 500
 _KEYS_AGE_S_MAX = 0.1
-"""How long the parked keys are taken to be as they were read: somebody may drop or retry letters at any time."""
+"""How long the parked keys are taken to be as they were read: someone may drop or retry letters at any time."""
 
 _BEHIND = "an earlier change of its key is parked"
 
@@ -88,7 +88,7 @@ class Outbox:
         self._owner = ""
         self._mark: bytes | None = None
         self._dropped: set[str] = set()
-        """Ids of messages that somebody has dropped, of changes that the sink may be given again after a crash."""
+        """Ids of messages that someone has dropped, of changes that the sink may be given again after a crash."""
 
         self._keys: dict[str, int] = {}
         self._keys_read_s = 0.0
@@ -159,7 +159,7 @@ class Outbox:
         self._batch = Interrupted(b"")
 
     def tend(self, through: int | None = None) -> int:
-        """Send letters that somebody wants to be sent again; return how many have arrived.
+        """Resend dead letters marked for retry; return how many have arrived.
 
         A letter must not overtake changes of its key. `through` is the offset up to which whoever calls has delivered
         all changes: letters behind it stay, but for those that a sink waits for within a batch. Without it, to be

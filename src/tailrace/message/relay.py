@@ -262,7 +262,7 @@ class Relay:
     def _patiently(self, use: Callable[[], _T]) -> _T | None:
         """Return what a call returns, tried again while target or source are away; None where the relay is stopped.
 
-        An outage begins with a failure, and anew, with short pauses, where messages have arrived since the one before.
+        An outage begins with a failure, and again, with short pauses, where messages have arrived since the one before.
         """
         retry = Retry(
             self._options.backoff,
@@ -296,7 +296,7 @@ class Relay:
             self._stop.wait(min(left_s, self._options.backoff.longest_s))
 
     def _tend(self) -> int:
-        """Send letters again that somebody wants to be sent, of changes that are behind the relay."""
+        """Resend dead letters marked for retry, of changes that the relay has passed."""
         return self._outbox.tend(self._offset)
 
     def _tend_while_waiting(self) -> None:
@@ -318,7 +318,7 @@ class Relay:
 
 
 def _shown(error: Exception) -> str:
-    """Return what is told of an error. One that is none of ours may hold values: of that it is only where it was."""
+    """Return the message for an error. A foreign error may hold values: only its place is shown."""
     if isinstance(error, TailraceError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]

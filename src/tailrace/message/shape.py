@@ -30,7 +30,7 @@ _HEADER_WORDS = {op: op.word for op in Op}
 
 
 class ShapeOptions(Struct, frozen=True):
-    """What a sink is told to make of changes."""
+    """How a sink shapes changes."""
 
     tables: tuple[str, ...] = ()
     """Tables by their names on the wires; none for all."""
@@ -177,7 +177,7 @@ class Shape:
 def message_id(change: Change, *, snapshot: bool) -> str:
     """Return the name of a change's message: `SOURCE/OFFSET`, for a row of a snapshot with its table and key behind.
 
-    Keys that are long, or have more than printable ASCII, are told by their checksum.
+    Keys that are long, or have more than printable ASCII, are represented by their checksum.
     """
     table = change.schema.table
     if not snapshot:

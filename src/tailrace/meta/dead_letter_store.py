@@ -1,4 +1,4 @@
-"""Dead letters in the metadata database: what sinks did not take, until somebody has it sent again or drops it."""
+"""Dead letters in the metadata database: what sinks did not take, until someone has it sent again or drops it."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class DeadLetterStore(Store):
         return {row[0]: row[1] for row in self._transact(lambda connection: connection.execute(statement).all())}
 
     def due(self, sink: str, limit: int, through: int | None = None) -> Sequence[Letter]:
-        """Return letters of a sink that are to be sent again, in order, at most so many, and up to an offset."""
+        """Return letters of a sink that are to be sent again, in order, at most this many, and up to an offset."""
         wanted = [dead_letter.c.sink == sink, dead_letter.c.state == str(LetterState.RETRY)]
         if through is not None:
             wanted.append(dead_letter.c.offset <= through)

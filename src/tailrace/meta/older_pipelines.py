@@ -8,8 +8,8 @@ Nothing is lost wherever a process is killed, as each step is done once the one 
     | the file is renamed                              | sees that there is no file, removes the mark |
     | the mark is removed                              | has nothing to do                            |
 
-The renamed file stays as a copy. A file that an older version makes anew is taken over, too. One that has versions is a
-whole metadata database, which somebody names by its URL, and stays as it is.
+The renamed file stays as a copy. A file that an older version makes again is taken over, too. One that has versions is
+a whole metadata database, which is named by its URL, and stays as it is.
 """
 
 import contextlib

@@ -63,12 +63,12 @@ class KeptSink(Struct, frozen=True):
     """Its name on the wires; empty while the sink has none yet."""
 
     began_us: int
-    """When it began anew the last time: tells it from others that had its name before."""
+    """When it started over the last time: tells it from others that had its name before."""
 
     figures: SinkFigures
 
     def lives(self, now_us: int) -> bool:
-        """Tell whether the sink runs, as far as can be told: it has said something in the last half minute."""
+        """Tell whether the sink runs, as far as is known: it has reported something in the last half minute."""
         at_work = self.figures.state in {SinkState.RUNNING, SinkState.WAITING}
         return at_work and now_us - self.figures.time_us < LIVES_S * 1_000_000
 

@@ -146,7 +146,7 @@ ranged_table = Table(
     sqlite_autoincrement=True,
     **TEXT_AS_IT_IS,
 )
-"""Tables that pullers know by number. One that is made anew gets another number."""
+"""Tables that pullers know by number. One that is made again gets another number."""
 
 key_range = Table(
     "tailrace_key_range",

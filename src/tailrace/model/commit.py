@@ -73,7 +73,7 @@ class CommitId(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """The source has no commit between the one it told of last and `position`: it resumes there."""
+    """The source has no commit between the last one it yielded and `position`: it resumes there."""
 
     position: Position
 

@@ -1,12 +1,12 @@
 """The error tree. Raise the narrowest; each docstring says what the caller should do.
 
 TailraceError
-├── ConfigError                   the configuration is wrong: mend the named key
+├── ConfigError                   the configuration is wrong: fix the named key
 │   ├── UnknownSchemeError        no kind of source has such URLs: use one of the known schemes
-│   └── SourceOptionError         an option of a source is unknown or wrong: mend it where it was given
-├── InvalidRequestError           the caller asked for something impossible: mend the request
+│   └── SourceOptionError         an option of a source is unknown or wrong: fix it where it was given
+├── InvalidRequestError           the caller asked for something impossible: fix the request
 │   ├── InvalidValueError         a value or typed literal is malformed
-│   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: mend it at the place shown
+│   ├── InvalidPredicateError     a predicate cannot be read, or cannot be right: fix it at the place shown
 │   ├── CaptureDisabledError      capture is switched off: switch it on, or ask for no changes
 │   ├── BeyondHeadError           an offset that the log has not reached yet
 │   └── ResultTooLargeError       a query gives more than is allowed: ask for less
@@ -29,7 +29,7 @@ TailraceError
 ├── BehindHorizonError            the change was removed by retention: take a new snapshot
 ├── CommitsLostError              commits of a change stream were removed by retention: take a new snapshot
 ├── ConsumerExistsError           a consumer of that id lives: resume it, or cancel it first
-├── ConsumerEndedError            the consumer was ended, or is another incarnation now: register it anew
+├── ConsumerEndedError            the consumer was ended, or is another incarnation now: register it again
 ├── ConsumersFullError            there are as many consumers as there may be: cancel some
 ├── PipelineExistsError           a pipeline of that name is there: choose another name, or remove it
 ├── LogError
@@ -38,7 +38,7 @@ TailraceError
 │   ├── AppendTooLargeError       more at once than one frame can hold: append less at once
 │   ├── LogFullError              the disk is full: free space; appending goes on by itself
 │   ├── LogWriteError             the disk refused a write: see the cause
-│   └── LogClosedError            the log was closed while somebody waited for it
+│   └── LogClosedError            the log was closed while someone waited for it
 ├── MetadataError                 the metadata database refused: see the cause
 ├── DataDirectoryInUseError       another process owns the data directory
 ├── ListenError                   the address is taken or not of this machine: choose another
@@ -142,7 +142,7 @@ class SourceOptionError(ConfigError):
 
 
 class InvalidRequestError(TailraceError):
-    """The caller asked for something impossible. Mend the request; trying again unchanged fails again."""
+    """The caller asked for something impossible. Fix the request; trying again unchanged fails again."""
 
 
 class InvalidValueError(InvalidRequestError):
@@ -150,7 +150,7 @@ class InvalidValueError(InvalidRequestError):
 
 
 class InvalidPredicateError(InvalidRequestError):
-    """A predicate cannot be read, names what is not there, or can never make sense. Mend it at `place`.
+    """A predicate cannot be read, names what is not there, or can never make sense. Fix it at `place`.
 
     `place` counts characters from 0. The message ends with the line of the predicate and a mark under the place, unless
     the text is empty or too long to show.
@@ -292,7 +292,7 @@ class OriginRefusedError(AccessError):
 
 
 class PredicateError(TailraceError):
-    """A predicate failed on a change. The subscription that brought it ends; mend the predicate and subscribe again."""
+    """A predicate failed on a change. The subscription that brought it ends; fix the predicate and subscribe again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the predicate failed: {reason}")
@@ -327,7 +327,7 @@ class ConsumerExistsError(TailraceError):
 
 
 class ConsumerEndedError(TailraceError):
-    """The consumer was ended, or lives in a later incarnation. Register it anew; `reason` tells why it ended."""
+    """The consumer was ended, or lives in a later incarnation. Register it again; `reason` tells why it ended."""
 
     def __init__(self, consumer_id: str, *, incarnation: int, reason: str, checkpoint: int) -> None:
         super().__init__(f"consumer {consumer_id}, incarnation {incarnation}, has ended: {reason}")
@@ -391,7 +391,7 @@ class LogWriteError(LogError):
 
 
 class LogClosedError(LogError):
-    """The log was closed while somebody waited for it. Open it anew."""
+    """The log was closed while someone waited for it. Open it again."""
 
 
 class MetadataError(TailraceError):

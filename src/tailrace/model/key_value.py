@@ -30,7 +30,7 @@ TTL_S_MAX = 100 * 365 * 86400
 
 
 class Entry(Struct, frozen=True):
-    """A key with its value. With a `ttl_s` it is gone after so many seconds; 0 keeps it."""
+    """A key with its value. With a `ttl_s` it is gone after this many seconds; 0 keeps it."""
 
     key: bytes
     value: bytes

@@ -35,10 +35,10 @@ class LetterState(StrEnum):
     """An earlier change of its key is parked: it waits for its turn."""
 
     RETRY = "retry"
-    """Somebody asked for it to be sent again, which its sink does next."""
+    """Marked for retry; its sink sends it next."""
 
     DROPPED = "dropped"
-    """Somebody has dropped it. It is a letter no more; that it was one is known for a while, lest it come again."""
+    """Dropped. It is kept as dropped for a while, so that it is not parked again."""
 
 
 class LetterDraft(Struct, frozen=True):

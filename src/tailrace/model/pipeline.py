@@ -98,7 +98,7 @@ class Pipeline(Struct, frozen=True):
     owner: str
     leased: bool
     generation: int
-    """How often it began anew: was reset, or found changes gone that it lacked."""
+    """How often it started over: was reset, or found changes gone that it lacked."""
 
     number_min: int
     """Least number of its next batch."""

@@ -45,7 +45,7 @@ class PipelineStatus(Struct, frozen=True):
     changes: int
     changes_per_s: float
     noted_time_us: int
-    """When its worker last told how it goes; 0 for never."""
+    """When its worker last reported; 0 for never."""
 
     letters: int
     """Changes that the sink refused and that are parked."""
@@ -67,7 +67,7 @@ def status_of(
     """Return how a pipeline is.
 
     `sink` is what may be shown of its sink's URL; `head` is that of its log, and `lag_s` the age of the oldest change
-    that the sink lacks, where somebody knows them; `letters` is how many changes are parked.
+    that the sink lacks, where someone knows them; `letters` is how many changes are parked.
     """
     definition, figures = found.definition, found.figures
     offset = offset_of(ranges)

@@ -45,7 +45,7 @@ class Principal(Struct, frozen=True):
     rows: Mapping[str, str] = field(default_factory=dict)
     """SQL predicate over the rows that it may see, by `source.table`; a table without one is seen whole.
 
-    The table is found whatever its capitals: SQLite takes `Orders` and `orders` for one, and what was written to hide
+    The table is matched case-insensitively: SQLite takes `Orders` and `orders` for one, and what was written to hide
     rows must not show them all.
     """
 

@@ -42,7 +42,7 @@ def moved(now: Stage, to: Stage) -> Stage:
     """Return the stage after a move.
 
     Raises:
-        MetadataError: No such move is allowed: somebody else has changed the table.
+        MetadataError: No such move is allowed: someone else has changed the table.
     """
     if to is not now and to not in MOVES[now]:
         raise MetadataError(f"a range cannot move from stage {now.word} to {to.word}")

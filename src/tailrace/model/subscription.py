@@ -66,7 +66,7 @@ class QueryTarget(Struct, frozen=True, tag="query"):
     """The subscription is for changes that can touch the result of a prepared query with these arguments.
 
     `args` are typed literals. `precise` leaves out those after which the result is the same as before. `tables` are
-    those that the query depended on when the subscription was made, for people: what it depends on is found out anew
+    those that the query depended on when the subscription was made, for people: what it depends on is found out again
     each time.
     """
 
@@ -147,7 +147,7 @@ class Subscription(Struct, frozen=True):
 
 
 class SubscribeRequest(Struct, frozen=True):
-    """What somebody asks of a new subscription: the changes of a target from now on, or from a place in the log."""
+    """What someone asks of a new subscription: the changes of a target from now on, or from a place in the log."""
 
     target: Target
     filter: FilterOptions

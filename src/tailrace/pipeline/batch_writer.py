@@ -49,7 +49,7 @@ _CLOSE_S_MAX = 10.0
 
 _SPREAD_MIN = 400_000
 _SPREAD_MIN_DISTRIBUTED = 100_000
-"""From so many changes on tasks write the sink: where all run on one machine, and where they run on several."""
+"""From this many changes on tasks write the sink: where all run on one machine, and where they run on several."""
 
 
 class BatchWriter:
@@ -146,7 +146,7 @@ class BatchWriter:
             self.apply(pa.concat_tables(unpacked(packed)), changes, frame.sparkSession)
 
     def apply(self, rows: pa.Table, changes: int, session: Any) -> None:
-        """Apply rows in the layout `json`, of so many changes, that the sink does not have.
+        """Apply rows in the layout `json`, of this many changes, that the sink does not have.
 
         Those are all of them or none, unless the checkpoint is older than the sink: brought back from a backup, say.
 
@@ -225,7 +225,7 @@ class BatchWriter:
         return rows_copied > 0 and not self._definition.transform and all(map(sink.is_readable, self.schemas()))
 
     def tend(self) -> None:
-        """Have letters sent that somebody wants to be sent again, where the sink is of messages and open here."""
+        """Resend dead letters marked for retry, where the sink is of messages and open here."""
         if self._sink is not None and is_message_sink(self._definition):
             self._sink.tend()
 

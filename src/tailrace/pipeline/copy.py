@@ -32,7 +32,7 @@ __all__ = ["Copier", "CopyOptions", "advanced", "next_number", "planned"]
 _T = TypeVar("_T")
 
 _RANGES_AT_ONCE = 4
-"""Ranges in one batch: so many tasks read at one time."""
+"""Ranges in one batch: this many tasks read at one time."""
 
 _RANGES_SPREAD = 32
 """Ranges in one batch that tasks read and write."""

@@ -21,7 +21,7 @@ from tailrace.pipeline.unchanged import unsent, with_unsent
 __all__ = ["changes_of_json", "read_rows"]
 
 _ROWS_AT_ONCE = 65_536
-"""More are decoded by several threads, each so many at a time."""
+"""More are decoded by several threads, each this many at a time."""
 
 Versions = Mapping[tuple[str, int], TableSchema]
 """Schemas of tables by their names on the wires and their versions."""

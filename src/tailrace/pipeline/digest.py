@@ -1,7 +1,7 @@
 """Rows reduced to their keys and a checksum each, kept on disk, and what differs between a source and a sink.
 
 Keys fall into buckets by their hash. Buckets are compared first, by the sum of their checksums; only those that differ,
-or that changed while the rows were read, are compared key by key, so many at a time as fit into memory.
+or that changed while the rows were read, are compared key by key, this many at a time as fit into memory.
 """
 # ruff: noqa: S608 (identifiers are quoted)
 
@@ -158,7 +158,7 @@ class Digests:
         return rows.take(found["_place"])
 
     def unwanted(self, size: int) -> Iterator[pa.Table]:
-        """Yield the keys that the sink has and should not, or has twice, so many at a time."""
+        """Yield the keys that the sink has and should not, or has twice, this many at a time."""
         kinds = f"'{Fault.EXTRA}', '{Fault.TWICE}'"
         cursor = self._connection.cursor()
         found: Any = cursor.sql(f"SELECT {self._keys} FROM faults WHERE fault IN ({kinds})").to_arrow_reader(size)

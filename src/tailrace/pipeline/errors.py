@@ -5,10 +5,10 @@ PipelineError                 a pipeline cannot go on: do what the message says
 ├── CheckpointLostError       the checkpoint is gone: bring it back, or reset the pipeline
 ├── SinkLostError             the sink has nothing of what was copied: bring it back, or reset the pipeline
 ├── PipelineFailedError       it has failed for good: reset it
-├── SchemaMovedError          a table has another schema than its rows were planned with: plan anew
+├── SchemaMovedError          a table has another schema than its rows were planned with: plan again
 ├── SparkEndedError           Spark has ended: run the pipeline, or start the worker, again
 ├── StoppedError              the run was asked to end before it had what it waits for: end quietly
-└── TransformError            the transformation cannot be used: mend it
+└── TransformError            the transformation cannot be used: fix it
 SinkTableGoneError            a `SinkRefusedError`: a table is gone from the sink: bring it back, or reset the pipeline
 """
 
@@ -45,7 +45,7 @@ class LeaseError(PipelineError):
 
 
 class CheckpointLostError(PipelineError):
-    """The checkpoint of a pipeline is gone. Bring it back, or reset the pipeline: then it copies its tables anew."""
+    """The checkpoint of a pipeline is gone. Bring it back, or reset the pipeline: then it copies its tables again."""
 
     def __init__(self, name: str, directory: str) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class StoppedError(PipelineError):
 
 
 class TransformError(PipelineError):
-    """Spark does not take the transformation, or it leaves out columns that a sink needs. Mend it."""
+    """Spark does not take the transformation, or it leaves out columns that a sink needs. Fix it."""
 
 
 class SinkTableGoneError(SinkRefusedError):

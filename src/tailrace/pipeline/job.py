@@ -83,7 +83,7 @@ class Job:
     ) -> None:
         """Do what is to be done for a pipeline, and follow the log until `stopped`, or, with `once`, to its head.
 
-        It ends, too, when somebody pauses the pipeline; when somebody removes it, it is removed. With another
+        It ends, too, when someone pauses the pipeline; when someone removes it, it is removed. With another
         definition it goes on.
 
         Raises:
@@ -120,7 +120,7 @@ class Job:
         return self._checkpoints(name) / f"checkpoint-{generation}"
 
     def reset(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
-        """Forget how far a pipeline is: its next run copies its tables anew. Tables that its sink has lost are, too.
+        """Forget how far a pipeline is: its next run copies its tables again. Tables that its sink has lost are, too.
 
         Raises:
             LeaseError: Another worker has it.
@@ -152,10 +152,10 @@ class Job:
             self._store.alter(altered(definition, **given, begun=begun))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
-        """Compare the sink of a pipeline with its source, also while a worker has it; mend it if wanted and nobody has.
+        """Compare the sink of a pipeline with its source, also while a worker has it; fix it if wanted and nobody has.
 
         Raises:
-            LeaseError: It is to be mended, and a worker has it: pause it first.
+            LeaseError: It is to be repaired, and a worker has it: pause it first.
             PipelineError: Its tables have not been copied yet.
             TailraceError: The server, the sink, the transformation or the metadata failed.
         """
@@ -271,7 +271,7 @@ class Job:
     def _sweep(
         self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher, checkpoint: Path
     ) -> None:
-        """Mend what differs in the sink before a new checkpoint begins.
+        """Fix what differs in the sink before a new checkpoint begins.
 
         That is what an earlier run of the pipeline left, or what it missed because retention was quicker.
         """
@@ -286,7 +286,7 @@ class Job:
             self._verifier(found, lease, client, writer, watcher).run(repair=True)
 
     def _rebase(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, error: BehindHorizonError) -> None:
-        """Begin anew at the head: what the sink lacks of the changes that are gone is then found by comparing.
+        """Begin again at the head: what the sink lacks of the changes that are gone is then found by comparing.
 
         Raises:
             PipelineFailedError: The sink keeps changes, which are gone, or nothing that could be compared.
@@ -307,7 +307,7 @@ class Job:
         unsubscribe(definition.server, self._token, found.subscription)
 
     def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
-        """Compare, and mend where this worker has the pipeline."""
+        """Compare, and fix where this worker has the pipeline."""
         if not keeps_rows(self._store.get(name).definition.sink):
             raise PipelineError(f"the sink of pipeline {name!r} keeps nothing that could be verified")
         if not _is_copied(self._store.progress(name)):

@@ -81,7 +81,7 @@ class LeaseKeeper:
 
     @property
     def altered(self) -> bool:
-        """Tell whether somebody has altered the pipeline since its worker began."""
+        """Tell whether someone has altered the pipeline since its worker began."""
         begun, seen = self._begun, self._seen
         return begun is not None and seen is not None and begun.definition != seen.definition
 

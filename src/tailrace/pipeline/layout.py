@@ -34,7 +34,7 @@ _CHANGES_TARGETS = {
     Layout.LATEST: 131_072,
 }
 _BYTES_TARGET = 32 << 20
-"""A batch is handed on when it has so many changes, or so many bytes.
+"""A batch is handed on when it has this many changes, or this many bytes.
 
 To take images apart costs something for each batch; what is only handed on is better still in the processor's cache;
 the more changes come together, the more of them are void.

@@ -47,7 +47,7 @@ class SinkThread:
         self._sink = self._thread.submit(build).result()
 
     def open(self, schemas: Sequence[TableSchema], *, anew: bool = False) -> None:
-        """Connect; see `Sink.open`. With `anew`, tables that are gone are forgotten."""
+        """Connect; see `Sink.open`. With `again`, tables that are gone are forgotten."""
 
         def connect() -> None:
             try:
@@ -117,7 +117,7 @@ class SinkThread:
         return True
 
     def tend(self) -> None:
-        """Have a sink of messages send letters again that somebody wants to be sent.
+        """Have a message sink resend dead letters marked for retry.
 
         A target that cannot be reached now is left for the next time.
         """

@@ -117,7 +117,7 @@ def shim(java: Path, home: Path) -> Path:
 def spark_home(cache: Path) -> Path:
     """Make a SPARK_HOME around the installed PySpark, without its packed copy, and return it.
 
-    Each Python process of Spark would take PySpark from that copy and compile it anew, which is most of the time that
+    Each Python process of Spark would take PySpark from that copy and compile it again, which is most of the time that
     a query needs to start. Without it they use what is installed.
     """
     try:
@@ -142,7 +142,7 @@ def prepare(java: Java | None = None) -> None:
 
     Call it before the session is made, where that is not done by `open_session`. Without it Spark runs Python sources
     and functions with the `python3` of the PATH, which lacks what this environment has, and lets each of its processes
-    compile PySpark anew; one that needs more than 10 seconds to start, as on a busy machine, counts as failed ("Python
+    compile PySpark again; one that needs more than 10 seconds to start, as on a busy machine, counts as failed ("Python
     worker failed to connect back"). Environment variables that are set are kept: PYSPARK_PYTHON, SPARK_HOME,
     SPARK_LOCAL_IP, and JAVA_HOME if it is new enough.
 

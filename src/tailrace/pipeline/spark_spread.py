@@ -35,7 +35,7 @@ _LOST = ("exited unexpectedly", "ExecutorLostFailure", "Python worker failed to 
 
 
 class SparkSpread:
-    """The changes in a DataFrame, which `decode` makes of its rows; see `Spread`. Each run reads it anew."""
+    """The changes in a DataFrame, which `decode` makes of its rows; see `Spread`. Each run reads it again."""
 
     def __init__(self, frame: Any, decode: Decode) -> None:
         self._frame = frame
@@ -127,7 +127,7 @@ class _Over(Struct, frozen=True):
 
 
 def _told(rows: Iterator[tuple[int, int, Any]]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Spark takes them. An error of ours is told like everything else, so that it arrives as it is."""
+    """Yield rows as Spark takes them. An error of ours is sent like everything else, so that it arrives as it is."""
     try:
         for bucket, kind, held in rows:
             yield _row(bucket, kind, held)

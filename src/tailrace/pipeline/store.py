@@ -83,7 +83,7 @@ class PipelineStore(PipelineCatalog):
         self._fenced(lease, run)
 
     def reset(self, lease: Lease, number_min: int) -> None:
-        """Forget the progress of a pipeline: it registers anew, with batches from `number_min` on."""
+        """Forget the progress of a pipeline: it registers again, with batches from `number_min` on."""
         generation = self.get(lease.name).generation + 1
         values = {"generation": generation, "number_min": number_min, "subscription": None, "copying": None}
         self._fenced(lease, lambda connection: _forget(connection, lease.name), **values, figures=encode(Figures()))

@@ -149,7 +149,7 @@ def _kind(type_: pa.DataType) -> Kind:
 
 
 def _reason(error: Any) -> str:
-    """Return why Spark refuses. What it says where a row is the reason shows values of that row: only its name is told.
+    """Return why Spark refuses. A message about a row shows values of it: only the error's name is shown.
 
     The name is that of Spark's documentation, e.g. `CAST_INVALID_INPUT`.
     """

@@ -135,7 +135,7 @@ class _Wish:
 
 
 _QUOTED = frozenset({Kind.BYTES, Kind.U64})
-"""Kinds whose strings must be told from other values with the same text."""
+"""Kinds whose strings must be distinguished from other values with the same text."""
 
 
 def _texts(images: pa.Array, wishes: Sequence[_Wish]) -> dict[str, pa.Array] | None:

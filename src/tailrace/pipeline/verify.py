@@ -1,4 +1,4 @@
-"""Comparing a sink with its source at one offset, and mending what differs.
+"""Comparing a sink with its source at one offset, and repairing what differs.
 
 The rows of the source are read range by range, each page at an offset of its own; the sink has what it has at another.
 The changes in between, which the log has, bring both to the same offset: the newest of the pages. Only digests of rows
@@ -70,7 +70,7 @@ class Verdict(Struct, frozen=True):
     offset: int
     equal: bool
     repaired: int
-    """Rows that were copied anew or removed."""
+    """Rows that were copied again or removed."""
 
     tables: list[TableVerdict]
 
@@ -78,12 +78,12 @@ class Verdict(Struct, frozen=True):
 class Verifier:
     """Compares the sink of one pipeline with its source, in bounded memory. For one thread.
 
-    The sink has all changes through `reached`, at least. Somebody may write into it meanwhile, unless it is mended: the
-    keys of changes after `reached` are taken from the log, for both sides.
+    The sink has all changes through `reached`, at least. Others may write into it meanwhile, unless it is repaired:
+    the keys of changes after `reached` are taken from the log, for both sides.
 
-    What it is mended with has numbers of its own: not the next one, which a batch may have that the sink has in part;
+    What it is repaired with has numbers of its own: not the next one, which a batch may have that the sink has in part;
     and each is reserved first, by `reserve` with the one behind it, so that no later batch is taken for one that the
-    sink has from here. Without `reserve` nothing can be mended.
+    sink has from here. Without `reserve` nothing can be repaired.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Verifier:
         self._offset = 0
 
     def run(self, *, repair: bool) -> Verdict:
-        """Compare all tables; with `repair`, copy the rows anew that differ and remove those that should not be.
+        """Compare all tables; with `repair`, copy the rows again that differ and remove those that should not be.
 
         Raises:
             BehindHorizonError: The log no longer has the changes that the sink lacks: let the pipeline catch up first.
@@ -134,7 +134,7 @@ class Verifier:
         return Verdict(self._definition.name, self._offset, equal, repaired, verdicts)
 
     def _table(self, schema: TableSchema, ranges: Sequence[KeyInterval], *, repair: bool) -> tuple[TableVerdict, int]:
-        """Compare one table, and mend it if wanted; return how many rows that were."""
+        """Compare one table, and fix it if wanted; return how many rows that were."""
         columns: pa.Schema | None = None
         for _ in range(_TRIES_MAX):
             try:
@@ -184,7 +184,7 @@ class Verifier:
             return _verdict(shape, digests, len(ranges)), mended
 
     def _repair(self, schema: TableSchema, ranges: Sequence[KeyInterval], first: TableChanges, digests: Digests) -> int:
-        """Remove the rows that are too many, then copy those anew that differ or are missing."""
+        """Remove the rows that are too many, then copy those again that differ or are missing."""
         shape, plain = first.schema, first.changes.drop_columns([RANGE]).schema
         mended = 0
         for keys in digests.unwanted(_ROWS_MENDED_AT_ONCE):
@@ -212,7 +212,7 @@ class Verifier:
         return rows
 
     def _require_even(self) -> None:
-        """Refuse to mend changes that are kept while some tables have a batch that others lack: it comes once more.
+        """Refuse to fix changes that are kept while some tables have a batch that others lack: it comes once more.
 
         With another number than before it would be there twice. To rows and their versions that does no harm.
         """

@@ -1,4 +1,4 @@
-"""What is told of a run of a pipeline, for people."""
+"""Progress of a pipeline's run, for people."""
 
 from tailrace.model.pipeline import Figures
 
@@ -6,7 +6,7 @@ __all__ = ["Watcher"]
 
 
 class Watcher:
-    """Is told how a run goes. The base tells nobody."""
+    """Is notified of a run's progress. The base class does nothing."""
 
     def waiting(self, owner: str) -> None:
         """Another worker has the pipeline."""
@@ -15,10 +15,10 @@ class Watcher:
         """Spark is being started with this Java."""
 
     def copied(self, rows: int, total: int) -> None:
-        """So many rows of all have been copied."""
+        """Note that some rows of all have been copied."""
 
     def comparing(self, reason: str) -> None:
-        """Source and sink are compared, and what differs is copied anew."""
+        """Source and sink are compared, and what differs is copied again."""
 
     def away(self, problem: str) -> None:
         """The sink cannot be reached, and is tried again."""
@@ -27,4 +27,4 @@ class Watcher:
         """The log is being followed."""
 
     def failed(self, problem: str, again_s: float | None) -> None:
-        """The run ended with a problem; a worker tries again after a while, unless that is in vain."""
+        """The run ended with a problem; a worker tries again after a while, unless that is pointless."""

@@ -57,7 +57,7 @@ class Runner(Protocol):
 
 
 class _Rest(Struct, frozen=True):
-    """Why a pipeline is not tried now. It counts for the pipeline as it was then: who mends it is not kept waiting."""
+    """Why a pipeline is not tried now. It counts for the pipeline as it was then: who fixes it is not kept waiting."""
 
     failures: int
     end_s: float
@@ -77,7 +77,7 @@ class _Ended(Struct, frozen=True):
 
 
 class Worker:
-    """Runs pipelines until it is told to stop. One that fails rests for a while; the others do not notice.
+    """Runs pipelines until it is stopped. One that fails rests for a while; the others do not notice.
 
     All of them share one Spark. `owner` is the name under which it has pipelines: at the start it takes those back that
     it had under this name, so no two workers may have the same at one time.

@@ -64,7 +64,7 @@ class Administration(Protocol):
         """Remove all that capture added, also changes that nobody has read. Return whether there was any.
 
         Raises:
-            SourceStateError: Somebody reads it now, who would fail; unless `force`.
+            SourceStateError: Someone reads it now, who would fail; unless `force`.
         """
 
     def remove_reader(self, name: str, *, force: bool) -> None:

@@ -233,7 +233,7 @@ class QuerySource(Protocol):
         """
 
     async def cut(self, table: TableName, within: KeyInterval, *, rows: int, count: int) -> list[str]:
-        """Return keys of rows, rising, that cut an interval into runs of so many rows; at most `count`.
+        """Return keys of rows, rising, that cut an interval into runs of this many rows; at most `count`.
 
         Each is the last key of a run. After the last of fewer than `count` there are fewer than `rows` rows. Where keys
         that are null in part are not unique, a run has all rows of its last key, and so more of them.

@@ -82,7 +82,7 @@ class SourceKind(Protocol[_OptionsT_contra]):
         A database that is locked or away may come back, and passes.
 
         Raises:
-            SourceStateError: It cannot be captured unless somebody does what the message says.
+            SourceStateError: It cannot be captured unless someone does what the message says.
         """
 
     def open(self, name: str, url: str, options: _OptionsT_contra, reader: Reader, tools: SourceTools) -> OpenedSource:

@@ -44,7 +44,7 @@ class Predicate(Protocol):
     """
 
     canonical: str
-    """Equal for predicates that choose the same changes for the same reason: spaces, brackets and capitals aside."""
+    """Equal for predicates that choose the same changes for the same reason: spaces, brackets and case aside."""
 
     columns: frozenset[str]
     """The columns that it reads."""

@@ -224,7 +224,7 @@ class Scoped:
         await self._service.restore(owned, prepared)
 
     def exported(self) -> list[Subscription]:
-        """Return the subscriptions that it may use, for somebody who keeps copies."""
+        """Return the subscriptions that it may use, for someone who keeps copies."""
         self.principal.require(Capability.MANAGE_BACKUPS)
         return self.subscriptions()
 
@@ -233,7 +233,7 @@ class Scoped:
         return self._service.status(self.subscription(subscription_id).id)
 
     def measured(self) -> SubscriptionService:
-        """Return the whole service, for somebody who looks at its figures: they are of all sources together."""
+        """Return the whole service, for someone who looks at its figures: they are of all sources together."""
         self.principal.require(Capability.VIEW_METRICS)
         if not all(map(self.principal.reaches, self._service.logs)):
             raise PermissionDeniedError("Access denied to the figures of all sources: only some of them are yours")

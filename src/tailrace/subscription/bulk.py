@@ -207,7 +207,7 @@ async def _border(log: LogWindow, wanted: Offset, floor: Offset) -> Offset:
 
 
 async def _within_bytes(log: LogWindow, after: Offset, through: Offset, bytes_max: int) -> Offset:
-    """Return the last offset up to which an interval takes no more than about so many bytes; at least one change."""
+    """Return the last offset up to which an interval takes no more than about this many bytes; at least one change."""
     size = await log.commits.size_after(after)
     low, high = Offset(after + 1), through  # low fits, or is the least that there is
     while low < high:

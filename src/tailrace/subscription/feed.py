@@ -21,7 +21,7 @@ __all__ = ["Feed", "FeedBatch"]
 class Feed:
     """Reads the log for one subscriber, in order, without a gap or a repeat where replay becomes following.
 
-    The feed stands at `after`. It moves when told by `advance`, so a subscriber takes of a batch as much as it can
+    The feed stands at `after`. It moves by `advance`, so a subscriber takes of a batch as much as it can
     send, and in `next` past changes that are known not to be for it. Nothing is kept between two calls: a subscriber
     that does not read costs no chunk. For one task at a time, except `pause` and `end`.
 

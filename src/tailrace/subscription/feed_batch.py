@@ -36,7 +36,7 @@ class FeedBatch(Struct, frozen=True):
             PredicateError: It fails on the very next change.
         """
         begin = self.after + 1 - self.chunk.first
-        passing, failing = 0, len(self.chunk) - begin + 1  # so many changes pass, so many do not
+        passing, failing = 0, len(self.chunk) - begin + 1  # this many changes pass, this many do not
         failure: PredicateError | None = None
         while passing + 1 < failing:
             middle = (passing + failing) // 2

@@ -29,13 +29,13 @@ Rows = range | list[int]
 """Rows of a chunk by their number in it, rising. A range where they are consecutive."""
 
 _ROWS_FEW = 16
-"""Below so many rows, going through them in Python costs less than calling Arrow."""
+"""Below this many rows, going through them in Python costs less than calling Arrow."""
 
 _SCHEMAS_FEW = 32
-"""Up to so many schema versions in the log, looking at all of them costs less than finding those in a chunk."""
+"""Up to this many schema versions in the log, looking at all of them costs less than finding those in a chunk."""
 
 _VERSIONS_KEPT = 8
-"""Compiled forms that a filter keeps; an older one is made anew when it is needed again."""
+"""Compiled forms that a filter keeps; an older one is made again when it is needed again."""
 
 
 class Filter:
@@ -83,11 +83,11 @@ class Filter:
 
     @property
     def is_restricted(self) -> bool:
-        """Tell whether the chunks that it is for hold only what somebody may see."""
+        """Tell whether the chunks that it is for hold only what someone may see."""
         return self.restriction is not None
 
     def restricted(self, by: Hashable) -> Self:
-        """Return this filter for chunks that hold only what somebody may see. It equals only those for the same."""
+        """Return this filter for chunks that hold only what someone may see. It equals only those for the same."""
         made = copy.copy(self)
         made.restriction = by
         return made

@@ -193,7 +193,7 @@ class RestrictedChunks:
 
 
 class Restrictions:
-    """Gives equal restrictions only once while somebody has them, so that each is compiled and applied once."""
+    """Gives equal restrictions only once while someone has them, so that each is compiled and applied once."""
 
     def __init__(self) -> None:
         self._kept = RestrictedChunks(_KEPT_BYTES_MAX)

@@ -35,7 +35,7 @@ class Changes(Struct, frozen=True):
 class RowFilter:
     """One compiled filter. Two are equal when they choose the same changes, so that work for one serves the other.
 
-    The parts were compiled for one version of the table's schema; when that changes, compile and add them anew.
+    The parts were compiled for one version of the table's schema; when that changes, compile and add them again.
     """
 
     __slots__ = ("bounds", "columns", "key", "ops", "predicates", "tables")

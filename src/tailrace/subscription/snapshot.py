@@ -29,7 +29,7 @@ _TIMEOUT_S = 30.0
 """Longest wait for capture to fit the schema, and for the log to have what the rows contain."""
 
 _ATTEMPTS_MAX = 50
-"""So often rows are copied anew that contain a part of a commit."""
+"""So often rows are copied again that contain a part of a commit."""
 
 _SCHEMA = SchemaId(1)
 

@@ -1,4 +1,4 @@
-"""Figures over all subscriptions, and what in them calls for somebody. Pure but for looking at the service.
+"""Figures over all subscriptions, and what in them needs attention. Pure but for looking at the service.
 
 Names and order of the members are those of SkeinDB. Where there are several logs, `earliest_offset` and `latest_offset`
 span them all, and counts are sums.
@@ -41,7 +41,7 @@ class SubscriptionStats(Struct, frozen=True, kw_only=True):
 
 
 class Alert(Struct, frozen=True):
-    """Something that somebody should look at. `count` is how many subscriptions it concerns."""
+    """Something that needs attention. `count` is how many subscriptions it concerns."""
 
     name: str
     severity: str
@@ -50,7 +50,7 @@ class Alert(Struct, frozen=True):
 
 
 class StatsView:
-    """The figures for those who ask for one at a time: taken anew when they are a second old."""
+    """The figures for those who ask for one at a time: taken again when they are a second old."""
 
     def __init__(self, service: SubscriptionService, clock: Clock) -> None:
         self._service = service
@@ -110,7 +110,7 @@ def stats_of(service: SubscriptionService) -> SubscriptionStats:
 
 
 def alerts_of(stats: SubscriptionStats) -> Sequence[Alert]:
-    """Return what in the figures calls for somebody, worst first."""
+    """Return what in the figures needs attention, worst first."""
     warned = stats.pressured_subscriptions - stats.throttle_recommended_subscriptions
     possible = (
         Alert(

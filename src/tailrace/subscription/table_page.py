@@ -22,7 +22,7 @@ PAGE_SCHEMA: pa.Schema = pa.schema([pa.field("key", pa.binary()), pa.field("imag
 
 _TIMEOUT_S = 30.0
 _ATTEMPTS_MAX = 50
-"""So often rows are read anew that contain a part of a commit."""
+"""So often rows are read again that contain a part of a commit."""
 
 
 class Page(Struct, frozen=True):

@@ -40,7 +40,7 @@ _TURN_S = 0.005
 """So long filters are evaluated in one go; then others have their turn."""
 
 _TURN_WATCHES = 256
-"""So many filters are compiled anew in one go; then others have their turn."""
+"""This many filters are compiled again in one go; then others have their turn."""
 
 
 class Wake:
@@ -157,7 +157,7 @@ class Wake:
             watch.wake()
 
     async def _follow_schemas(self, fresh: Chunk) -> None:
-        """Compile filters anew for tables that have another schema version now; their feeds look for themselves."""
+        """Compile filters again for tables that have another schema version now; their feeds look for themselves."""
         if not self._compiled:
             return
         for schema_id in pc.unique(fresh.batch.column("schema")).to_pylist():

@@ -30,7 +30,7 @@ class Watch:
         self._waiter: asyncio.Future[None] | None = None
 
     def is_clear(self, after: Offset) -> bool:
-        """Tell whether nothing is known to follow `after`, by somebody who would know."""
+        """Tell whether nothing is known to follow `after`, by someone who would know."""
         return self.since is not None and self.since <= after and self._last <= after
 
     def skip(self, after: Offset, scanned: Offset) -> Offset:

@@ -16,7 +16,7 @@ _COLUMNS = ("ops", "schemas", "keys", "befores", "afters")
 
 
 def in_parts(whole: Draft, changes_max: int) -> list[Draft]:
-    """Return a commit in parts of so many changes; as it is where it has no more."""
+    """Return a commit in parts of this many changes; as it is where it has no more."""
     parts = []
     for part, begin in enumerate(range(0, len(whole), changes_max)):
         columns = {name: getattr(whole, name)[begin : begin + changes_max] for name in _COLUMNS}

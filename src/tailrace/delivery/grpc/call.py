@@ -109,7 +109,7 @@ class Method(Struct, frozen=True):
     """Also for callers who have not said who they are: health checks."""
 
     counted: bool = False
-    """A call of it is one of the streams of which a principal may have so many. Feeds count themselves."""
+    """A call counts as one of the streams that a principal may have. Feeds count themselves."""
 
 
 class Service(Struct, frozen=True):

@@ -41,7 +41,7 @@ class Health:
         self._tell()
 
     def stop(self) -> None:
-        """Say that nothing serves any more; those who watch are told, and their streams end."""
+        """Say that nothing serves any more; those who watch are notified, and their streams end."""
         self._serving = dict.fromkeys(self._serving, False)
         self._stopped = True
         self._tell()

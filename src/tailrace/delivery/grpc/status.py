@@ -56,7 +56,7 @@ _INTERNAL = "internal error: see the log of the server"
 
 
 def status_of(error: TailraceError) -> StatusError:
-    """Return the status that tells a client of an error. What is wrong inside the server is told in its log alone."""
+    """Return the status that tells a client of an error. Internal errors are described only in the server's log."""
     code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
     trailing: Metadata = ()
     match error:

@@ -125,7 +125,7 @@ async def serve(
         await server.listening.wait()
         yield Address(bound_host, bound_port, "http" if tls is None else "https")
     finally:
-        # No new connections first: a browser that reconnects is refused and tries again, instead of being told "no".
+        # No new connections first: a browser that reconnects is refused and tries again, instead of getting "no".
         for listener in server.servers:
             listener.close()
         on_stop()

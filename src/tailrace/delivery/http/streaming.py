@@ -62,7 +62,7 @@ class Ending(StrEnum):
     """The client's credentials are no longer good: its last record was an `error`."""
 
     FORBIDDEN = "forbidden"
-    """What the client may see of a table cannot be told: its last record was an `error`."""
+    """What the client may see of a table is unknown: its last record was an `error`."""
 
 
 def ending_of(error: TailraceError) -> Ending:

@@ -235,7 +235,7 @@ class BulkChangesEndpoint:
                         await send({"type": "http.response.body", "body": message, "more_body": True})
                     told = place
         except TailraceError as error:
-            # The status is sent. Without an end the client sees that it does not have all, asks again, and is told why.
+            # The status is sent. Without an end the client sees that something is missing, and asks again.
             logger.warning("bulk stream broken off", extra={"problem": str(error)})
             return
         await send({"type": "http.response.body", "body": END})

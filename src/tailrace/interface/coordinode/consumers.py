@@ -115,7 +115,7 @@ class Consumers:
             return made
 
     def find(self, consumer_id: str, incarnation: int, principal: Principal) -> Consumer:
-        """Return a living consumer of the principal, or for one with `admin` also somebody else's.
+        """Return a living consumer of the principal, or for one with `admin` also someone else's.
 
         Raises:
             UnknownConsumerError: It has none of that id and incarnation.

@@ -30,7 +30,7 @@ class Reading(Struct, frozen=True):
     stop: int
 
     def pieces(self, bytes_max: int) -> Iterator[bytes]:
-        """Yield all events in writes of at most so many bytes, or of one commit's."""
+        """Yield all events in writes of at most this many bytes, or of one commit's."""
         for _, message in self.rest:
             yield message
         yield from self.joined.pieces(self.first, self.stop, bytes_max)
@@ -81,7 +81,7 @@ class CommitCursor:
         self.read = Index(following - 1)
         """The last commit that was read whole."""
         self.sent = self.read
-        """The last commit that was sent or told of."""
+        """The last commit that was sent or reported."""
         self._placing = placing
         self._mapper = mapper
         self._windows = windows

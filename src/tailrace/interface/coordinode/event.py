@@ -16,7 +16,7 @@ from tailrace.subscription.restrict import HIDDEN
 __all__ = ["WINDOW_CHANGES", "Part", "Stamp", "event_message", "parts_of", "progress_message", "segment_token"]
 
 WINDOW_CHANGES = 512
-"""So many changes are encoded in one go; everybody cuts chunks at the same places."""
+"""This many changes are encoded in one go; everybody cuts chunks at the same places."""
 
 _COLUMNS = ("op", "schema", "key", "before", "after", "index", "hlc", "migration")
 

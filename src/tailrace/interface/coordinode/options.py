@@ -30,7 +30,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     """Whether changes are captured at all."""
 
     event_bytes_max: int = 4_000_000
-    """Operations in one event; a larger commit is sent as several. gRPC's clients take 4 MiB unless told otherwise."""
+    """Operations in one event; a larger commit is sent as several. gRPC's clients take 4 MiB by default."""
 
     write_bytes_max: int = 256 << 10
     """Most bytes in one write to a stream; one event may be larger."""
@@ -42,7 +42,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     """How long a stream waits at the head before it tells how far it has read, if it left commits out."""
 
     consumer_progress_s: float = 0.1
-    """The same for a registered consumer, which can acknowledge what it is told."""
+    """The same for a registered consumer, which can acknowledge what it gets."""
 
     wait_s_max: float = 60.0
     """Longest single wait for commits; it is renewed at once."""

@@ -1,4 +1,4 @@
-"""Errors as CoordiNode's clients are told of them: a status and, in its details, why. Pure."""
+"""Errors as CoordiNode's clients see them: a status and, in its details, why. Pure."""
 
 from collections.abc import Mapping
 

@@ -43,7 +43,7 @@ class Joined(Struct, frozen=True):
     ends: Sequence[int]
 
     def pieces(self, first: int, stop: int, bytes_max: int) -> Iterator[bytes]:
-        """Yield the events of the parts `first` up to `stop` in writes of at most so many bytes, or of one part."""
+        """Yield the events of the parts `first` up to `stop` in writes of at most this many bytes, or of one part."""
         while first < stop:
             end = bisect_right(self.ends, self.ends[first] + bytes_max, first, stop + 1) - 1
             end = max(end, first + 1)

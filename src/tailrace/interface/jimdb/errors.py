@@ -24,7 +24,7 @@ __all__ = [
 
 
 class UnknownRangeError(NotFoundError):
-    """There is no range of that number that the caller may see. Ask for the ranges of the table, and begin anew."""
+    """There is no range of that number that the caller may see. Ask for the ranges of the table, and start over."""
 
     def __init__(self, range_id: int) -> None:
         super().__init__(f"range {range_id} not found: ask for the ranges of the table")
@@ -32,7 +32,7 @@ class UnknownRangeError(NotFoundError):
 
 
 class NotRegisteredError(NotFoundError):
-    """The puller has not registered with the range, or was forgotten. Register, and begin anew."""
+    """The puller has not registered with the range, or was forgotten. Register, and start over."""
 
     def __init__(self, range_id: int, name: str) -> None:
         super().__init__(f"subscriber {name[:64]!r} is not registered with range {range_id}")

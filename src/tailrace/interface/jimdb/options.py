@@ -50,7 +50,7 @@ class PullOptions(Struct, frozen=True, kw_only=True):
     """How long an answer waits for a change."""
 
     wait_step_s: float = 1.0
-    """How often somebody who waits looks whether the server stops."""
+    """How often someone who waits looks whether the server stops."""
 
 
 class JimdbConfig(Struct, frozen=True, forbid_unknown_fields=True):

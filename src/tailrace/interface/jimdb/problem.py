@@ -1,4 +1,4 @@
-"""Errors as JimDB's pullers are told of them: in the answer, and for CdcRegister by status besides. Pure."""
+"""Errors as JimDB's pullers see them: in the answer, and for CdcRegister by status besides. Pure."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ _CODES: dict[type[TailraceError], Code] = {
 """Codes of errors that are JimDB's own; all others are those of every service."""
 
 _BY_STATUS = (AccessError, LogClosedError, CaptureDisabledError, SourceAbilityError)
-"""What is told by status alone, whatever the method: it is about the caller or the server, and no range."""
+"""What is reported by status alone, for every method: it is about the caller or the server, and no range."""
 
 
 def cdc_status(error: TailraceError) -> StatusError:
@@ -62,7 +62,7 @@ def cdc_error(error: TailraceError, shown: RangeShower) -> proto.CDCError:
     """Return what tells a puller of an error.
 
     Raises:
-        StatusError: It is one that is told by status alone.
+        StatusError: It is one that is reported by status alone.
     """
     if isinstance(error, _BY_STATUS):
         raise cdc_status(error)

@@ -30,7 +30,7 @@ from tailrace.subscription.access import Scopes
 __all__ = ["PullService"]
 
 _SCHEMA_CHANGES_MAX = 10
-"""So often a copy is begun anew because the schema changes meanwhile."""
+"""So often a copy is begun again because the schema changes meanwhile."""
 
 
 _SAMPLES = 64

@@ -175,7 +175,7 @@ class Ranges:
     async def register(self, within: KeyRange, owner: str, name: str) -> Registration:
         """Make a puller known that begins at the head of the log; the same one again begins where it first began.
 
-        It begins anew where the log no longer has what follows that.
+        It starts over where the log no longer has what follows that.
 
         Raises:
             InvalidRequestError: The name is empty or too long.
@@ -237,7 +237,7 @@ class Ranges:
         """Be the only one who pulls for a puller, for the length of a `with` block.
 
         Raises:
-            PullerBusyError: Somebody else is.
+            PullerBusyError: Someone else is.
         """
         if puller.key in self._pulling:
             raise PullerBusyError(puller.range_id, puller.name)

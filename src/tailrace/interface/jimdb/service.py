@@ -61,7 +61,7 @@ def jimdb_service(tools: JimdbTools) -> Service:
 
 
 class _Handlers:
-    """The methods. What is wrong with a request is told in the answer where that has a member for it."""
+    """The methods. An error in a request is returned in the answer where it has a member for it."""
 
     def __init__(self, tools: JimdbTools) -> None:
         self._tools = tools

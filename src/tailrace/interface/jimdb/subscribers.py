@@ -34,7 +34,7 @@ class Subscriber(Struct, frozen=True):
 class Subscribers:
     """Makes and ends pipelines. For tasks of one event loop.
 
-    Only somebody with `admin` who sees the whole table may: a worker copies it with rights of its own to wherever the
+    Only someone with `admin` who sees the whole table may: a worker copies it with rights of its own to wherever the
     sink is.
     """
 

@@ -32,7 +32,7 @@ _VERSION = "3.1.1"
 _DESCRIPTION = """Every committed row change of a database: calls, streams, prepared queries, probes and metrics.
 
 `POST /api/v1/rpc` carries all calls: the schema `CdcPollRequest` says what `cdc.poll` takes, `CdcPollAnswer` what it
-gives. Errors of calls are told with status 200 and `ok` false. Integers are written without a point. Wherever GET is
+gives. Errors of calls have status 200 and `ok` false. Integers are written without a point. Wherever GET is
 answered, HEAD is too. An unknown path is answered with 404 and a wrong verb with 405, both with an `ErrorAnswer`."""
 
 _SECURITY = {

@@ -1,6 +1,6 @@
 """The envelopes of `POST /api/v1/rpc` in the OpenAPI document: one kind of request and of answer for each method. Pure.
 
-`RpcRequest` is told apart by `method`. An answer does not say which method it is from, so `RpcAnswer` is any of them;
+`RpcRequest` is identified by `method`. An answer does not say which method it is from, so `RpcAnswer` is any of them;
 `CdcPollAnswer` is what answers a `CdcPollRequest`.
 """
 

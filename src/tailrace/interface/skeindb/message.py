@@ -86,7 +86,7 @@ class PollParams(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 200
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
     envelope: Annotated[str, Meta(extra_json_schema={"enum": ["", *WHOLE]})] = ""
-    """Envelope that changes are told in; empty for our own events."""
+    """Envelope that changes are wrapped in; empty for our own events."""
 
     def __post_init__(self) -> None:
         if self.envelope not in ("", *WHOLE):  # the words of a `Literal` that does not fit name none that would

@@ -32,14 +32,14 @@ from tailrace.subscription.query.query_filter import Mark
 __all__ = ["ARRAY", "FORMS", "LINES", "SSE", "WS", "encode"]
 
 _ROWS_FEW = 64
-"""Below so many rows, encoding them one by one costs less than calling Arrow."""
+"""Below this many rows, encoding them one by one costs less than calling Arrow."""
 
 _NO_KEY = b"[]"
 """Key of an invalidation by a schema change, which has no row."""
 
 _LITERAL = b'{"t":'
 
-# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time anew.
+# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time again.
 _OP_FIRST, _OP_COUNT = pa.scalar(min(Op), pa.int32()), pa.scalar(len(Op), pa.int32())
 _US_PER_MS = pa.scalar(1000, pa.int64())
 
@@ -159,7 +159,7 @@ def _cells(chunk: Chunk, rows: Rows, view: View) -> Iterable[tuple[Any, ...]]:
 
 
 _ROWS_SINGLE = 8
-"""Up to so many rows, taking single cells costs less than taking rows."""
+"""Up to this many rows, taking single cells costs less than taking rows."""
 
 _PLACES = [ENVELOPE.get_field_index(name) for name in ("commit_time_us", "op", "schema", "key")]
 _IMAGES = {name: ENVELOPE.get_field_index(name) for name in ("before", "after")}

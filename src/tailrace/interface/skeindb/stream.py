@@ -86,7 +86,7 @@ class Stream(Sending):
         self._break_silence()
 
     async def wait(self) -> None:
-        """Return when there may be something to send; at first at once, for the state may have to be told."""
+        """Return when there may be something to send; at first at once, for the state may have to be sent."""
         if self.feed.snapshot is not None and not self.feed.paused:
             await self._wait_for_rows(self.feed.snapshot)
         elif self._fresh:

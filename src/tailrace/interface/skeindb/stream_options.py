@@ -19,7 +19,7 @@ class StreamOptions(Struct, frozen=True):
     """Whether it tells after silence how far it is."""
 
     envelope: str = ""
-    """Name of the envelope that changes are told in; empty for our own events."""
+    """Name of the envelope that changes are wrapped in; empty for our own events."""
 
 
 USUAL = StreamOptions()
@@ -39,7 +39,7 @@ def stream_options(params: QueryParams, subscriptions: Iterable[Subscription] = 
 
 
 def check_envelope(envelope: str, subscription: Subscription | None = None) -> None:
-    """Look whether changes can be told in an envelope.
+    """Check whether changes can be wrapped in an envelope.
 
     Raises:
         InvalidRequestError: There is no such envelope, or the subscription is one to a query, which tells no changes.

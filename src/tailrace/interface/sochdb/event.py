@@ -36,7 +36,7 @@ from tailrace.subscription.filter import Rows
 __all__ = ["SOCHDB", "SOCHDB_KEY", "encode_events"]
 
 _ROWS_FEW = 24
-"""Below so many rows, encoding them one by one costs less than calling Arrow."""
+"""Below this many rows, encoding them one by one costs less than calling Arrow."""
 
 
 class _Layout(Struct, frozen=True):

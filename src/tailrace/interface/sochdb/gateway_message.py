@@ -1,7 +1,7 @@
 """Messages of SochDB's WebSocket gateway: what a client may ask for, and how it is answered. Pure.
 
 Each text frame is one JSON object with `id`, `type` and `payload`, both ways and in this order. Members that nobody
-knows are passed over. What an answer or an event belongs to is told by the `id` of the request.
+knows are passed over. The `id` of the request says what an answer or an event belongs to.
 """
 
 import base64
@@ -161,7 +161,7 @@ def decode_payload(payload: Raw, kind: type[_P], complaint: str = "Invalid paylo
 
 
 def ops_of(names: tuple[str, ...]) -> tuple[Op, ...]:
-    """Return the ops that names stand for, whatever their capitals; all where there is no name.
+    """Return the ops that names stand for, case-insensitively; all where there is no name.
 
     Raises:
         RequestError: A name stands for none.

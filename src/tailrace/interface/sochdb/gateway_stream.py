@@ -47,7 +47,7 @@ class GatewayEvents(Sending):
 
 
 def message_of(error: TailraceError) -> str:
-    """Return what a client is told of an error, in SochDB's words."""
+    """Return an error message for a client, in SochDB's words."""
     if isinstance(error, UnknownSubscriptionError):
         return "the subscription was cancelled"
     return status_of(error).message

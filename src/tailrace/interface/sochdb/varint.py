@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 __all__ = ["field_array", "field_of", "prefix_array", "prefix_of", "varint_array", "varint_of"]
 
 _LOW_BITS = 14
-"""So many bits of a number are looked up in a table; what is above them is mostly the same for a whole column."""
+"""This many bits of a number are looked up in a table; what is above them is mostly the same for a whole column."""
 
 _LENGTHS_KEPT = 1 << 14
 """Lengths below this one are looked up."""
 
-# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time anew.
+# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time again.
 _SHIFT = pa.scalar(_LOW_BITS, pa.int64())
 _MASK = pa.scalar((1 << _LOW_BITS) - 1, pa.int64())
 _NOTHING = pa.scalar(b"", pa.binary())

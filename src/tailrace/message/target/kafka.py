@@ -246,10 +246,10 @@ class KafkaTarget:
                 look_s = time.monotonic() + _STILL_S
 
     def _epochs(self) -> int:
-        """Return how often the producer has begun anew, from 1.
+        """Return how often the producer has begun again, from 1.
 
         Brokers that have lost everything, as one without a disk does when it is started again, do not know a producer
-        that had sent to them. The library begins anew each time it is said so, under a number that they do not know
+        that had sent to them. The library starts over each time it is said so, under a number that they do not know
         either, until the time of its messages is over; it reports nothing. A new producer gets a number that is known.
         """
         told = msgspec.json.decode(self._statistics, type=_Statistics) if self._statistics else _Statistics()

@@ -22,7 +22,7 @@ _QUEUE_MESSAGES_MAX = 100_000
 _QUEUE_KBYTES_MAX = 128 << 10
 _BATCH_BYTES_MAX = 1 << 20
 _LOG_LEVEL = 2
-"""The library tells of critical things alone: connections that fail are told as errors of the sink."""
+"""The library tells of critical things alone: connections that fail are reported as errors of the sink."""
 
 _STATISTICS_MS = 1_000
 """How often the library tells how it is: only there it says that brokers do not know its producer."""
@@ -56,7 +56,7 @@ class KafkaOptions(Struct, frozen=True):
         return f"Kafka at {self.brokers}"
 
     def client(self) -> dict[str, str | int | float | bool]:
-        """Return what every client of the library is told."""
+        """Return the settings of every client of the library."""
         settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": self.brokers,
             "client.id": "tailrace",
@@ -79,7 +79,7 @@ class KafkaOptions(Struct, frozen=True):
         return settings
 
     def producer(self, name: str, message_bytes_max: int, *, alone: bool) -> dict[str, str | int | float | bool]:
-        """Return what a producer is told besides. Where messages are sent `alone`, each is a request of its own.
+        """Return the further settings of a producer. Where messages are sent `alone`, each is a request of its own.
 
         Numbered messages of a partition arrive without a gap, or nothing after the gap does. A producer that sends each
         alone, and waits, does not number them: it shall go on after one that is refused.

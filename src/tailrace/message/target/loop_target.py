@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class LoopTarget(ABC):
-    """A target that keeps no mark. After any failure its connection is closed; the next call connects anew."""
+    """A target that keeps no mark. After any failure its connection is closed; the next call connects again."""
 
     traits = TargetTraits()
 

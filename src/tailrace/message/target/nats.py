@@ -1,7 +1,7 @@
 """Messages into streams of NATS JetStream: `nats://[USER:PASSWORD@]HOST:PORT/SUBJECT.{table}`, over TLS `nats+tls://`.
 
 A message has its id, subject and time in the header `Nats-Msg-Id`, its key in `tailrace-key`, its headers as headers,
-and its value as the payload, which is empty for a tombstone: that is told by the header `tailrace-tombstone`.
+and its value as the payload, which is empty for a tombstone, marked by the header `tailrace-tombstone`.
 """
 
 import asyncio
@@ -201,7 +201,7 @@ class NatsTarget(LoopTarget):
 
 
 def _known_as(message: Message, subject: str) -> str:
-    """Return by what a stream knows a message. Sinks may share a stream, and a log that is begun anew has the same ids.
+    """Return by what a stream knows a message. Sinks may share a stream, and a log that is restarted has the same ids.
 
     Rows of a snapshot have the time at which they were read, which is another when they are read again.
     """

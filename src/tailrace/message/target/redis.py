@@ -228,7 +228,7 @@ class RedisTarget:
         return answer
 
     def _settle(self, record: bytes) -> None:
-        """See whose record Redis has: that of a part which we had given up, an earlier one, or of somebody else.
+        """See whose record Redis has: that of a part which we had given up, an earlier one, or of someone else.
 
         Raises:
             SinkUnavailableError: Redis is back where it was before: it has lost what was written since.

@@ -255,7 +255,7 @@ def _id(text: str) -> str:
 
 
 def _body(message: Message) -> bytes:
-    """Return the value, or, where a row alone is told and it is gone, its key."""
+    """Return the value, or, where only the row is sent and it is gone, its key."""
     return b'{"deleted":%s}' % message.key if message.value is None else message.value
 
 

@@ -83,7 +83,7 @@ class SinkTraits(Struct, frozen=True):
     """
 
     forget: Callable[[Sequence[TableSchema]], None] | None = None
-    """Forget those of these tables that are gone; the next `open` makes them anew. The sink need not be open."""
+    """Forget those of these tables that are gone; the next `open` makes them again. The sink need not be open."""
 
     newest: Callable[[Sequence[TableSchema]], int | None] | None = None
     """Return the greatest number of a batch that one of these tables has; None where none has any. Of a sink whose

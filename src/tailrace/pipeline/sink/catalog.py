@@ -232,7 +232,7 @@ class CatalogSink(KeepsProgress):
         return target
 
     def _retype(self, name: tuple[str, ...], present: pa.Schema, target: pa.Schema) -> None:
-        """Write a table anew with wider types.
+        """Write a table again with wider types.
 
         Raises:
             SinkRefusedError: It is divided into partitions, which would be lost.

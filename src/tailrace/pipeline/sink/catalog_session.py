@@ -84,7 +84,7 @@ _REFUSING_KINDS = frozenset(
         "UnsupportedOperationException",
     }
 )
-"""Exceptions of Spark that another try does not mend."""
+"""Exceptions of Spark that another try does not fix."""
 
 _NOWHERE = frozenset(
     {"CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"}

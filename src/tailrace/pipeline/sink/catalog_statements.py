@@ -164,7 +164,7 @@ def add_columns(name: Sequence[str], columns: Iterable[pa.Field]) -> str:
 
 
 def retyped(name: Sequence[str], present: pa.Schema, target: pa.Schema, using: str) -> str:
-    """Return the statement that writes a table anew with wider types, in place of itself."""
+    """Return the statement that writes a table again with wider types, in place of itself."""
     format_ = f" USING {_quoted(using)}" if using else ""
     cells = [_cast(field, target.field(field.name).type) for field in present]
     return f"CREATE OR REPLACE TABLE {named(name)}{format_}\nAS SELECT {', '.join(cells)} FROM {named(name)}"

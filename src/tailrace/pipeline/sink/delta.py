@@ -166,7 +166,7 @@ def _apply_current(
 
 
 def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[str]) -> bool:
-    """Tell whether a table has a row of one of these keys: a source that makes a table anew inserts its rows once more.
+    """Tell whether a table has a row of one of these keys: a source that recreates a table inserts its rows again.
 
     So does one that deletes a row and inserts its key again, of which the layout `latest` tells the insert alone.
     Only the columns of the key are read, of files that may hold one by their statistics. Of a table that asks more of

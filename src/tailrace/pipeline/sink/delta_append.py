@@ -58,13 +58,13 @@ class Appending(Struct, frozen=True):
 
 
 class Refitting(Struct, frozen=True):
-    """Writes files anew whose columns are of other types than those that the table has by now. Runs in a task."""
+    """Writes files again whose columns are of other types than those that the table has by now. Runs in a task."""
 
     directory: str
     target: bytes
 
     def __call__(self, part: Part) -> Iterator[Part]:
-        """Write one file anew and remove it, as nobody has seen it."""
+        """Write one file again and remove it, as nobody has seen it."""
         import pyarrow.parquet as pq
 
         directory = Path(self.directory)

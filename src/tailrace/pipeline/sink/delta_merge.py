@@ -3,7 +3,7 @@
 1. `Folding`: changes come together by hash of their key; each bucket is folded to the last state of each key, which is
    put beside the table, in order of keys.
 2. `Rewriting`: each file of the table that may hold one of those keys, by its statistics, is looked through; one that
-   does is written anew, with the new state of its rows in the place of the old. So rows stay with their neighbours.
+   does is written again, with the new state of its rows in the place of the old. So rows stay with their neighbours.
 3. `Inserting`: the states that no file had a row for are new rows.
 
 One commit removes the old files and adds the new ones. All of it runs in tasks, but the commit.
@@ -130,7 +130,7 @@ class Folding(Struct, frozen=True):
 
 
 class Rewriting(Struct, frozen=True):
-    """Writes files of a table anew with the new states of their rows. Runs in a task."""
+    """Writes files of a table again with the new states of their rows. Runs in a task."""
 
     directory: str
     target: bytes
@@ -150,7 +150,7 @@ class Rewriting(Struct, frozen=True):
             yield Rewritten(removed, writer.close(), [np.packbits(one).tobytes() for one in met])
 
     def _rewrite(self, file: Any, target: pa.Schema, writer: PartWriter, met: Sequence[Any]) -> bool:
-        """Write one file anew, if a row of it changes; tell whether it was."""
+        """Write one file again, if a row of it changes; tell whether it was."""
         there = [name for name in (*self.key, OFFSET) if name in file.schema_arrow.names]
         held = fitted(file.read(there), pa.schema([target.field(name) for name in (*self.key, OFFSET)]))
         held = held.rename_columns([*self.key, _HELD]).append_column(_ROW, pa.array(np.arange(held.num_rows)))

@@ -80,7 +80,7 @@ def opened(directory: str, columns: pa.Schema) -> DeltaTable:
 def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
     """Give the table in a directory the columns that it lacks, and the types that hold both, in a commit of its own.
 
-    A table that gets a type is written anew, some rows at a time: its size does not matter.
+    A table that gets a type is written again, some rows at a time: its size does not matter.
     """
     present = pa.schema(table.schema().to_arrow())
     target = followed(present, columns)
@@ -158,7 +158,7 @@ def files_near(table: DeltaTable, first: FirstKey) -> list[tuple[str, int | None
 
 
 def is_ordered(type_: pa.DataType) -> bool:
-    """Tell whether bounds of such values are surely told as they are: decimals and times are rounded by writers."""
+    """Tell whether bounds of such values are surely stored as they are: decimals and times are rounded by writers."""
     return bool(pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_date32(type_))
 
 

@@ -115,7 +115,7 @@ class FilesSink(KeepsProgress):
         """Put a whole batch in its place.
 
         Raises:
-            SinkUnavailableError: Somebody else's is there.
+            SinkUnavailableError: Someone else's is there.
         """
         try:
             beside.rename(place)

@@ -30,7 +30,7 @@ FILE_BYTES = 128 << 20
 """Size of the rows of a file in memory."""
 
 _WAITING_BYTES = FILE_BYTES
-"""Rows that are written anew wait for others until they are as many: so much is in memory, and one file besides."""
+"""Rows that are written again wait for others until they are as many: so much is in memory, and one file besides."""
 
 Rewrite = Callable[[pa.Table], pa.Table]
 
@@ -62,7 +62,7 @@ def write(table: Table, new: pa.Table, noted: Mapping[str, str], near: BooleanEx
 def evolve(table: Table, columns: pa.Schema) -> None:
     """Give a table the columns that it lacks, and the types that hold both, in a commit of its own.
 
-    A table that gets a type is written anew, file by file: its size does not matter.
+    A table that gets a type is written again, file by file: its size does not matter.
     """
     present = plain(table.schema().as_arrow())
     target = followed(present, columns)
@@ -166,7 +166,7 @@ def _replace(snapshot: Any, removed: Sequence[DataFile], added: Sequence[DataFil
 
 
 def _transaction(table: Table) -> Transaction:
-    """Return a transaction that fails where somebody else has committed meanwhile.
+    """Return a transaction that fails where someone else has committed meanwhile.
 
     That may have been another worker with this very batch: pyiceberg would bring its rows once more, on top of those.
     """

@@ -32,7 +32,7 @@ class Outgoing(Protocol):
         """Send changes."""
 
     def tend(self) -> int:
-        """Send letters that somebody wants to be sent again."""
+        """Resend dead letters marked for retry."""
 
     def close(self) -> None:
         """Disconnect."""

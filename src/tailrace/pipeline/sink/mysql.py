@@ -230,7 +230,7 @@ class MysqlDatabase(ServerTables):
                 self._run(insert + ",".join(some))
 
     def _same(self, key: pa.Schema, one: str = "t", other: str = "s") -> str:
-        """Return the condition; a table that somebody else made may take different texts for one."""
+        """Return the condition; a table that someone else made may take different texts for one."""
         texts = [self._quoted(field.name) for field in key if pa.types.is_string(field.type)]
         exact = [f"CAST({one}.{name} AS BINARY) = CAST({other}.{name} AS BINARY)" for name in texts]
         return " AND ".join([super()._same(key, one, other), *exact])

@@ -42,7 +42,7 @@ def _literals(column: pa.ChunkedArray) -> Any:
 
 
 def in_statements(texts: Sequence[str], bytes_max: int, row_bytes_max: int) -> Iterator[Sequence[str]]:
-    """Cut rows into runs that have no more than so many bytes, or are one row alone that has more.
+    """Cut rows into runs that have no more than this many bytes, or are one row alone that has more.
 
     Raises:
         SinkRefusedError: One row has more than any may have.

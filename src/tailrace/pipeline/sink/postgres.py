@@ -171,7 +171,7 @@ class PostgresDatabase(ServerTables):
                 copy.write(text.getbuffer())
 
     def _create_batches(self) -> None:
-        """Make the table of batches. Where somebody else makes it at the same time, `IF NOT EXISTS` does not help."""
+        """Make the table of batches. Where someone else makes it at the same time, `IF NOT EXISTS` does not help."""
         with suppress(psycopg.errors.UniqueViolation):
             self._run(
                 f"CREATE TABLE IF NOT EXISTS {self._named(BATCHES)} ("

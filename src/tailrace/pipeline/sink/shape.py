@@ -58,7 +58,7 @@ def columns_of(one: TableChanges, mode: Mode) -> pa.Schema:
 def followed(present: pa.Schema, columns: pa.Schema) -> pa.Schema:
     """Return the columns that a table has to have to take others: its own, widened where need be, then the new ones.
 
-    Columns of a type that is none of ours somebody else has made: they stay as they are, and take what fits them.
+    Columns of another type were created by someone else: they stay as they are, and take what fits them.
     """
     target = united(present, columns)
     others = {field.name: field.type for field in present if not is_ours(field.type)}

@@ -1,7 +1,7 @@
 """The seam to sinks that tasks write: the changes of a batch stay with the tasks that have them.
 
 A sink plans on the driver, gives functions that are run in tasks, over Arrow and picklable, and commits on the driver
-what the tasks told it. Who runs the tasks is none of its business: `Spread` is.
+what the tasks reported. Who runs the tasks is none of its business: `Spread` is.
 """
 
 from collections.abc import Callable, Iterator, Sequence

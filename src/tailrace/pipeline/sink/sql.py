@@ -37,8 +37,8 @@ BATCHES_KEPT = 10_000
 class SqlDatabase(Protocol):
     """One connection to one database. Everything raises SinkError alone; after a failed transaction all is as before.
 
-    Names of tables are bare. Types are told in Arrow; a column of a type that the target does not use itself has the
-    type null: it is somebody else's choice, and takes what fits it.
+    Names of tables are bare. Types are given in Arrow; a column of a type that the target does not use itself has the
+    type null: it is someone else's choice, and takes what fits it.
     """
 
     def connect(self) -> None:

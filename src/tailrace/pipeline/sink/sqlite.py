@@ -88,7 +88,7 @@ class SqliteDatabase(SqlTables):
                 raise
 
     def canonical(self, table: str) -> str:
-        """Return the name in small letters: those of ASCII are not told apart from the others."""
+        """Return the name in small letters: ASCII letters are not distinguished by case."""
         return super().canonical(table.encode().lower().decode())
 
     def columns(self, table: str) -> pa.Schema | None:
@@ -104,7 +104,7 @@ class SqliteDatabase(SqlTables):
         return [name for (name,) in found]
 
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Make the table anew: SQLite cannot change a column. Its indexes and triggers come along.
+        """Make the table again: SQLite cannot change a column. Its indexes and triggers come along.
 
         Values are written as they would come now: a key in another form would not be found again.
         """

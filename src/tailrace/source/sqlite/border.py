@@ -8,9 +8,9 @@ newest row after it: a border.
 Only frames that SQLite has made visible are followed: what comes behind them may be half written, or left by a writer
 that was killed. Every border that is found is a true one; where one cannot be found, two transactions are taken as one.
 
-The log is started anew when all of it was copied into the database, and then overwritten from its beginning. While it
+The log is restarted when all of it was copied into the database, and then overwritten from its beginning. While it
 is *held* (see `tailrace.source.sqlite.hold`) that happens only after everything in it was followed, so nothing is lost.
-A log that is started anew while it is not held is lost, until `begin`.
+A log that is restarted while it is not held is lost, until `begin`.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from tailrace.source.sqlite.wal import (
 __all__ = ["BorderFinder"]
 
 _FRAMES_MAX = 65_536
-"""Most frames searched for the place to begin; a longer log gives no borders until it is started anew."""
+"""Most frames searched for the place to begin; a longer log gives no borders until it is restarted."""
 
 _DEPTH_MAX = 20
 """More levels than any table of SQLite has."""
@@ -44,7 +44,7 @@ _FOUND_MAX = 1_000_000
 """Most borders kept for a reader that does not fetch them; beyond that every second one is forgotten."""
 
 _LOOKS_MAX = 3
-"""How often to look again at a log that is started anew just now."""
+"""How often to look again at a log that is restarted just now."""
 
 _SCHEMA_PAGE = 1
 _COOKIE = slice(40, 44)
@@ -167,7 +167,7 @@ class BorderFinder:
                 borders.append(step.newest)
             followed = step
         if self._header() != header:
-            # Started anew since we looked. A hold lets that happen only to a log that has nothing new: the next look
+            # Started again since we looked. A hold lets that happen only to a log that has nothing new: the next look
             # follows the new one from its beginning. Otherwise what was read may have been overwritten.
             if self._held and after >= frames:
                 return place

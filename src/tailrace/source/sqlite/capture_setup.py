@@ -83,7 +83,7 @@ def remove(path: Path, options: SqliteOptions | None = None, *, force: bool = Fa
     """Remove capture with everything that it added, also changes that nobody has read. Return whether there was any.
 
     Raises:
-        SourceStateError: Somebody reads it now, who would fail; unless `force`.
+        SourceStateError: Someone reads it now, who would fail; unless `force`.
     """
     with _session(path, options) as connection, writing(connection):
         found = read_capture(connection) is not None

@@ -21,7 +21,7 @@ _Image = bytes | None
 
 
 def repair(draft: Draft, schemas: Container[SchemaId]) -> None:
-    """Mend the changes of rows of the given table versions, in place. Rows that fit are left alone."""
+    """Fix the changes of rows of the given table versions, in place. Rows that fit are left alone."""
     places: dict[tuple[SchemaId, bytes], list[int]] = {}
     for place, (op, schema, key) in enumerate(zip(draft.ops, draft.schemas, draft.keys, strict=True)):
         if schema in schemas and op != Op.SCHEMA:

@@ -88,7 +88,7 @@ class Decoder:
         self._capture = capture
         self._changes_max = changes_max
         self.cut_changes = changes_max if changes_first is None else min(changes_first, changes_max)
-        """So many changes are cut off now where no border comes."""
+        """This many changes are cut off now where no border comes."""
         self._bytes_max = bytes_max
         self._tables: dict[int, _Table] = {}
         self._chained: frozenset[SchemaId] = frozenset()

@@ -29,7 +29,7 @@ _END = b"\xc1"
 """A byte that msgpack never uses."""
 
 _SHORT_CELLS = 16
-"""From so many cells, an array begins with three bytes instead of one."""
+"""From this many cells, an array begins with three bytes instead of one."""
 
 
 class History:

@@ -1,16 +1,16 @@
-"""Holds the write-ahead log until its transactions are known, so that none is lost when SQLite starts it anew.
+"""Holds the write-ahead log until its transactions are known, so that none is lost when SQLite starts it again.
 
-A writer starts the log anew, and overwrites it, once all of it was copied into the database (a checkpoint) and nobody
+A writer starts the log again, and overwrites it, once all of it was copied into the database (a checkpoint) and nobody
 reads from it. An open read transaction prevents that. So there is always one of ours, and the next one begins before
 the last one ends:
 
-* It reads from the log: nobody can start the log anew, it only grows.
-* It began when all was copied, so it reads from the database alone: the log can be started anew once. Nothing of the
-  new one can be copied while our transaction lasts, so it is not started anew a second time.
+* It reads from the log: nobody can start the log again, it only grows.
+* It began when all was copied, so it reads from the database alone: the log can be restarted once. Nothing of the
+  new one can be copied while our transaction lasts, so it is not restarted a second time.
 
 In both cases nothing is overwritten that `BorderFinder` has not followed when the transaction began.
 
-A log that cannot be started anew grows. From `hold_bytes` on we copy it ourselves: with the writer's pauses that is all
+A log that cannot be restarted grows. From `hold_bytes` on we copy it ourselves: with the writer's pauses that is all
 it takes. Where a writer makes no pause, the write lock gives one, from `hold_bytes_lock` on, for as long as the last
 frames take. Where the log grows faster than it can be copied, the whole copy is made with the write lock, from a
 quarter of `hold_bytes_max` on: the writer waits for the disk then, as it does when it copies the log itself. What none
@@ -55,7 +55,7 @@ _REST_S = 0.05
 
 _ROUNDS_MAX = 2
 _FRAMES_FEW = 64
-"""The log is copied until so few frames are left, at most so many times."""
+"""The log is copied until so few frames are left, at most this many times."""
 
 _LOCK_TIMEOUT_S = 1.0
 """How long to try to get the write lock. Nobody waits for us meanwhile."""
@@ -282,7 +282,7 @@ class _HoldThread(threading.Thread):
         return self._clock.monotonic_s() >= self._copy_time_s
 
     def _copy(self, *, lock: bool) -> None:
-        """Copy the log into the database. It can be started anew when no writer has come in between."""
+        """Copy the log into the database. It can be restarted when no writer has come in between."""
         for _ in range(_ROUNDS_MAX):
             self._renew()
             _checkpoint(self._spare)

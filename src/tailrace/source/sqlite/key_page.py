@@ -41,11 +41,11 @@ from tailrace.sql.query import Stored
 __all__ = ["SqlitePage", "count_rows", "cut_keys", "find_last_key", "read_page"]
 
 _BYTES_MAX = 16 << 20
-"""A page ends about where it has so many bytes."""
+"""A page ends about where it has this many bytes."""
 
 _CELL_BYTES = 8
 _ROWS_AT_ONCE = 16
-"""Rows between two looks at how full a page is. By so many it may be larger, however large they are."""
+"""Rows between two looks at how full a page is. By this many it may be larger, however large they are."""
 
 _LONG = frozenset({str, bytes})
 
@@ -124,7 +124,7 @@ def find_last_key(connection: apsw.Connection, table: TableName) -> str | None:
 
 
 def cut_keys(connection: apsw.Connection, table: TableName, within: KeyInterval, rows: int, count: int) -> list[str]:
-    """Return the last key of each run of so many rows; see `QuerySource.cut`. Only keys are walked over."""
+    """Return the last key of each run of this many rows; see `QuerySource.cut`. Only keys are walked over."""
     listed = _listed(connection, table)
     terms = _terms(listed)
     after, through = _bound(listed, within.after), _bound(listed, within.through)

@@ -35,8 +35,8 @@ class SqliteOptions(Struct, frozen=True):
     """Most bytes of row images held at once, like `commit_changes_max`."""
 
     busy_changes: int = 128
-    """From so many changes confirmed at once, the database is busy: it gets the disk for a moment before the log syncs
-    again, for it mostly lies on the same one."""
+    """From this many changes confirmed at once, the database is busy: it gets the disk for a moment before the log
+    syncs again, for it mostly lies on the same one."""
 
     busy_pause_s: float = 0.02
     """How long that moment is."""
@@ -55,7 +55,7 @@ class SqliteOptions(Struct, frozen=True):
     """Without WAL, how long nobody must have written before changes are removed, and how long to wait for that."""
 
     trim_backlog: int = 20_000
-    """So many confirmed changes are removed at once, without waiting for the interval."""
+    """This many confirmed changes are removed at once, without waiting for the interval."""
 
     trim_changes_max: int = 2000
     """Most changes removed in one transaction; keeps write locks short."""
@@ -64,7 +64,7 @@ class SqliteOptions(Struct, frozen=True):
     """How long removal waits for a locked database before it puts itself off."""
 
     hold_bytes: int = 2 << 20
-    """Size from which we copy the write-ahead log into the database, so that writers can start it anew."""
+    """Size from which we copy the write-ahead log into the database, so that writers can start it again."""
 
     hold_bytes_lock: int = 8 << 20
     """Size from which we take the write lock for a moment to do so, where writers make no pause."""

@@ -73,7 +73,7 @@ class QueryRequest(Struct, frozen=True, tag="query"):
 
 
 class FootprintRequest(Struct, frozen=True, tag="footprint"):
-    """Look what a query with so many arguments touches, without running it."""
+    """Look what a query with this many arguments touches, without running it."""
 
     sql: str
     arguments: int

@@ -33,8 +33,8 @@ _OWN = "_tailrace_"
 class QueryCatalog(SqliteCatalog):
     """The main schema of a database as it was when this was made.
 
-    `touch` tells what SQLite says about a statement with so many arguments, in the same version of the schema. Without
-    it the connection is asked, for as long as that takes.
+    `touch` tells what SQLite says about a statement with this many arguments, in the same version of the schema.
+    Without it the connection is asked, for as long as that takes.
     """
 
     def __init__(self, connection: apsw.Connection, touch: Callable[[str, int], Touched] | None = None) -> None:

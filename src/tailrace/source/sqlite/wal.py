@@ -4,7 +4,7 @@
     header  magic, version, page size, checkpoint number, salt (8 bytes), checksum (8 bytes); big-endian words
     frame   page number, size of the database in pages after a commit or 0, salt, checksum; then the page
 
-Frames whose salt is not the header's are left over from before the log was started anew. See "WAL-mode file format" in
+Frames whose salt is not the header's are left over from before the log was restarted. See "WAL-mode file format" in
 SQLite's documentation, and "The SQLite database file format" for pages.
 """
 
@@ -35,11 +35,11 @@ _INTERIOR = 0x05
 _READ_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes from an offset of the file; fewer at its end."""
+"""Reads this many bytes from an offset of the file; fewer at its end."""
 
 
 class WalHeader(Struct, frozen=True):
-    """What the header says. The salt is another one each time the log is started anew."""
+    """What the header says. The salt is another one each time the log is restarted."""
 
     page_size: int
     salt: bytes

@@ -1,4 +1,4 @@
-"""Wakes the reader when somebody writes to the database's files, without costing the writer anything while it is awake.
+"""Wakes the reader when someone writes to the database's files, without costing the writer anything while it is awake.
 
 On Linux by inotify: the watches are one-shot, so a busy writer raises one event and no more until the reader has caught
 up and watches again. Elsewhere, and for whatever the kernel misses, the reader looks at intervals.

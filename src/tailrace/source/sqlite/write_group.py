@@ -16,7 +16,7 @@ __all__ = ["Write", "WriteGroup"]
 _T = TypeVar("_T")
 
 _WAITING_MAX = 4096
-"""Writes that may wait for their transaction; whoever comes then is told to try again."""
+"""Writes that may wait for their transaction; later ones are asked to try again."""
 
 _GROUP_MAX = 256
 """Most writes in one transaction."""

@@ -91,7 +91,7 @@ class SqliteCatalog(ABC):
 
     @abstractmethod
     def footprint(self, sql: str, arguments: int) -> Footprint | None:
-        """Return what the database says that a statement with so many arguments touches; None if it cannot say.
+        """Return what the database says that a statement with this many arguments touches; None if it cannot say.
 
         Raises:
             InvalidRequestError: The database does not take the statement, or it is not one that only reads.

@@ -34,7 +34,7 @@ class Token(Struct, frozen=True):
 
     @property
     def upper(self) -> str:
-        """Return a word in capitals; empty for anything else, quoted names included."""
+        """Return a word in upper case; empty for anything else, quoted names included."""
         return self.text.upper() if self.sort is Sort.WORD else ""
 
 

@@ -73,7 +73,7 @@ class CelCost:
         self._fits = cache(self._fits_rounded)
 
     def time_ns(self, row_bytes: int, row_elements: int) -> int:
-        """Return the longest time for a row of so many bytes, and so many elements of lists and maps in it."""
+        """Return the longest time for a row of this many bytes, and this many elements of lists and maps in it."""
         row = _Bound(row_bytes, row_elements)
         return min(
             _HUGE,

@@ -36,7 +36,7 @@ class PatternCost(Struct, frozen=True):
         return PatternCost(self.compile_ns + other.compile_ns, self.positions + other.positions)
 
     def times(self, count: int) -> "PatternCost":
-        """Return the cost of so many copies."""
+        """Return the cost of this many copies."""
         return PatternCost(self.compile_ns * count, self.positions * count)
 
 

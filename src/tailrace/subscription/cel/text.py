@@ -1,7 +1,7 @@
 """What can be said of a CEL expression from its text alone: the columns it reads, and names that mean nothing. Pure.
 
 The library that evaluates CEL parses but does not check. This reads the tokens, so that an unknown column, variable or
-function is refused when somebody subscribes, and not when the first change comes.
+function is refused when someone subscribes, and not when the first change comes.
 """
 
 import re

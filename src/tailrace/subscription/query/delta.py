@@ -42,7 +42,7 @@ def difference(old: Sequence[Row], new: Sequence[Row], *, rows_max: int) -> Delt
 
 
 def _pick(keys: Sequence[Hashable], counts: dict[Hashable, int]) -> list[int]:
-    """Return the places of the last so many occurrences of each key, in order: the earlier ones stay."""
+    """Return the places of the last this many occurrences of each key, in order: the earlier ones stay."""
     places = []
     for place in range(len(keys) - 1, -1, -1):
         key = keys[place]

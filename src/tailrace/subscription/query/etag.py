@@ -8,7 +8,7 @@ offset of the last change that could touch the result: its *version*. While the 
 nobody needs to run the query to know that. Why a 304 that relies on it never hides a changed result:
 
 * A version only grows, and offsets are never used twice within one log. `log_id` tells logs apart: a log that is begun
-  anew counts from 1 again.
+  again counts from 1 again.
 * A state begins with the head as the version of every table. An equal tag from earlier must have had that same head as
   its version, and no change has come since.
 * A state ends with its process: `log_id` tells processes apart too.

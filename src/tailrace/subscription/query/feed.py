@@ -130,7 +130,7 @@ class QueryFeed(Feed):
         self._queries.verified.pop(self.subscription.id, None)
 
     async def _sleep(self, timeout_s: float) -> None:
-        """Return when the log has grown, somebody set `_news`, or after the time-out."""
+        """Return when the log has grown, someone set `_news`, or after the time-out."""
         after = self._log.head if self.paused else self.after
         tasks = [
             asyncio.ensure_future(self._log.wait(after, timeout_s)),
@@ -163,7 +163,7 @@ class QueryFeed(Feed):
         try:
             catalog = await self._queries.catalog(tracker, window.last)
         except SourceUnavailableError:
-            await asyncio.sleep(_UNREACHABLE_PAUSE_S)  # the changes stay where they are until somebody can judge them
+            await asyncio.sleep(_UNREACHABLE_PAUSE_S)  # the changes stay where they are until someone can judge them
             return None
         standing = await tracker.follow(window.last, catalog)
         tag = standing.tag()

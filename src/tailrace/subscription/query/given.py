@@ -15,7 +15,7 @@ __all__ = ["Given"]
 _KEPT_MAX = 256
 
 _NUMBERS = count(1)
-"""For all queries of the process: what began anew cannot be taken for what was before."""
+"""For all queries of the process: what started over cannot be taken for what was before."""
 
 
 class Given:

@@ -41,7 +41,7 @@ from tailrace.subscription.query.tracker import QueryLog, Ran, Standing, Tracker
 __all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]
 
 _ATTEMPTS_MAX = 3
-"""So often a query is run anew when the schema changes under it."""
+"""So often a query is run again when the schema changes under it."""
 
 _NAME_MAX = 255
 

@@ -27,7 +27,7 @@ __all__ = ["QueryLog", "Ran", "Standing", "Tracker", "has_schema_change"]
 _STATES_KEPT = 8
 
 _BACKLOG_MAX = 100_000
-"""From so many changes behind on, a new beginning costs less than looking at them all."""
+"""From this many changes behind on, a new beginning costs less than looking at them all."""
 
 
 class QueryLog(LogView, Protocol):

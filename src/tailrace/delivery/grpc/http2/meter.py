@@ -46,7 +46,7 @@ window updates, so sending gives those two back.
 """
 
 _TOO_MANY = "too_many_{}s"
-"""What is told of too many frames: clients of gRPC know `too_many_pings` and ping less."""
+"""The message about too many frames: clients of gRPC know `too_many_pings` and ping less."""
 
 _GIVEN_BACK = {FrameType.PING: 1, FrameType.WINDOW_UPDATE: 4}
 """Frames of a kind that each frame of data sent gives back."""

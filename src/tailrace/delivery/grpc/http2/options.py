@@ -12,7 +12,7 @@ class TransportOptions(Struct, frozen=True):
     """Connections at one time; whoever comes then is closed at once."""
 
     streams_max: int = 2_000
-    """Calls at one time on one connection; told to clients, and a client that opens more loses its connection."""
+    """Calls at one time on one connection; announced to clients, and a client that opens more loses its connection."""
 
     message_bytes_max: int = 4 << 20
     """Largest message of a request; a larger one ends its call with RESOURCE_EXHAUSTED."""

@@ -93,7 +93,7 @@ class Turns:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many connections wait that no more should be accepted for now."""
+        """Whether too many connections wait, so that no more should be accepted for now."""
         return len(self._light) + len(self._heavy) >= self._options.waiting_max
 
     def charge(self, cost_s: float) -> None:

@@ -132,7 +132,7 @@ class Wire:
             self.h2.reset_stream(stream_id, code)
 
     def acknowledge(self, stream_id: int, size: int) -> None:
-        """Let the client send so many bytes more, from the next flush on."""
+        """Let the client send this many bytes more, from the next flush on."""
         if size and not self.closed:
             self.h2.acknowledge_received_data(size, stream_id)
 

@@ -115,7 +115,7 @@ class _Check:
         raise self._error(f"no column {name} in table {self._schema.table.wire}{hint}; it has {', '.join(near)}", node)
 
     def _column(self, name: str) -> Column | None:
-        """Return the column of a name, capitals or not."""
+        """Return the column of a name, case-insensitively."""
         lowered = small_letters(name)
         return next((column for column in self._schema.columns if small_letters(column.name) == lowered), None)
 

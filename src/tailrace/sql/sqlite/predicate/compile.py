@@ -299,7 +299,7 @@ def _paired(condition: str, loads: Mapping[Image, Sequence[str]]) -> list[str]:
     """Return the body for a predicate on the pair of images: it is evaluated once.
 
     An inserted row has no row before it, and a deleted one none after it: their cells are NULL. A row before that was
-    not sent decides nothing: what can be told without it is told elsewhere.
+    not sent decides nothing: what can be decided without it is decided elsewhere.
     """
     lines = ["word = WORDS[op]"]
     if loads[Image.ROW]:

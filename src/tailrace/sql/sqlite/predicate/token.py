@@ -54,7 +54,7 @@ class Token(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """Return a bare word or a sign in capitals; empty for everything else."""
+        """Return a bare word or a sign in upper case; empty for everything else."""
         return self.text.upper() if self.kind in {TokenKind.WORD, TokenKind.SIGN} else ""
 
 

@@ -31,7 +31,7 @@ DYNAMIC_MAX = 8
 """Most parts of one predicate whose pattern or set of characters comes out of the row."""
 
 _STEPS = 4
-"""So many characters of a pattern take as long as going over one byte of text and copying it."""
+"""This many characters of a pattern take as long as going over one byte of text and copying it."""
 
 _WIDE = Classes.TEXT | Classes.BLOB
 _TRIMS = frozenset({"trim", "ltrim", "rtrim"})

@@ -89,7 +89,7 @@ class Same(Struct, frozen=True):
 
 
 class Equal(Struct, frozen=True):
-    """`column = column`. Never told from one row; it carries conditions from one reference to the other."""
+    """`column = column`. Never decided from one row; it carries conditions from one reference to the other."""
 
     left: Column
     right: Column

@@ -32,7 +32,7 @@ class Query(Struct, frozen=True):
     """One query.
 
     `text` is its canonical form and what the database runs: comments gone, white space single, words that are never
-    names in capitals, arguments numbered `?1`, `?2`, … Names keep their letters, since results show them. Two
+    names in upper case, arguments numbered `?1`, `?2`, … Names keep their letters, since results show them. Two
     queries with the same text are the same query and have the same `query_id`.
 
     `tree` is sqlglot's reading of it, None where sqlglot cannot read what the database perhaps can; `problem` then
