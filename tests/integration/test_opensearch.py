@@ -36,8 +36,8 @@ def target(server):
 
 
 def message(change):
-    told = envelope_of("row").tell(change, "id")
-    return Message(change, "id", told.value, told.key)
+    wrapped = envelope_of("row").wrap(change, "id")
+    return Message(change, "id", wrapped.value, wrapped.key)
 
 
 def row(number, **named):

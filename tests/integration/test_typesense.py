@@ -27,16 +27,16 @@ def server():
 
 
 def message(change):
-    told = envelope_of("row").tell(change, "id")
-    return Message(change, "id", told.value, told.key)
+    wrapped = envelope_of("row").wrap(change, "id")
+    return Message(change, "id", wrapped.value, wrapped.key)
 
 
 def test_rows_go_by_their_keys_alone_whatever_these_mean_in_a_path(server):
     target = target_of(parse(f"typesense+http://127.0.0.1:{server.port}/{{table}}?api_key={PASSWORD_IN_URL}"), "search")
     target.open([WORDS])
     rows = [{"word": word, "n": number} for number, word in enumerate([*KEYS, "stays"])]
-    told = [message(insert(row, schema=WORDS, offset=number)) for number, row in enumerate(rows, 1)]
-    assert target.send(told, b"") == []
+    wrapped = [message(insert(row, schema=WORDS, offset=number)) for number, row in enumerate(rows, 1)]
+    assert target.send(wrapped, b"") == []
     gone = [message(delete(row, schema=WORDS, offset=number)) for number, row in enumerate(rows[:-1], 100)]
     assert target.send(gone, b"") == []
     target.close()

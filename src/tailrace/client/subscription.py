@@ -29,7 +29,7 @@ AsyncEvent = Event[Awaitable[Acknowledged]]
 """An event whose `ack` must be awaited."""
 
 OnControl = Callable[[Control], None]
-"""Told of each control event when its turn comes."""
+"""Called with each control event when its turn comes."""
 
 
 class SubscriptionState(Struct, frozen=True):

@@ -7,12 +7,12 @@ from msgspec import Struct
 from tailrace.model.chunk import Change
 from tailrace.model.op import Op
 
-__all__ = ["Envelope", "Told", "UnfitError", "word_of"]
+__all__ = ["Envelope", "UnfitError", "Wrapped", "word_of"]
 
 _READ = "read"
 
 
-class Told(Struct, frozen=True):
+class Wrapped(Struct, frozen=True):
     """A change in an envelope."""
 
     value: bytes | None
@@ -32,12 +32,12 @@ class UnfitError(ValueError):
 
 
 class Envelope(Protocol):
-    """One way to tell changes. Pure: equal changes, encoded at the same time, give equal bytes."""
+    """One way to wrap changes. Pure: equal changes, encoded at the same time, give equal bytes."""
 
     tombstones: bool
     """Whether a deletion is followed by a tombstone where the target compacts by key."""
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change of a row, or of a truncation, which is known as `id_`.
 
         In a snapshot it is a row as it was read.

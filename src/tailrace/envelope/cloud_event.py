@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tailrace.envelope.base import Told, word_of
+from tailrace.envelope.base import Wrapped, word_of
 from tailrace.envelope.own import own_event
 from tailrace.envelope.plain import plain_key
 from tailrace.model.chunk import Change
@@ -21,13 +21,13 @@ class StructuredCloudEvent:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         key = plain_key(change)
         event = {**_attributes(change, id_, key, snapshot=snapshot), "datacontenttype": "application/json"}
         data = msgspec.Raw(own_event(change, key, snapshot=snapshot))
         value = msgspec.json.encode({**event, "data": data})
-        return Told(value, key, content_type="application/cloudevents+json; charset=utf-8")
+        return Wrapped(value, key, content_type="application/cloudevents+json; charset=utf-8")
 
 
 class BinaryCloudEvent:
@@ -35,12 +35,12 @@ class BinaryCloudEvent:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         key = plain_key(change)
         attributes = _attributes(change, id_, key, snapshot=snapshot)
         headers = tuple((f"ce-{name}", _header(value)) for name, value in attributes.items())
-        return Told(own_event(change, key, snapshot=snapshot), key, headers)
+        return Wrapped(own_event(change, key, snapshot=snapshot), key, headers)
 
 
 def _attributes(change: Change, id_: str, key: bytes, *, snapshot: bool) -> dict[str, str]:

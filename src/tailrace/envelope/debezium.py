@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace import __version__
-from tailrace.envelope.base import Told, UnfitError
+from tailrace.envelope.base import UnfitError, Wrapped
 from tailrace.envelope.connect import SOURCE, connect_columns, envelope_schema, struct_schema
 from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
@@ -49,14 +49,14 @@ class DebeziumEnvelope:
     def __init__(self, *, with_schema: bool) -> None:
         self._with_schema = with_schema
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         schema = change.schema
         if change.op is Op.TRUNCATE:
             return self._truncation(change, now_us)
         if not self._with_schema:
             before, after = (_plain_image(image, schema) for image in (change.before, change.after))
-            return Told(_payload(change, before, after, now_us, snapshot=snapshot), plain_key_object(change))
+            return Wrapped(_payload(change, before, after, now_us, snapshot=snapshot), plain_key_object(change))
         before = None if _is_untellable(change.before, schema) else _typed_image(change.before, schema)
         after = _typed_image(change.after, schema)
         key_columns = schema.key_columns
@@ -64,14 +64,14 @@ class DebeziumEnvelope:
         value_schema, key_schema = _schemas(schema)
         payload = _payload(change, before, after, now_us, snapshot=snapshot)
         value = b'{"schema":%s,"payload":%s}' % (value_schema, payload)
-        return Told(value, b'{"schema":%s,"payload":%s}' % (key_schema, _typed(values, key_columns)))
+        return Wrapped(value, b'{"schema":%s,"payload":%s}' % (key_schema, _typed(values, key_columns)))
 
-    def _truncation(self, change: Change, now_us: int | None) -> Told:
+    def _truncation(self, change: Change, now_us: int | None) -> Wrapped:
         payload = _payload(change, None, None, now_us, snapshot=False)
         if not self._with_schema:
-            return Told(payload, _NULL)
+            return Wrapped(payload, _NULL)
         value_schema, _ = _schemas(change.schema)
-        return Told(b'{"schema":%s,"payload":%s}' % (value_schema, payload), b'{"schema":null,"payload":null}')
+        return Wrapped(b'{"schema":%s,"payload":%s}' % (value_schema, payload), b'{"schema":null,"payload":null}')
 
 
 def _payload(change: Change, before: bytes | None, after: bytes | None, now_us: int | None, *, snapshot: bool) -> bytes:

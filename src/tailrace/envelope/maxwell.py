@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tailrace.envelope.base import Told
+from tailrace.envelope.base import Wrapped
 from tailrace.envelope.plain import plain_image, plain_key, plain_row
 from tailrace.model.chunk import Change
 from tailrace.model.op import Op
@@ -21,7 +21,7 @@ class MaxwellEnvelope:
 
     tombstones = False
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         schema, key = change.schema, plain_key(change)
         image = change.before if change.op is Op.DELETE else change.after
@@ -41,7 +41,7 @@ class MaxwellEnvelope:
             data,
             _old(change),
         )
-        return Told(value, key)
+        return Wrapped(value, key)
 
 
 def _old(change: Change) -> bytes:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tailrace.envelope.base import Told, word_of
+from tailrace.envelope.base import Wrapped, word_of
 from tailrace.envelope.plain import plain_image, plain_key
 from tailrace.model.chunk import Change
 
@@ -17,10 +17,10 @@ class OwnEnvelope:
 
     tombstones = True
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         key = plain_key(change)
-        return Told(own_event(change, key, snapshot=snapshot), key)
+        return Wrapped(own_event(change, key, snapshot=snapshot), key)
 
 
 def own_event(change: Change, key: bytes, *, snapshot: bool) -> bytes:

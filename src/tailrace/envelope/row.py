@@ -4,7 +4,7 @@ A truncation is nothing as well, with `{}` as its key: the header `tailrace-op` 
 What the source did not send after an update is taken from the row before. Where that lacks it, too, it is left out.
 """
 
-from tailrace.envelope.base import Told
+from tailrace.envelope.base import Wrapped
 from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
 from tailrace.model.image import completed, lacks_cells
@@ -20,10 +20,10 @@ class RowEnvelope:
 
     tombstones = False
 
-    def tell(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Told:
+    def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
         value = None if change.op in _GONE else plain_image(_whole(change), change.schema)
-        return Told(value, plain_key_object(change))
+        return Wrapped(value, plain_key_object(change))
 
 
 def _whole(change: Change) -> bytes | None:

@@ -7,7 +7,7 @@ from itertools import groupby
 from msgspec import Struct, structs
 
 from tailrace.clock import Clock, SystemClock
-from tailrace.envelope.base import Envelope, Told, UnfitError
+from tailrace.envelope.base import Envelope, UnfitError, Wrapped
 from tailrace.envelope.envelopes import OWN, envelope_of
 from tailrace.message.base import Message
 from tailrace.message.projection import Projection, compile_projection
@@ -122,7 +122,7 @@ class Shape:
     def _shape_run(
         self, changes: Sequence[Change], version: _Version, *, snapshot: bool, parked: bool
     ) -> Iterator[Shaped]:
-        tell, projection = self._envelope.tell, version.projection
+        wrap, projection = self._envelope.wrap, version.projection
         now_us = self._clock.now_us()
         for change, passes in zip(changes, _passing(version.predicate, changes), strict=True):
             if passes is False:
@@ -133,21 +133,23 @@ class Shape:
             try:
                 row = change if projection is None else _projected(change, projection)
                 id_ = message_id(row, snapshot=snapshot)
-                told = tell(row, id_, snapshot=snapshot, now_us=now_us)
+                wrapped = wrap(row, id_, snapshot=snapshot, now_us=now_us)
             except PredicateError as error:
                 yield Shaped(change, snapshot, reason=f"the projection failed: {error.reason}")
             except UnfitError as error:
                 yield Shaped(change, snapshot, reason=f"the envelope {self._options.envelope}: {error}")
             else:
-                yield Shaped(change, snapshot, self._messages(row, id_, told, snapshot=snapshot, parked=parked))
+                yield Shaped(change, snapshot, self._messages(row, id_, wrapped, snapshot=snapshot, parked=parked))
 
-    def _messages(self, row: Change, id_: str, told: Told, *, snapshot: bool, parked: bool) -> tuple[Message, ...]:
-        headers = _headers(row, id_) + told.headers
-        message = Message(row, id_, told.value, told.key, headers, told.content_type, snapshot, parked)
-        if not (self._tombstones and row.op is Op.DELETE and told.value is not None):
+    def _messages(
+        self, row: Change, id_: str, wrapped: Wrapped, *, snapshot: bool, parked: bool
+    ) -> tuple[Message, ...]:
+        headers = _headers(row, id_) + wrapped.headers
+        message = Message(row, id_, wrapped.value, wrapped.key, headers, wrapped.content_type, snapshot, parked)
+        if not (self._tombstones and row.op is Op.DELETE and wrapped.value is not None):
             return (message,)
         gone = f"{id_}/tombstone"
-        return message, Message(row, gone, None, told.key, _headers(row, gone), parked=parked)
+        return message, Message(row, gone, None, wrapped.key, _headers(row, gone), parked=parked)
 
     def _version(self, schema: TableSchema) -> _Version:
         found = self._versions.get(id(schema))
@@ -207,7 +209,7 @@ def _projected(change: Change, projection: Projection) -> Change:
 
 
 def _passing(predicate: Predicate | None, changes: Sequence[Change]) -> Sequence[bool | str]:
-    """Tell for each change whether it passes, or why that cannot be told."""
+    """Tell for each change whether it passes, or why that is unknown."""
     if predicate is None:
         return [True] * len(changes)
     select: Callable[..., list[bool]] = predicate.select

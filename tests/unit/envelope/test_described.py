@@ -35,7 +35,7 @@ def test_each_envelope_has_an_example():
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_an_example_is_what_the_envelope_makes_of_its_change(name):
-    made = envelope_of(name).tell(CHANGE, "shop/42", now_us=1_700_000_000_456_789)
+    made = envelope_of(name).wrap(CHANGE, "shop/42", now_us=1_700_000_000_456_789)
     value = json.loads(made.value)
     if name == "debezium":
         value["source"]["version"] = "…"

@@ -45,13 +45,13 @@ LATER_PLAIN = {**PLAIN, "customer": "Bob", "paid": None}
 ID = "shop/7"
 
 
-def told(name, change, **named):
-    made = envelope_of(name).tell(change, ID, **named)
+def wrapped(name, change, **named):
+    made = envelope_of(name).wrap(change, ID, **named)
     return None if made.value is None else json.loads(made.value), json.loads(made.key)
 
 
 def test_our_own_envelope_is_the_event_of_the_http_interface_with_commit_and_schema():
-    value, key = told("tailrace", update(ROW, LATER))
+    value, key = wrapped("tailrace", update(ROW, LATER))
     assert list(value) == [
         "seq", "db", "table", "op", "pk", "before", "after", "commit_ts_ms", "lsn", "index", "schema",
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def test_our_own_envelope_is_the_event_of_the_http_interface_with_commit_and_sch
     ],
 )
 def test_our_own_envelope_has_the_images_that_there_are(change, snapshot, op, images):
-    value, _ = told("tailrace", change, snapshot=snapshot)
+    value, _ = wrapped("tailrace", change, snapshot=snapshot)
     assert value["op"] == op
     assert {"before", "after"} & value.keys() == images
 
@@ -97,7 +97,7 @@ def test_our_own_envelope_has_the_images_that_there_are(change, snapshot, op, im
 )
 def test_debezium_without_schema_is_the_payload_alone(change, snapshot, op, before, after):
     now_us = TIME_US + 5_000_001
-    value, key = told("debezium", change, snapshot=snapshot, now_us=now_us)
+    value, key = wrapped("debezium", change, snapshot=snapshot, now_us=now_us)
     assert (value["op"], value["before"], value["after"]) == (op, before, after)
     commit = {"id": "4", "total_order": 7, "data_collection_order": 7}
     assert value["transaction"] == (None if snapshot else commit)
@@ -139,7 +139,7 @@ def conforms(value, schema):
     "change", [insert(ROW), update(ROW, LATER), delete(ROW), insert(dict.fromkeys(ROW) | {"id": 1})]
 )
 def test_debezium_with_schema_conforms_to_the_schema_that_it_carries(change):
-    value, key = told("debezium-schema", change)
+    value, key = wrapped("debezium-schema", change)
     conforms(value["payload"], value["schema"])
     conforms(key["payload"], key["schema"])
     assert value["schema"]["name"] == "shop.orders.Envelope"
@@ -150,7 +150,7 @@ def test_debezium_with_schema_conforms_to_the_schema_that_it_carries(change):
 
 
 def test_debezium_with_schema_tells_the_values_of_a_row():
-    value, key = told("debezium-schema", insert(ROW))
+    value, key = wrapped("debezium-schema", insert(ROW))
     assert value["payload"]["after"] == {**PLAIN, "more": '{"a":[1,2]}'}
     assert key["payload"] == {"id": 1}
 
@@ -169,7 +169,7 @@ def test_debezium_with_schema_tells_the_values_of_a_row():
 def test_debezium_with_schema_refuses_a_value_that_is_not_of_its_column_by_the_columns_name(kind, value):
     schema = TableSchema(TableName("shop", "odd"), 1, (Column("id", Kind.I64), Column("cell", kind)), ("id",))
     with pytest.raises(UnfitError, match=r"^the value in column 'cell' is not of the column's type$"):
-        told("debezium-schema", insert({"id": 1, "cell": value}, schema=schema))
+        wrapped("debezium-schema", insert({"id": 1, "cell": value}, schema=schema))
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_debezium_with_schema_refuses_a_value_that_is_not_of_its_column_by_the_c
     ],
 )
 def test_maxwell_tells_the_row_and_what_its_changed_columns_were(change, snapshot, type_, data, old):
-    value, _ = told("maxwell", change, snapshot=snapshot)
+    value, _ = wrapped("maxwell", change, snapshot=snapshot)
     assert (value["type"], value["data"], value.get("old")) == (type_, data, old)
     assert (value["database"], value["table"], value["ts"], value["xid"]) == ("shop", "orders", TIME_US // 10**6, 4)
     assert (value["primary_key"], value["primary_key_columns"]) == ([1], ["id"])
 
 
 def test_the_row_alone_is_what_it_is_after_the_change_and_a_tombstone_once_it_is_gone():
-    assert told("row", insert(ROW)) == (PLAIN, {"id": 1})
-    assert told("row", update(ROW, LATER)) == (LATER_PLAIN, {"id": 1})
-    assert told("row", delete(ROW)) == (None, {"id": 1})
+    assert wrapped("row", insert(ROW)) == (PLAIN, {"id": 1})
+    assert wrapped("row", update(ROW, LATER)) == (LATER_PLAIN, {"id": 1})
+    assert wrapped("row", delete(ROW)) == (None, {"id": 1})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_the_row_alone_is_what_it_is_after_the_change_and_a_tombstone_once_it_is
     ],
 )
 def test_a_truncation_is_told_without_a_row(name, expected, key):
-    value, told_key = told(name, truncate())
+    value, told_key = wrapped(name, truncate())
     assert told_key == key
     if expected is None:
         assert value is None
@@ -215,7 +215,7 @@ def test_a_truncation_is_told_without_a_row(name, expected, key):
 
 
 def test_debezium_with_schema_tells_a_truncation_that_conforms_and_has_no_key():
-    value, key = told("debezium-schema", truncate())
+    value, key = wrapped("debezium-schema", truncate())
     assert value["payload"]["op"] == "t"
     conforms(value["payload"], value["schema"])
     assert key == {"schema": None, "payload": None}
@@ -233,18 +233,18 @@ def check_event(event, change):
         "sequence": "00000000000000000007",
         "partitionkey": "[1]",
     }
-    assert event.get_data() == told("tailrace", change)[0]
+    assert event.get_data() == wrapped("tailrace", change)[0]
 
 
 def test_the_published_parser_reads_structured_cloud_events():
     change = update(ROW, LATER)
-    made = envelope_of("cloudevents").tell(change, ID)
+    made = envelope_of("cloudevents").wrap(change, ID)
     check_event(http.from_http_event(http.HTTPMessage({"content-type": made.content_type}, made.value)), change)
 
 
 def test_the_published_parser_reads_binary_cloud_events_over_http_and_kafka():
     change = update(ROW, LATER)
-    made = envelope_of("cloudevents-binary").tell(change, ID)
+    made = envelope_of("cloudevents-binary").wrap(change, ID)
     headers = {**dict(made.headers), "content-type": made.content_type}
     check_event(http.from_http_event(http.HTTPMessage(headers, made.value)), change)
     renamed = {name.replace("ce-", "ce_", 1): value.encode() for name, value in headers.items()}
@@ -254,7 +254,7 @@ def test_the_published_parser_reads_binary_cloud_events_over_http_and_kafka():
 @given(st.text())
 def test_a_key_of_any_text_survives_the_headers_of_a_binary_cloud_event(name):
     schema = TableSchema(TableName("shop", "named"), 1, (Column("name", Kind.STR),), ("name",))
-    made = envelope_of("cloudevents-binary").tell(insert({"name": name}, schema=schema), ID)
+    made = envelope_of("cloudevents-binary").wrap(insert({"name": name}, schema=schema), ID)
     assert all(text.isascii() and text.isprintable() and " " not in text for _, text in made.headers)
     headers = {**dict(made.headers), "content-type": made.content_type}
     event = http.from_http_event(http.HTTPMessage(headers, made.value))
@@ -263,15 +263,15 @@ def test_a_key_of_any_text_survives_the_headers_of_a_binary_cloud_event(name):
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_all_changes_of_a_row_have_one_key_and_equal_changes_equal_bytes(name):
-    made = [envelope_of(name).tell(one, ID) for one in (insert(ROW), update(ROW, LATER), delete(LATER))]
+    made = [envelope_of(name).wrap(one, ID) for one in (insert(ROW), update(ROW, LATER), delete(LATER))]
     assert len({one.key for one in made}) == 1
-    assert envelope_of(name).tell(insert(ROW), ID) == made[0]
+    assert envelope_of(name).wrap(insert(ROW), ID) == made[0]
 
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_a_table_without_primary_key_is_told_by_its_row_number(name):
     schema = TableSchema(TableName("shop", "notes"), 1, (Column("text", Kind.STR),))
-    assert b"9" in envelope_of(name).tell(insert({"text": "a"}, schema=schema, row_number=9), ID).key
+    assert b"9" in envelope_of(name).wrap(insert({"text": "a"}, schema=schema, row_number=9), ID).key
 
 
 def test_an_envelope_that_there_is_not_is_refused_with_those_that_there_are():
@@ -298,7 +298,7 @@ def partial(before, after, op=Op.UPDATE):
 
 
 def value_of(name, change):
-    return told(name, change)[0]
+    return wrapped(name, change)[0]
 
 
 @pytest.mark.parametrize("name", ["tailrace", "cloudevents", "cloudevents-binary"])

@@ -71,11 +71,11 @@ def _told(change: Change, view: View, now_us: int, *, snapshot: bool = False) ->
     try:
         id_ = f"{schema.table.source}/{change.offset}"
         shown = structs.replace(change, schema=schema, **kept)
-        told = envelope_of(view.envelope).tell(shown, id_, snapshot=snapshot, now_us=now_us)
+        wrapped = envelope_of(view.envelope).wrap(shown, id_, snapshot=snapshot, now_us=now_us)
     except UnfitError as error:
         raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
-    assert told.value is not None
-    return told.value
+    assert wrapped.value is not None
+    return wrapped.value
 
 
 @lru_cache(_SCHEMAS_KEPT)
