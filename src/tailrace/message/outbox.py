@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 
 from tailrace.clock import Clock
 from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for
-from tailrace.message.letter_turn import first_of_each
 from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
@@ -28,6 +27,21 @@ from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 
 __all__ = ["Outbox", "OutboxOptions"]
+
+
+def first_of_each(due: Sequence[Letter], sink: str, stuck: set[str]) -> tuple[list[Letter], list[Letter]]:
+    """Return the first letter of each key, and the others; none of keys that are stuck."""
+    run, later = [], []
+    seen: set[str] = set()
+    for letter in due:
+        key = key_hash(sink, letter.change)
+        if key in seen:
+            later.append(letter)
+        elif key not in stuck:
+            run.append(letter)
+            seen.add(key)
+    return run, later
+
 
 logger = logging.getLogger(__name__)
 

@@ -54,8 +54,6 @@ TailraceError
 
 from collections.abc import Collection
 
-from tailrace.model.excerpt import excerpt
-
 __all__ = [
     "AccessError",
     "AppendTooLargeError",
@@ -108,6 +106,18 @@ __all__ = [
     "UnknownSubscriptionError",
     "UnknownTableError",
 ]
+
+_SIDE = 60
+"""How many characters an excerpt shows on either side of its place."""
+
+
+def excerpt(text: str, place: int) -> str:
+    """Return the part of the line around a place, and a mark under it."""
+    begin = max(text.rfind("\n", 0, place) + 1, place - _SIDE)
+    end = text.find("\n", place)
+    end = min(len(text) if end < 0 else end, place + _SIDE)
+    return f"  {text[begin:end]}\n  {' ' * (place - begin)}^"
+
 
 _NAME_SHOWN_MAX = 100
 """Most characters of a name that came from outside which a message shows."""

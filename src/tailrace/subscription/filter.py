@@ -13,6 +13,7 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op, wanted_ops
+from tailrace.model.raw_key import key_of_raw
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.dialect import dialect_of
@@ -20,10 +21,19 @@ from tailrace.sql.predicate import Predicate
 from tailrace.subscription.cel import compile_cel
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.raw_key import RawKey
 from tailrace.subscription.row_filter import RowFilter
 
-__all__ = ["Filter", "Rows", "compile_filter"]
+__all__ = ["Filter", "RawKey", "Rows", "compile_filter"]
+
+
+class RawKey(ExactKey):
+    """Passes the changes of the one key whose raw form this is, in whatever table; see `tailrace.model.raw_key`."""
+
+    __slots__ = ()
+
+    def __init__(self, raw: bytes, schema: TableSchema) -> None:
+        self.key = key_of_raw(raw, schema)
+
 
 Rows = range | list[int]
 """Rows of a chunk by their number in it, rising. A range where they are consecutive."""

@@ -17,9 +17,10 @@ from tailrace.model.subscription import (
     SourceTarget,
     Subscription,
     SubscriptionId,
+    Target,
 )
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.filters import FilterCache
+from tailrace.subscription.filter import Filter
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
@@ -28,9 +29,31 @@ from tailrace.subscription.query.feed import QueryFeed, in_passing
 from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
+from tailrace.subscription.source_filter import SourceFilter
 from tailrace.subscription.wake import Wake
 
-__all__ = ["Opener", "log_of"]
+__all__ = ["FilterCache", "Opener", "log_of"]
+
+
+class FilterCache:
+    """Gives equal filters only once, so that each is compiled once. The least recently used goes first."""
+
+    def __init__(self, filters_max: int) -> None:
+        self._filters_max = filters_max
+        self._filters: dict[Filter, Filter] = {}
+
+    def get(self, target: Target, options: FilterOptions) -> Filter:
+        """Return the filter that a target and options make. One that looks at no rows is cheap, and not kept."""
+        kind = SourceFilter if isinstance(target, SourceTarget) else Filter
+        made = kind(target, options)
+        if not made.looks_at_rows:
+            return made
+        kept = self._filters.pop(made, made)
+        self._filters[kept] = kept
+        if len(self._filters) > self._filters_max:
+            del self._filters[next(iter(self._filters))]
+        return kept
+
 
 _FILTERS_KEPT = 1024
 """Compiled filters that wait for another feed, least recently used out first."""

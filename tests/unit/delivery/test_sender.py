@@ -14,7 +14,7 @@ from tailrace.delivery.view import view_of
 from tailrace.interface.skeindb.framing import SseFraming, WsFraming
 from tailrace.interface.skeindb.stream import Stream
 from tailrace.interface.sochdb.event import SOCHDB
-from tailrace.interface.sochdb.gateway_stream import GatewayEvents
+from tailrace.interface.sochdb.gateway import GatewayEvents
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, UnknownSubscriptionError
 from tailrace.model.op import Op

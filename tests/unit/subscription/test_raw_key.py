@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from feeding import schema_of
 from tailrace.model.table import Column, Kind
-from tailrace.subscription.raw_key import RawKey
+from tailrace.subscription.filter import RawKey
 
 NAMED = schema_of("named", columns=(Column("name", Kind.STR),), key=("name",))
 

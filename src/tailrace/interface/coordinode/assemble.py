@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.clock import Clock
-from tailrace.delivery.grpc.call import Service
+from tailrace.delivery.grpc.call import Call, Method, Service
+from tailrace.delivery.grpc.proto import coordinode_health_pb2 as proto
+from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.interface.coordinode.commit_log import CommitLog
 from tailrace.interface.coordinode.consumers import Consumers, floor_of
 from tailrace.interface.coordinode.edge import EdgeTable
-from tailrace.interface.coordinode.health import coordinode_health_service
 from tailrace.interface.coordinode.meter import Meter
 from tailrace.interface.coordinode.options import ChangeStreamConfig, consumer_options, stream_options
 from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
@@ -20,7 +21,18 @@ from tailrace.meta.store import MetaStore
 from tailrace.meta.term_store import TermStore
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Coordinode"]
+__all__ = ["Coordinode", "coordinode_health_service"]
+
+
+def coordinode_health_service() -> Service:
+    """Return the service. Who gets an answer gets a good one: a server that does not serve does not answer."""
+    check = Method(unary=_check, capability=None, open_to_all=True)
+    return Service("coordinode.v1.health.HealthService", {"Check": check}, proto.DESCRIPTOR.name)
+
+
+async def _check(call: Call, message: bytes) -> bytes:
+    decoded(proto.HealthCheckRequest, message)
+    return encoded(proto.HealthCheckResponse(status=proto.SERVING_STATUS_SERVING))
 
 
 class Coordinode:

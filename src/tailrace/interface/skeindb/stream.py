@@ -24,19 +24,45 @@ from tailrace.delivery.view import view_of
 from tailrace.interface.skeindb.enveloped import enveloped_rows
 from tailrace.interface.skeindb.framing import Framing
 from tailrace.interface.skeindb.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
-from tailrace.interface.skeindb.read_event import READ, read_events
+from tailrace.interface.skeindb.present import FORMS
 from tailrace.interface.skeindb.resume import RESNAPSHOT_REASON
 from tailrace.interface.skeindb.stream_options import USUAL, StreamOptions
 from tailrace.model.errors import (
     TailraceError,
 )
 from tailrace.model.number import Offset
+from tailrace.model.subscription import Format, Include
 from tailrace.model.subscription_name import sub_id_of
+from tailrace.subscription.columns import project
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
-from tailrace.subscription.snapshot import Snapshot
+from tailrace.subscription.snapshot import ReadRows, Snapshot
 
 __all__ = ["HeartbeatEvent", "Stream", "end_record"]
+
+READ = "read"
+"""Op of an event that is a row of a snapshot."""
+
+
+def read_events(rows: ReadRows, format_: Format, include: Include, columns: tuple[str, ...]) -> list[bytes]:
+    """Return one JSON object for each row, members as in the event of a change."""
+    key_form, image_form = FORMS[format_]
+    table = rows.schema.table
+    front = b'{"seq":%d,"db":%s,"table":%s,"op":"%s","pk":' % (
+        rows.offset,
+        msgspec.json.encode(table.source),
+        msgspec.json.encode(table.wire),
+        READ.encode(),
+    )
+    back = b',"commit_ts_ms":%d,"lsn":%d}' % (rows.time_us // 1000, rows.offset)
+    events = []
+    for key, image in zip(rows.keys, rows.images, strict=True):
+        after = b""
+        if include.after:
+            after = b',"after":' + image_form(project(image, columns) if columns else image, rows.schema)
+        events.append(b"".join([front, key_form(key, rows.schema), after, back]))
+    return events
+
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,14 @@ from starlette.types import Receive, Scope, Send
 from tailrace.access.key_value import KeyValues
 from tailrace.access.statement import Statements
 from tailrace.clock import Clock
+from tailrace.delivery.encoded import Piece
+from tailrace.delivery.frame import frame_of
+from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.streaming import STREAMS_MAX, Ending, StreamTools, close, refusal_of, writer_to
+from tailrace.delivery.sender import Sender, Sending, SendLimits, Write
+from tailrace.delivery.view import View
+from tailrace.interface.sochdb.gateway_event import GATEWAY
 from tailrace.interface.sochdb.gateway_message import (
     KvGet,
     KvPut,
@@ -29,11 +35,11 @@ from tailrace.interface.sochdb.gateway_message import (
     decode_payload,
     decode_request,
     error_of,
+    event_front,
     ops_of,
     parameters_of,
     rows_of,
 )
-from tailrace.interface.sochdb.gateway_stream import GatewaySession, message_of
 from tailrace.interface.sochdb.request import asked_for, start_of, target_of
 from tailrace.model.errors import (
     AccessError,
@@ -49,7 +55,46 @@ from tailrace.model.start import After
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, SubscriptionId
 from tailrace.subscription.feed import Feed
 
-__all__ = ["GatewayEndpoint", "GatewayStores"]
+__all__ = ["GatewayEndpoint", "GatewayEvents", "GatewaySession", "GatewayStores", "message_of"]
+
+_VIEW = View(GATEWAY, Format.PLAIN_JSON, Include(before=True, after=True))
+
+
+class GatewaySession(Sender):
+    """Writes to one connection: answers, and events of many feeds; see `Sender`."""
+
+    def __init__(self, tools: StreamTools, write: Write) -> None:
+        super().__init__(tools, write)
+        self._tools = tools
+        self._limits = SendLimits(tools.options.stream_changes_max, tools.options.stream_bytes_max)
+
+    async def answer(self, text: bytes) -> None:
+        """Send one message."""
+        await self.say(frame_of(text))
+
+    async def serve(self, request_id: str, feed: Feed) -> TailraceError:
+        """Send the events of a feed until it ends; return why it did."""
+        return await self.send(GatewayEvents(self._tools, feed, self._limits, event_front(request_id)))
+
+
+class GatewayEvents(Sending):
+    """The events of one feed, each in a frame of its own, with the id of their request."""
+
+    def __init__(self, tools: StreamTools, feed: Feed, limits: SendLimits, front: bytes) -> None:
+        super().__init__(tools, feed, _VIEW, limits, auto_ack=feed.subscription.auto_ack)
+        self._front = front
+
+    def frame(self, piece: Piece) -> bytes:
+        """Return events as frames."""
+        return b"".join([frame_of(b"%s%s}" % (self._front, event)) for event in piece.data.split(b"\n")[:-1]])
+
+
+def message_of(error: TailraceError) -> str:
+    """Return an error message for a client, in SochDB's words."""
+    if isinstance(error, UnknownSubscriptionError):
+        return "the subscription was cancelled"
+    return status_of(error).message
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,11 @@
 """Web hooks: each message, or several together, as a signed POST request in the form of Standard Webhooks."""
 
+import base64
+import binascii
 import contextlib
+import email.utils
+import hashlib
+import hmac
 import threading
 import time
 import zlib
@@ -16,14 +21,83 @@ from tailrace.message.base import BusyError, Intake, Message, Refusal, TargetTra
 from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
 from tailrace.message.target.public_address import Resolve, resolved, system_addresses
-from tailrace.message.target.signature import secrets_of, signed
 from tailrace.message.target.trust import is_untrusted, trusting
-from tailrace.message.target.webhook_answer import judged
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
-__all__ = ["WebhookOptions", "WebhookTarget", "build"]
+__all__ = ["RETRY_AFTER_S_MAX", "WebhookOptions", "WebhookTarget", "build", "judged"]
+
+_PREFIX = "whsec_"
+
+
+def secrets_of(text: str) -> list[bytes]:
+    """Return the secrets of an option: one, or while they are being exchanged several, with spaces between.
+
+    Raises:
+        ConfigError: One is not in base64. It is not shown.
+    """
+    try:
+        found = [base64.b64decode(one.removeprefix(_PREFIX) + "==", validate=False) for one in text.split()]
+    except binascii.Error:
+        found = [b""]
+    if not found or not all(found):
+        raise ConfigError("the secret of a web hook is whsec_ and then base64")
+    return found
+
+
+def signed(secrets: Sequence[bytes], id_: str, time_s: int, body: bytes) -> dict[str, str]:
+    """Return the headers of a request: its id, its time, and a signature by each secret."""
+    content = b"%s.%d.%s" % (id_.encode(), time_s, body)
+    signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
+    headers = {"webhook-id": id_, "webhook-timestamp": str(time_s)}
+    if signatures:
+        headers["webhook-signature"] = " ".join(f"v1,{one}" for one in signatures)
+    return headers
+
+
+RETRY_AFTER_S_MAX = 600.0
+"""Longest time for which a receiver that asks for it (`Retry-After`) is left alone."""
+
+_BUSY = frozenset({408, 421, 425, 429})
+"""Answers that mean: not now. So does everything from 500 on."""
+
+_STOPPING = {
+    401: "it does not accept the credentials",
+    403: "it does not accept the credentials",
+    404: "there is nothing at this address",
+    405: "it takes no POST requests",
+    410: "it wants no more messages",
+}
+"""Answers that are about all messages."""
+
+
+def judged(status: int, retry_after: str, now_s: float) -> str:
+    """Return why a receiver does not take a request, or nothing where it does.
+
+    Raises:
+        BusyError: It is busy, for as long as the header `Retry-After` says, if it is there.
+        SinkRefusedError: It takes nothing more at all.
+    """
+    if status < 300:
+        return ""
+    if status in _STOPPING:
+        raise SinkRefusedError(f"the web hook answers {status}: {_STOPPING[status]}")
+    if status < 400:
+        raise SinkRefusedError(f"the web hook answers {status}: it has moved; name its new address")
+    if status in _BUSY or status >= 500:
+        raise BusyError(f"the web hook answers {status}", _asked_s(retry_after, now_s))
+    return f"the web hook answers {status}"
+
+
+def _asked_s(text: str, now_s: float) -> float:
+    """Return how long a receiver asks to be left alone, which it says in seconds or as a date; within bounds."""
+    try:
+        asked_s = float(text) if text.isdecimal() else email.utils.parsedate_to_datetime(text).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(asked_s, 0.0), RETRY_AFTER_S_MAX)
+
 
 _OPTIONS = ("secret", "bearer", "batch", "concurrency", "timeout", "ca", "allow_private")
 _BATCH_MAX = 10_000

@@ -1,13 +1,13 @@
 """MySQL and MariaDB databases as sinks."""
 
 # ruff: noqa: S608 - names are quoted, values are given apart
-
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pymysql  # type: ignore[import-untyped]
 import pymysql.cursors  # type: ignore[import-untyped]
 from msgspec import Struct
@@ -15,13 +15,85 @@ from pymysql.constants import CR  # type: ignore[import-untyped]
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
-from tailrace.pipeline.sink.mysql_error import sink_error
-from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
 from tailrace.pipeline.sink.server_tables import ServerTables
 from tailrace.pipeline.sink.silence import connected
 from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
 
-__all__ = ["MysqlDatabase", "MysqlOptions"]
+__all__ = ["MysqlDatabase", "MysqlOptions", "in_statements", "row_texts", "sink_error"]
+
+
+def row_texts(rows: pa.Table) -> list[str]:
+    """Return rows as SQL, each in parentheses. All cells of a column are written at once.
+
+    Text is escaped for a connection that speaks UTF-8 and has backslashes as escapes, which is what we set.
+
+    Raises:
+        SinkRefusedError: A number is not finite.
+    """
+    cells = [_literals(rows[name]) for name in rows.column_names]
+    joined = pc.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="NULL")
+    return [f"({row})" for row in joined.to_pylist()]
+
+
+def _literals(column: pa.ChunkedArray) -> Any:
+    """Return the values of a column as SQL; null stays null."""
+    type_ = column.type
+    if pa.types.is_binary(type_):
+        return pa.chunked_array(
+            [[None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]], pa.string()
+        )
+    if pa.types.is_floating(type_) and pc.all(pc.is_finite(column)).as_py() is False:
+        raise SinkRefusedError("MySQL has no numbers that are not finite")
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+        return column.cast(pa.string())
+    text = (column.cast(pa.timestamp("us")) if pa.types.is_timestamp(type_) else column).cast(pa.string())
+    for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0")):
+        text = pc.replace_substring(text, plain, escaped)
+    return pc.binary_join_element_wise("'", text, "'", "")
+
+
+def in_statements(texts: Sequence[str], bytes_max: int, row_bytes_max: int) -> Iterator[Sequence[str]]:
+    """Cut rows into runs that have no more than this many bytes, or are one row alone that has more.
+
+    Raises:
+        SinkRefusedError: One row has more than any may have.
+    """
+    first, size = 0, 0
+    for place, text in enumerate(texts):
+        length = len(text.encode()) + 1
+        if length > row_bytes_max:
+            raise SinkRefusedError("it is larger than max_allowed_packet of the server")
+        if size and size + length > bytes_max:
+            yield texts[first:place]
+            first, size = place, 0
+        size += length
+    yield texts[first:]
+
+
+_ACCESS = frozenset({1044, 1045, 1698})
+_NO_DATABASE = frozenset({1049})
+_UNAVAILABLE = frozenset(
+    {
+        *(1021, 1037, 1040, 1041, 1042, 1114, 1129, 1135, 1203, 1226),  # memory, disks, connections that are too many
+        *(1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031),  # a lost connection
+        *(1020, 1205, 1213, 1317, 1412, 1969, 3024, 3101),  # other transactions, and what takes too long
+        *(1047, 1290, 1836),  # a server that is, for now, only read
+    }
+)
+"""Errors that another try may answer."""
+
+
+def sink_error(place: str, user: str, error: pymysql.Error) -> SinkError:
+    """Return the error of the sink. What MySQL says may hold values and is not repeated."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    if code in _ACCESS:
+        return SinkRefusedError(f"{place} refuses the user {user!r} or the password: fix the sink's URL")
+    if code in _NO_DATABASE:
+        return SinkRefusedError(f"{place} is not there: make it, or fix the sink's URL")
+    if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
+        return SinkUnavailableError(f"{place} cannot be reached, or is busy (error {code})")
+    return SinkRefusedError(f"MySQL refused it (error {code or type(error).__name__})")
+
 
 _CONNECT_TIMEOUT_S = 10
 _ROWS_AT_ONCE_MAX = 20_000

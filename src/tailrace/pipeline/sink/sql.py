@@ -18,11 +18,31 @@ from tailrace.pipeline.sink.progress import KeepsProgress, after, forgotten, has
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
 from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
-from tailrace.pipeline.sink.sql_values import refuse_far_times
 from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling, refuse_shared
 
-__all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink"]
+__all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink", "refuse_far_times"]
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The first day of year 1 and the last of year 9999, from 1970 on."""
+
+_DAY_US = 86_400_000_000
+
+
+def refuse_far_times(rows: pa.Table) -> None:
+    """Check that dates and times are in years that Arrow can write and drivers can read.
+
+    Raises:
+        SinkRefusedError: One is not.
+    """
+    for field in rows.schema:
+        if pa.types.is_date32(field.type) or pa.types.is_timestamp(field.type):
+            unit = 1 if pa.types.is_date32(field.type) else _DAY_US
+            ends = pc.min_max(rows[field.name])
+            first, last = ends["min"].value, ends["max"].value
+            if first is not None and (first < _FIRST_DAY * unit or last >= (_LAST_DAY + 1) * unit):
+                raise SinkRefusedError(f"column {field.name!r} has a date outside the years 1 to 9999")
+
 
 ARRIVALS = "_tailrace_arrivals"
 """Temporary table in which the rows of a batch arrive on a database server."""

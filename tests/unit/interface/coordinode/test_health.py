@@ -1,7 +1,7 @@
 """`coordinode.v1.health.HealthService`."""
 
 from tailrace.delivery.grpc.proto import coordinode_health_pb2 as proto
-from tailrace.interface.coordinode.health import coordinode_health_service
+from tailrace.interface.coordinode.assemble import coordinode_health_service
 from tailrace.testing.call import MemoryCall
 
 

@@ -4,7 +4,7 @@ import pymysql
 import pytest
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
-from tailrace.pipeline.sink.mysql_error import sink_error
+from tailrace.pipeline.sink.mysql import sink_error
 
 AGAIN = {
     1020: "the row was changed meanwhile",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.errors import SinkRefusedError
-from tailrace.pipeline.sink.mysql_text import in_statements, row_texts
+from tailrace.pipeline.sink.mysql import in_statements, row_texts
 
 
 @pytest.mark.parametrize(

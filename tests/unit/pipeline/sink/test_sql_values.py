@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.model.errors import SinkRefusedError
-from tailrace.pipeline.sink.sql_values import refuse_far_times
+from tailrace.pipeline.sink.sql import refuse_far_times
 
 TIMES = [pa.timestamp("us"), pa.timestamp("us", tz="UTC")]
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)

@@ -28,9 +28,30 @@ from tailrace.sql.sqlite.predicate.expression import (
 from tailrace.sql.sqlite.predicate.function import FUNCTIONS
 from tailrace.sql.sqlite.predicate.syntax import LiteralValue, Node
 from tailrace.sql.sqlite.predicate.value import numeric
-from tailrace.sql.sqlite.predicate.wording import class_words, describe
 
 __all__ = ["COMPARISONS", "check"]
+
+
+def describe(expression: Expression) -> str:
+    """Name an expression for a message."""
+    match expression:
+        case Cell(_, column):
+            return f"column {column}"
+        case Constant(value):
+            return "this value" if value is None else f"the literal {value!r:.40}"
+        case Invocation(name) if name in FUNCTIONS:
+            return f"{name}()"
+        case _:
+            return "this expression"
+
+
+def class_words(classes: Classes) -> str:
+    """Name storage classes for a message."""
+    words = {Classes.TEXT: "text", Classes.BLOB: "a blob", Classes.INTEGER: "an integer", Classes.REAL: "a real number"}
+    if classes & Classes.NUMBER == Classes.NUMBER:
+        words = {Classes.TEXT: "text", Classes.BLOB: "a blob", Classes.NUMBER: "a number"}
+    return " or ".join(word for flag, word in words.items() if classes & flag)
+
 
 COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">=", "IS", "IS NOT"})
 
