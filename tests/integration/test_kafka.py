@@ -219,7 +219,7 @@ def test_a_broker_that_has_lost_everything_is_written_to_again_long_before_messa
         broker.kill()
         broker.start()  # it keeps everything in memory alone
         messages = teller.changes(10)
-        with pytest.raises(SinkUnavailableError, match="have lost what they knew of the sink"):
+        with pytest.raises(SinkUnavailableError, match="have lost the state of the sink"):
             target.send(messages, b"")
         target.open(teller.schemas)
         assert not target.send(messages, b"")

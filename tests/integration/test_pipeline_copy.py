@@ -417,7 +417,7 @@ def test_rows_whose_key_is_null_in_part_are_appended_once_and_else_refused_by_na
     create(store, shop, tmp_path, "loose", mode=Mode.APPEND)
     run(store, tmp_path, page_rows=3)
     assert copied(tmp_path, "loose", "mark") == [(place,) for place in range(len(rows))]
-    with pytest.raises(PipelineError, match="table loose has rows whose key is null in part"):
+    with pytest.raises(PipelineError, match="table loose has rows with NULL in a key column"):
         verify(store, tmp_path, repair=True)
     job(store, tmp_path).remove("p", Watcher(), lambda: False)
     create(store, shop, tmp_path, "loose", scheme="delta")
