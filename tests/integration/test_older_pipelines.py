@@ -1,10 +1,10 @@
 """Facts about taking an older version's file of pipelines over: nothing is lost wherever a process is killed."""
 
 import contextlib
-import multiprocessing
-import os
 import signal
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -19,7 +19,36 @@ from tailrace.model.errors import MetadataError
 from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 
-FORK = multiprocessing.get_context("fork")
+OPENER = """
+import os, signal, sys
+from pathlib import Path
+from tailrace.clock import SystemClock
+from tailrace.datadir import DataDirectory
+from tailrace.meta import older_pipelines
+from tailrace.meta.database import Database
+
+name, left = sys.argv[2], int(sys.argv[3])
+real = getattr(older_pipelines, name or "_copy")
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def call(*arguments):
+    global left
+    left -= 1
+    if left == 0:
+        kill()
+    made = real(*arguments)
+    if left == -1:
+        kill()
+    return made
+
+if name:
+    setattr(older_pipelines, name, call)
+url, older = DataDirectory(Path(sys.argv[1])).metadata_at("")
+Database.open(url, SystemClock(), older).close()
+"""
+"""Opens the database, and is killed as it calls a function the n-th time; 0 for after the first call."""
 
 
 @pytest.fixture
@@ -70,31 +99,9 @@ def test_all_of_it_is_there_afterwards(data):
     check(data)
 
 
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_in(data, name, calls):
-    """Open the database in a process that is killed as it calls a function of the module the n-th time."""
-    real, left = getattr(older_pipelines, name), [calls]
-
-    def call(*arguments):
-        left[0] -= 1
-        if left[0] == 0:
-            kill()
-        made = real(*arguments)
-        if left[0] == -1:
-            kill()
-        return made
-
-    def run():
-        setattr(older_pipelines, name, call)
-        opened(data)
-
-    process = FORK.Process(target=run)
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+def opening(data, name="", calls=0):
+    """Start a process that opens the database; see `OPENER`."""
+    return subprocess.Popen([sys.executable, "-c", OPENER, str(data.path), name, str(calls)])
 
 
 POINTS = [
@@ -110,17 +117,13 @@ POINTS = [
 
 @pytest.mark.parametrize(("name", "calls"), POINTS, ids=[f"{name}-{calls}" for name, calls in POINTS])
 def test_a_kill_loses_nothing_and_doubles_nothing(data, name, calls):
-    killed_in(data, name, calls)
+    assert opening(data, name, calls).wait(60) == -signal.SIGKILL
     check(data)
 
 
 def test_several_processes_take_it_over_once(data):
-    processes = [FORK.Process(target=contents, args=(data,)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0] * 4
+    processes = [opening(data) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
     check(data)
 
 
