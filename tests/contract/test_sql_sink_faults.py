@@ -66,7 +66,7 @@ def test_a_batch_whose_answer_is_lost_at_any_moment_is_applied_once(tmp_path, se
     rows = {Mode.CURRENT: 1, Mode.APPEND: 3, Mode.HISTORY: 2}[mode]
     with contextlib.closing(proxy), opened(sink_of(url, mode, pipeline="copy"), source) as sink:
         sink.apply(source.batch())
-        for at in range(1, 7):
+        for at in range(1, 8):
             orders.insert(at, "Bob", 2.0)
             orders.update(0, total=float(at))
             batch = source.batch()
@@ -144,7 +144,7 @@ def test_a_deadlock_ends_and_the_batch_is_applied_once(tmp_path, servers, source
             other.rollback()
 
         thread = threading.Thread(target=crossing)
-        told = Ending(batch.tables, 3, thread.start)  # the batch is noted then, and its rows are next
+        told = Ending(batch.tables, 4, thread.start)  # the batch is noted then, and its rows are next
         with contextlib.suppress(SinkUnavailableError):
             sink.apply(msgspec.structs.replace(batch, tables=told))
         thread.join(WAIT_S)

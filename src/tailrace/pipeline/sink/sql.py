@@ -170,9 +170,10 @@ class SqlSink(KeepsProgress):
         if has(self._progress, batch):
             return
         progress = after(self._progress, batch)
-        tables = [spelled_out(one, self._mode, partial(self.rows, one.schema)) for one in batch.tables]
-        batch = structs.replace(batch, tables=tables)
         try:
+            tables = [(one, spelled_out(one, self._mode, partial(self.rows, one.schema))) for one in batch.tables]
+            if any(spelled is not one for one, spelled in tables):
+                batch = structs.replace(batch, tables=[spelled for _, spelled in tables])
             for one in batch.tables:
                 self._evolve(one)
             self._write(batch, progress)
