@@ -9,12 +9,10 @@ from tailrace.clock import SystemClock
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
 from tailrace.interface.coordinode.consumers import Consumers
-from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.meter import Meter
-from tailrace.interface.coordinode.options import ConsumerOptions, StreamOptions
+from tailrace.interface.coordinode.options import ConsumerOptions, EdgeTable, StreamOptions
 from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.log.hybrid import HybridClock
 from tailrace.meta.consumer_store import ConsumerStore
 from tailrace.meta.store import MetaStore

@@ -18,8 +18,8 @@ from tailrace.capture import CaptureState, Pump
 from tailrace.clock import Clock, SystemClock
 from tailrace.config import Config, SourceConfig, data_directory
 from tailrace.datadir import DataDirectory
-from tailrace.delivery.auth import GrpcGate
 from tailrace.delivery.grpc.call import Service
+from tailrace.delivery.grpc.dispatch import GrpcGate
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.server import serve

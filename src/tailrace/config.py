@@ -17,8 +17,7 @@ from tailrace.access.options import AuthConfig
 from tailrace.config_file import Problem, located, problem_of, read_file
 from tailrace.delivery.site import check_site
 from tailrace.delivery.tls import TlsConfig
-from tailrace.interface.coordinode.edge import EdgeTable
-from tailrace.interface.coordinode.options import ChangeStreamConfig
+from tailrace.interface.coordinode.options import ChangeStreamConfig, EdgeTable
 from tailrace.interface.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.errors import ConfigError, SourceOptionError

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from tailrace.clock import SystemClock
-from tailrace.meta.consumer import Consumer, Strict
-from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.consumer_store import Consumer, ConsumerStore, Strict
 from tailrace.meta.engine import open_engine
 from tailrace.meta.key_range import Registration
 from tailrace.meta.range_store import RangeStore

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from changing import insert
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
-from tailrace.meta.dead_letter_table import dead_letter
+from tailrace.meta.table import dead_letter
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.letter import LetterDraft, LetterFigures, LetterState
 from tailrace.testing.clock import FakeClock

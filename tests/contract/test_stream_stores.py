@@ -3,10 +3,8 @@
 import pytest
 
 from tailrace.clock import SystemClock
-from tailrace.meta.consumer import Bounded, Consumer, Strict
-from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.consumer_store import Bounded, Consumer, ConsumerStore, Strict, TermStore
 from tailrace.meta.store import MetaStore
-from tailrace.meta.term_store import TermStore
 
 
 @pytest.fixture

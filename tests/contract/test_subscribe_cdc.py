@@ -14,7 +14,7 @@ from serving import run, wait_until
 from tailrace.clock import SystemClock
 from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.meta.engine import open_engine
-from tailrace.meta.pipeline_table import subscribe
+from tailrace.meta.table import subscribe
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.pipeline.store import PipelineStore
 

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import sys, threading
-from tailrace.cli.apart import Stop, apart
+from tailrace.cli.pipeline_run import Stop, apart
 stop, never = Stop(), threading.Event()
 def work():
     print("working", flush=True)

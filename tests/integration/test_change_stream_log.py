@@ -11,8 +11,7 @@ from tailrace.interface.coordinode.cursor import CommitCursor
 from tailrace.interface.coordinode.operation import Mapper
 from tailrace.interface.coordinode.place import find_place
 from tailrace.interface.coordinode.selection import Selection
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.interface.coordinode.token import Token
 from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.log.files import DiskFiles

@@ -19,8 +19,7 @@ from changing import insert
 from hooking import receiving
 from tailrace.clock import SystemClock
 from tailrace.message.base import BusyError, Message
-from tailrace.message.target.public_address import resolved
-from tailrace.message.target.webhook import WebhookTarget, build, judged
+from tailrace.message.target.webhook import WebhookTarget, build, judged, resolved
 from tailrace.message.targets import target_of
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.sink_url import parse

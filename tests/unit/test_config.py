@@ -11,8 +11,7 @@ from tailrace.config import (
     parse_source,
 )
 from tailrace.config_file import line_of
-from tailrace.interface.coordinode.edge import EdgeTable
-from tailrace.interface.coordinode.options import ChangeStreamConfig
+from tailrace.interface.coordinode.options import ChangeStreamConfig, EdgeTable
 from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.model.errors import ConfigError
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes

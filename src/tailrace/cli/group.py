@@ -4,14 +4,23 @@ import importlib
 import sys
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from tailrace import __version__
-from tailrace.cli.completion import VARIABLE
 from tailrace.cli.process import forgo, leave
 from tailrace.model.errors import ConfigError, TailraceError
 
-__all__ = ["main", "tailrace"]
+__all__ = ["completion", "main", "tailrace"]
+
+_COMPLETE = "_TAILRACE_COMPLETE"
+"""The environment variable by which the completion script asks the command for candidates."""
+
+_WHERE = {
+    "bash": '~/.bashrc:  eval "$(tailrace completion bash)"',
+    "zsh": '~/.zshrc:  eval "$(tailrace completion zsh)"',
+    "fish": "~/.config/fish/completions/tailrace.fish:  tailrace completion fish | source",
+}
+"""Where the completion script of each shell goes."""
 
 _COMMANDS = {
     "serve": "Capture the sources and serve HTTP and gRPC.",
@@ -27,7 +36,10 @@ _COMMANDS = {
     "demo": "Show what Tailrace does with an example SQLite shop.",
     "completion": "Print the script that completes commands and options in a shell.",
 }
-"""The commands. Each is the function of that name in its module, imported when called, so that help starts at once."""
+"""The commands. Each is the function of that name in its module, imported when called, so that help starts at once.
+
+`completion` alone is defined here.
+"""
 
 
 class _LazyGroup(click.Group):
@@ -37,6 +49,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name == completion.name:
+            return completion
         module = importlib.import_module(f"tailrace.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
@@ -58,12 +72,25 @@ def tailrace() -> None:
     """Capture every committed row change of a database and deliver it live."""
 
 
+@click.command(
+    epilog="\b\nTo have it in every new shell, put this into\n" + "\n".join(f"  {line}" for line in _WHERE.values())
+)
+@click.argument("shell", type=click.Choice(list(_WHERE)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in a shell: bash, zsh or fish."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(context.find_root().command, {}, "tailrace", _COMPLETE)
+    click.echo(kind.source_template % script.source_vars())
+
+
 def main() -> None:
     """Run the command line and exit."""
     if sys.argv[1:2] == ["serve"]:
         forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
     try:
-        code = tailrace.main(standalone_mode=False, complete_var=VARIABLE)
+        code = tailrace.main(standalone_mode=False, complete_var=_COMPLETE)
     except click.ClickException as error:
         error.show()
         code = error.exit_code

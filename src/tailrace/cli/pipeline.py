@@ -12,18 +12,20 @@ from msgspec import structs
 from tailrace.cli.access import counted, member_lines, server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.help import Group
-from tailrace.cli.pipeline_emit import emit
 from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
+from tailrace.client.bulk import BulkClient
 from tailrace.envelope.envelopes import ENVELOPES
+from tailrace.model.errors import ConfigError
 from tailrace.model.letter import OnRefused
 from tailrace.model.pipeline import Definition, Mode
+from tailrace.model.table import TableSchema
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.definition import check_definition, definition_of_file
 from tailrace.pipeline.sinks import check_sink, mode_of
 from tailrace.sink_url import parse
 
-__all__ = ["pipeline"]
+__all__ = ["emit", "pipeline"]
 
 _NAME = click.argument("name")
 _POLICIES = [str(policy) for policy in OnRefused]
@@ -207,7 +209,39 @@ def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
         sys.exit(1)
 
 
-pipeline.add_command(emit)
+@pipeline.command()
+@_NAME
+@click.option("--to", "directory", metavar="DIR", required=True, type=Path, help="A new or empty directory.")
+@click.option("--storage", metavar="URL", help="Where Spark keeps checkpoints; DIR/storage by default.")
+@click.option("--start", default="earliest", show_default=True, help="Where in the log a new run begins.")
+@placed
+def emit(place: Place, name: str, directory: Path, storage: str | None, start: str) -> None:
+    """Write a Spark Declarative Pipelines project: the tables' changes, and AUTO CDC into tables."""
+    from tailrace.pipeline.emit import project  # needs the extra `spark`
+
+    definition = place.store().get(name).definition
+    directory = directory.absolute()
+    if directory.exists() and any(directory.iterdir()):
+        raise ConfigError(f"{directory} is not empty: name a new directory")
+    client = BulkClient(definition.server, place.token)
+    try:
+        versions = client.info(definition.source, definition.tables).schemas()
+    finally:
+        client.close()
+    newest: dict[str, TableSchema] = {}
+    for _, schema in sorted(versions.items()):
+        newest[schema.table.wire] = schema
+    mode = mode_of(definition.sink, definition.mode)
+    where = storage or f"file://{directory}/storage"
+    files = project(definition, mode, list(newest.values()), storage=where, start=start)
+    for path, text in files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    listed = [str(directory / path) for path in files]
+    place.show({"files": listed}, *listed, f"run it with: spark-pipelines run --spec {listed[0]}")
+
+
 pipeline.add_command(run)
 pipeline.add_command(work)
 pipeline.add_command(dead_letter_group(placed))

@@ -1,18 +1,20 @@
-"""Preparing the process of a server for many connections, and ending one that ran Spark."""
+"""The process of a command: set up for many connections, ended by signals, and left after Spark ran in it."""
 
 import atexit
+import contextlib
 import gc
 import os
 import resource
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import NoReturn
 
-__all__ = ["DESCRIPTORS_WANTED", "forgo", "leave", "prepare_process"]
+__all__ = ["DESCRIPTORS_WANTED", "forgo", "leave", "prepare_process", "until_stopped"]
 
 DESCRIPTORS_WANTED = 65_536
 """Open files and sockets that a server asks for: more than the connections that it admits."""
@@ -71,3 +73,15 @@ def _allow_descriptors(wanted: int) -> None:
     most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < min(wanted, most):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, most), hard))
+
+
+@contextlib.contextmanager
+def until_stopped() -> Iterator[None]:
+    """End the block at SIGINT or SIGTERM as at its own end: what it opened is closed, and the command goes on to 0.
+
+    For the main thread. Also where SIGINT is ignored, as it is in the background of a shell's script.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with contextlib.suppress(KeyboardInterrupt):
+        yield

@@ -10,7 +10,7 @@ import click
 
 from tailrace.cli.access import Access, access_options, counted, parse_value, source_option, table_lines
 from tailrace.cli.help import Group
-from tailrace.cli.until_stopped import until_stopped
+from tailrace.cli.process import until_stopped
 from tailrace.client import BlockingEvent, Client, NotFound, QueryResult
 
 __all__ = ["query", "query_id_of"]

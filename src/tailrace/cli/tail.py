@@ -13,9 +13,9 @@ import uvloop
 from msgspec import Struct
 from msgspec import json as msgspec_json
 
+from tailrace.cli.process import until_stopped
 from tailrace.cli.show import EventLines
 from tailrace.cli.source import source_at, source_options
-from tailrace.cli.until_stopped import until_stopped
 from tailrace.client import AsyncClient, AsyncSubscription, ClientError
 from tailrace.direct import follow
 from tailrace.model.subscription import Format

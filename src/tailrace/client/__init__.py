@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Unauthorized,
     )
     from tailrace.client.event import Backpressure, Control, Event, Heartbeat, Notice
-    from tailrace.client.options import ClientOptions
     from tailrace.client.request import SubscribeOptions
     from tailrace.client.result import (
         Acknowledged,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         Version,
     )
     from tailrace.client.subscription import AsyncEvent, AsyncFeed, AsyncSubscription
+    from tailrace.client.transport import ClientOptions
 
 __all__ = [
     "Acknowledged",

@@ -7,11 +7,10 @@ from typing import Any, Self, Unpack
 import httpx
 
 from tailrace.client.calls import Calls
-from tailrace.client.options import ClientOptions
 from tailrace.client.request import SubscribeOptions, format_of
 from tailrace.client.result import Subscribed
 from tailrace.client.subscription import AsyncSubscription, SubscriptionState
-from tailrace.client.transport import Transport
+from tailrace.client.transport import ClientOptions, Transport
 from tailrace.model.subscription import Format
 
 __all__ = ["AsyncClient"]

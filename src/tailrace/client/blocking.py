@@ -11,7 +11,6 @@ from tailrace.client.asynchronous import AsyncClient
 from tailrace.client.calls import POLL_LIMIT
 from tailrace.client.errors import ConnectionFailed
 from tailrace.client.event import Event
-from tailrace.client.options import ClientOptions
 from tailrace.client.request import SubscribeOptions
 from tailrace.client.result import (
     Acknowledged,
@@ -27,6 +26,7 @@ from tailrace.client.result import (
 )
 from tailrace.client.subscription import AsyncSubscription, OnControl
 from tailrace.client.thread import LoopThread
+from tailrace.client.transport import ClientOptions
 from tailrace.model.subscription import Format
 
 __all__ = ["BlockingEvent", "Client", "Subscription"]

@@ -17,8 +17,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.client.errors import BadAnswer, ClientError, ConnectionFailed, Refused
-from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
-from tailrace.client.unreached import unreached
+from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status, unreached
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema

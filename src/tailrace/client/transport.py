@@ -1,4 +1,4 @@
-"""HTTP to one server: calls, and the opening of streams. Thin shell around httpx."""
+"""HTTP to one server: settings, calls, and the opening of streams. Thin shell around httpx."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,40 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx
+from msgspec import Struct
 
 from tailrace.client.errors import BadAnswer, ConnectionFailed
-from tailrace.client.options import ClientOptions
-from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status
-from tailrace.client.unreached import unreached
+from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_status, unreached
 from tailrace.model.errors import ConfigError
+from tailrace.retry import Backoff
 
-__all__ = ["Transport"]
+__all__ = ["ClientOptions", "Transport"]
+
+
+class ClientOptions(Struct, frozen=True):
+    """Settings of a client."""
+
+    connect_timeout_s: float = 5.0
+    """Longest time to make a connection."""
+
+    answer_timeout_s: float = 30.0
+    """Longest silence before a call counts as failed; a poll that waits has that much on top of its wait."""
+
+    idle_s_max: float = 45.0
+    """Longest silence on a stream before its connection counts as dead: three keep-alive comments of the server."""
+
+    backoff: Backoff = Backoff(first_s=0.1, longest_s=10.0)
+    """Pauses between attempts to get a broken stream back."""
+
+    outage_s_max: float | None = None
+    """Longest time that a stream tries to get back before it raises `ConnectionFailed`; None tries for ever."""
+
+    connections_max: int = 1024
+    """Most connections at one time; each open stream has one."""
+
+    event_bytes_max: int = 64 << 20
+    """Largest event of a stream."""
+
 
 _R = TypeVar("_R")
 

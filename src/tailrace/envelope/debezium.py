@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from tailrace import __version__
-from tailrace.envelope.base import UnfitError, Wrapped
+from tailrace.envelope.base import UnfitError, Wrapped, plain_image, plain_key_object
 from tailrace.envelope.connect import SOURCE, connect_columns, envelope_schema, struct_schema
-from tailrace.envelope.plain import plain_image, plain_key_object
 from tailrace.model.chunk import Change
 from tailrace.model.image import decode_image, decode_key, lacks_cells
 from tailrace.model.op import Op

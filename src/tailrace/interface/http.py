@@ -17,10 +17,9 @@ from starlette.types import ASGIApp
 from tailrace.access.gate import Gate, OpenGate
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import problem_answer, want_upgrade
-from tailrace.delivery.http.gate import HttpGate
+from tailrace.delivery.http.gate import HttpGate, SiteGate
 from tailrace.delivery.http.health import Readiness, health, metrics_endpoint, ready_endpoint
 from tailrace.delivery.http.options import HttpOptions
-from tailrace.delivery.http.site import SiteGate
 from tailrace.delivery.http.streaming import StreamTools
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.site import Site

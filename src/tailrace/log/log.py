@@ -17,13 +17,11 @@ from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.progress import Progressed, write_progress
 from tailrace.log.recover import Found, recover
-from tailrace.log.retain import age_horizon, byte_horizon
-from tailrace.log.retention import at_most, horizon_by_changes, removable
+from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas, numbered
 from tailrace.log.segment import index_name
 from tailrace.log.segments import Segments, SegmentSummary
-from tailrace.log.waiters import Waiters
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
 from tailrace.model.commit import Appended, CommitId, Draft
@@ -31,7 +29,7 @@ from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosed
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Log"]
+__all__ = ["Log", "Waiters"]
 
 logger = logging.getLogger(__name__)
 
@@ -494,3 +492,44 @@ def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, 
     schemas.recover()
     found = recover(files)
     return schemas, found, Writer(files, options, clock, found)
+
+
+class Waiters:
+    """One future per waiter and no polling: idle waiters cost nothing, a move costs one callback each."""
+
+    def __init__(self) -> None:
+        self._futures: set[asyncio.Future[bool]] = set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Return True after the next `wake`, False after the timeout.
+
+        Raises:
+            LogClosedError: `close` was called meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        expiry = loop.call_later(timeout_s, _answer, future, False)
+        self._futures.add(future)
+        try:
+            return await future
+        finally:
+            expiry.cancel()
+            self._futures.discard(future)
+
+    def wake(self) -> None:
+        """Let everybody go on."""
+        for future in self._futures:
+            _answer(future, True)
+        self._futures.clear()
+
+    def close(self) -> None:
+        """Let everybody know that there will be no more."""
+        for future in self._futures:
+            if not future.done():
+                future.set_exception(LogClosedError("the log is closed"))
+        self._futures.clear()
+
+
+def _answer(future: asyncio.Future[bool], answer: bool) -> None:
+    if not future.done():
+        future.set_result(answer)

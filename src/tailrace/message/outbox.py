@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 
 from tailrace.clock import Clock
 from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for
-from tailrace.message.mark import Interrupted, Mark
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
@@ -26,7 +25,32 @@ from tailrace.model.letter import Letter, LetterDraft, LetterState, OnRefused
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Outbox", "OutboxOptions"]
+__all__ = ["Interrupted", "Mark", "Outbox", "OutboxOptions"]
+
+
+class Mark(Struct, frozen=True):
+    """What a target keeps beside the messages, in the same atomic step.
+
+    The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows:
+    this many of its changes, the last of which has the offset `settled`.
+    """
+
+    mark: bytes | None
+    letters: tuple[int, ...] = ()
+    batch: bytes = b""
+    done: int = 0
+    settled: int = 0
+    owner: str = ""
+    """Whose it is. A sink that was removed leaves its mark behind, which means nothing to the next of its name."""
+
+
+class Interrupted(Struct):
+    """How far the batch with this mark is: this many of its changes are settled, and these messages parked besides."""
+
+    mark: bytes
+    done: int = 0
+    settled: int = 0
+    parked: set[str] = msgspec.field(default_factory=set)
 
 
 def first_of_each(due: Sequence[Letter], sink: str, stuck: set[str]) -> tuple[list[Letter], list[Letter]]:

@@ -1,19 +1,64 @@
-"""Consumers of change streams in the metadata database."""
+"""Consumers and terms of change streams, in the metadata database."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from tailrace.clock import Clock
-from tailrace.meta.consumer import Consumer, ConsumerKey, Retention
 from tailrace.meta.store import MetaStore
-from tailrace.meta.table import consumer
+from tailrace.meta.table import consumer, term
 from tailrace.model.errors import MetadataError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["ConsumerStore"]
+__all__ = ["Bounded", "Consumer", "ConsumerKey", "ConsumerStore", "Retention", "Strict", "TermStore"]
+
+
+class Strict(Struct, frozen=True, tag="strict"):
+    """The log is kept for the consumer until it acknowledges."""
+
+
+class Bounded(Struct, frozen=True, tag="bounded"):
+    """The log is kept for the consumer as long as it keeps within these bounds; beyond one of them it is ended."""
+
+    progress_lag_ms_max: int
+    """Age of the oldest commit that it has not acknowledged."""
+
+    retained_bytes_max: int
+    """Log that it has not acknowledged."""
+
+    liveness_timeout_ms: int | None = None
+    """Time without a stream or an acknowledgement."""
+
+
+Retention = Strict | Bounded
+
+ConsumerKey = tuple[str, str]
+"""The owner of a consumer and its id."""
+
+
+class Consumer(Struct, frozen=True):
+    """One consumer. `checkpoint` is the last commit that it acknowledged, `checkpoint_offset` its last change.
+
+    `ended` tells why it ended; None while it lives. Each registration of an id is another incarnation, from 1 upwards.
+    Each owner has ids of its own.
+    """
+
+    id: str
+    shard: int
+    incarnation: int
+    retention: Retention
+    checkpoint: Index
+    checkpoint_offset: Offset
+    owner: str
+    ended: str | None = None
+
+    @property
+    def key(self) -> ConsumerKey:
+        """Return what tells it from all others."""
+        return self.owner, self.id
 
 
 class ConsumerStore:
@@ -84,3 +129,29 @@ def _from_row(row: Mapping[Any, Any]) -> Consumer:
         )
     except msgspec.DecodeError as error:
         raise MetadataError(f"consumer {row['id']} in the metadata database is not readable") from error
+
+
+class TermStore:
+    """The terms of a metadata database. What a method wrote is durable when it returns."""
+
+    def __init__(self, store: MetaStore) -> None:
+        self._store = store
+
+    async def begin(self, shard: int, first_index: Index) -> Sequence[tuple[Index, int]]:
+        """Begin the next term of a shard, whose first commit would be `first_index`.
+
+        Return the first index of each term with its number, rising. A term that held no commit is forgotten, but its
+        number is not used again. The first term of a shard is that of all commits before it, too.
+        """
+
+        def run(connection: Connection) -> Sequence[tuple[Index, int]]:
+            mine = term.c.shard == shard
+            highest = connection.execute(select(func.max(term.c.term)).where(mine)).scalar()
+            begun = 1 if highest is None else highest + 1
+            first = Index(1) if highest is None else first_index
+            connection.execute(delete(term).where(mine, term.c.first_index >= first))
+            connection.execute(insert(term).values(shard=shard, term=begun, first_index=first))
+            rows = connection.execute(select(term.c.first_index, term.c.term).where(mine).order_by(term.c.term))
+            return [(Index(row.first_index), row.term) for row in rows]
+
+        return await self._store.transact(run)

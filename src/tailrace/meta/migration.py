@@ -12,20 +12,23 @@ from sqlalchemy import Connection, Engine, Table, insert, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
 from tailrace.clock import Clock
-from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.engine import TEXT_AS_IT_IS, transact
-from tailrace.meta.pipeline_table import pipeline, pipeline_range, progress, subscribe
 from tailrace.meta.table import (
     api_key,
     consumer,
+    dead_letter,
     key_range,
     migration,
+    pipeline,
+    pipeline_range,
+    progress,
     query,
     ranged_table,
     registration,
     server,
     shard,
     sink,
+    subscribe,
     subscription,
     taken_over,
     term,

@@ -24,10 +24,8 @@ from sqlalchemy import Connection, Engine, Table, delete, func, insert, inspect,
 from sqlalchemy.exc import IntegrityError
 
 from tailrace.clock import Clock
-from tailrace.meta.dead_letter_table import dead_letter
 from tailrace.meta.engine import SQLITE_REASONS, transact
-from tailrace.meta.pipeline_table import pipeline, pipeline_range, progress, subscribe
-from tailrace.meta.table import migration, taken_over
+from tailrace.meta.table import dead_letter, migration, pipeline, pipeline_range, progress, subscribe, taken_over
 from tailrace.model.errors import MetadataError
 
 __all__ = ["take_over_pipelines"]

@@ -10,6 +10,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
     false,
 )
 
@@ -17,16 +18,24 @@ from tailrace.meta.engine import TEXT_AS_IT_IS
 
 __all__ = [
     "METADATA",
+    "NAME_MAX",
+    "SERVER_MAX",
+    "SINK_MAX",
     "api_key",
     "consumer",
+    "dead_letter",
     "key_range",
     "migration",
+    "pipeline",
+    "pipeline_range",
+    "progress",
     "query",
     "ranged_table",
     "registration",
     "server",
     "shard",
     "sink",
+    "subscribe",
     "subscription",
     "taken_over",
     "term",
@@ -201,3 +210,110 @@ taken_over = Table(
     **TEXT_AS_IT_IS,
 )
 """Marks of files whose rows are here, but which are still to be set aside; see `tailrace.meta.older_pipelines`."""
+
+
+_CHANGE_BYTES_MAX = 2**32 - 1
+
+dead_letter = Table(
+    "tailrace_dead_letter",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("sink", String(255), nullable=False),
+    Column("message_id", String(512), nullable=False),
+    Column("message_hash", String(64), nullable=False),
+    Column("source", String(255), nullable=False),
+    Column("table_name", String(255), nullable=False),
+    Column("key_json", Text, nullable=False),
+    Column("key_hash", String(64), nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("commit_index", BigInteger, nullable=False),
+    Column("op", String(16), nullable=False),
+    Column("snapshot", Boolean, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("parked_time_us", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("change_msgpack", LargeBinary(_CHANGE_BYTES_MAX), nullable=False),
+    UniqueConstraint("sink", "message_hash", name="tailrace_dead_letter_message"),
+    UniqueConstraint("key_hash", "offset", "message_hash", name="tailrace_dead_letter_key"),
+    sqlite_autoincrement=True,
+    **TEXT_AS_IT_IS,
+)
+"""One row for each parked change. Hashes are over the sink and the message or the key, so that case always counts."""
+
+
+# `subscribe` and `progress` are JimDB's tables, column for column, so that its tools can read them. What they have no
+# column for is in tables of our own.
+
+NAME_MAX = 255
+SERVER_MAX = 1024
+SINK_MAX = 4096
+"""Most characters of the URL of a sink."""
+
+_NAME = String(NAME_MAX)
+_KEY = String(4096)
+
+subscribe = Table(
+    "subscribe",
+    METADATA,
+    Column("cluster_id", Integer, primary_key=True, autoincrement=False),
+    Column("db_name", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("subscribe_name", _NAME, primary_key=True),
+    Column("db_id", Integer, nullable=False),
+    Column("table_id", Integer, nullable=False),
+    Column("master_addrs", String(SERVER_MAX), nullable=False),
+    Column("sink", String(SINK_MAX), nullable=False),
+    Column("cancel", Integer, nullable=False),
+    Column("owner", _NAME, nullable=False),
+    **TEXT_AS_IT_IS,
+)
+"""One row for each table of a pipeline. `owner` is the worker that has the pipeline; empty for none."""
+
+progress = Table(
+    "progress",
+    METADATA,
+    Column("db_name", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("subscribe_name", _NAME, primary_key=True),
+    Column("range_id", Integer, primary_key=True, autoincrement=False),
+    Column("progress_stage", Integer, nullable=False),
+    Column("progress_init_snapshot_version", BigInteger, nullable=False),
+    Column("progress_current_snapshot_version", BigInteger, nullable=False),
+    Column("progress_last_snapshot_key", _KEY, nullable=True),
+    Column("progress_last_log_index", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
+)
+"""One row for each range of a table. Versions and log indexes are offsets; keys are in their natural JSON form."""
+
+pipeline = Table(
+    "tailrace_pipeline",
+    METADATA,
+    Column("name", _NAME, primary_key=True),
+    Column("definition", Text, nullable=False),
+    Column("created_time_us", BigInteger, nullable=False),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("owner", _NAME, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("lease_end_us", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("number_min", BigInteger, nullable=False),
+    Column("subscription", _NAME, nullable=True),
+    Column("copying", Text, nullable=True),
+    Column("figures", Text, nullable=False),
+    **TEXT_AS_IT_IS,
+)
+"""One row for each pipeline: what it is, who has it, and the batch that is being copied."""
+
+pipeline_range = Table(
+    "tailrace_pipeline_range",
+    METADATA,
+    Column("pipeline", _NAME, primary_key=True),
+    Column("table_name", _NAME, primary_key=True),
+    Column("range_id", Integer, primary_key=True, autoincrement=False),
+    Column("after_key", _KEY, nullable=True),
+    Column("through_key", _KEY, nullable=True),
+    Column("rows_copied", BigInteger, nullable=False),
+    **TEXT_AS_IT_IS,
+)
+"""The keys of each range: after one, through another."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -28,9 +29,10 @@ from tailrace.client.errors import ClientError, ConnectionFailed, NotFound
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.pipeline.origin import Origin
+from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.source_options import Layout, Preimages, SourceOptions, parse_options
 
-__all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader"]
+__all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader", "moved_alone"]
 
 logger = logging.getLogger(__name__)
 
@@ -243,8 +245,8 @@ def _intervals(
 
 
 def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from tailrace.pipeline.datasource import moved_alone
     from tailrace.pipeline.layout import coalesced, rows_of
-    from tailrace.pipeline.preimages import moved_alone
     from tailrace.pipeline.sink.row import key_names
 
     assert isinstance(partition, Interval)
@@ -280,3 +282,23 @@ def _checked_schema(schema: StructType, layout: Layout) -> StructType:
         if pa.types.is_nested(field.type):
             raise ConfigError(f"column {field.name!r} cannot be of type {field.type}: take text (layout {layout})")
     return schema
+
+
+def moved_alone(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
+    """Return rows of changes without the rows before updates that keep their key. Each is followed by the row after it.
+
+    Raises:
+        ConfigError: A column of the key, or the kind of change, is not among the columns.
+    """
+    for name in ("_change_type", *key):
+        if name not in rows.schema.names:
+            raise ConfigError(f"option preimages needs the column {name!r}: read it, too")
+    if rows.num_rows < 2:
+        return rows
+    words = rows.column("_change_type")
+    same = pc.equal(words[:-1], str(ChangeType.UPDATE_PREIMAGE))
+    for name in key:
+        column = rows.column(name)
+        same = pc.and_(same, pc.fill_null(pc.equal(column[:-1], column[1:]), fill_value=False))
+    kept = pa.concat_arrays([pc.invert(same), pa.array([True])])
+    return rows.filter(kept)

@@ -112,8 +112,7 @@ def _message_sink(url: SinkUrl, pipeline: str, options: MessageOptions) -> Sink:
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.files import FilesSink
-    from tailrace.pipeline.sink.parquet import ParquetFormat
+    from tailrace.pipeline.sink.files import FilesSink, ParquetFormat
 
     url.only()
     return FilesSink(_directory(url), pipeline, ParquetFormat())
@@ -189,7 +188,7 @@ def _mysql(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
 
 
 def _console(url: SinkUrl, _mode: Mode, _pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.console import ConsoleSink
+    from tailrace.pipeline.sink.jsonl import ConsoleSink
 
     url.only()
     if url.path or url.host:

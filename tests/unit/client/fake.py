@@ -5,8 +5,7 @@ from collections import deque
 
 import httpx
 
-from tailrace.client.options import ClientOptions
-from tailrace.client.transport import Transport
+from tailrace.client.transport import ClientOptions, Transport
 from tailrace.retry import Backoff
 
 OPTIONS = ClientOptions(backoff=Backoff(first_s=0.001, longest_s=0.002))

@@ -1,11 +1,16 @@
 """Facts about calls and answers."""
 
 import json
+import socket
+import ssl
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.client import Client
+from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.client.errors import (
     BadAnswer,
     ClientError,
@@ -17,7 +22,7 @@ from tailrace.client.errors import (
     Unauthorized,
 )
 from tailrace.client.result import Ping
-from tailrace.client.rpc import decode_answer, encode_call, error_of_status
+from tailrace.client.rpc import decode_answer, encode_call, error_of_status, unreached
 
 
 def test_a_call_is_an_envelope():
@@ -84,3 +89,48 @@ def test_the_text_of_a_refusal_is_quoted_up_to_a_limit():
 def test_any_answer_gives_a_result_or_an_error_of_ours(status, body):
     with pytest.raises(ClientError):
         decode_answer(status, body, Ping)
+
+
+def caused(by, said="All connection attempts failed"):
+    """Return an error of httpx as it comes from below."""
+    error = httpx.ConnectError(said)
+    error.__cause__ = OSError(said)
+    error.__cause__.__context__ = by
+    return error
+
+
+def wrong_version():
+    error = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
+    error.reason = "WRONG_VERSION_NUMBER"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "said"),
+    [
+        ("http://h:1", caused(ConnectionRefusedError(111, "refused")), "http://h:1: nothing listens there"),
+        ("http://h:1", caused(ExceptionGroup("", [ConnectionRefusedError()])), "is the server running"),
+        ("http://h:1", caused(socket.gaierror(-2, "not known")), "there is no host of that name"),
+        ("https://h:1", caused(wrong_version()), "write http:// instead of https://"),
+        ("http://h:1", httpx.RemoteProtocolError("Server disconnected without sending a response."), "write https://"),
+        ("https://h:1", httpx.RemoteProtocolError("Server disconnected without sending a response."), "response."),
+        ("http://h:1", httpx.ReadTimeout(""), "http://h:1: ReadTimeout"),
+    ],
+)
+def test_the_cause_is_said_with_the_address_and_what_to_do(url, error, said):
+    assert said in unreached(url, error)
+
+
+@pytest.fixture
+def free_url():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_a_port_where_nothing_listens_is_named(free_url):
+    with Client(free_url) as client, pytest.raises(ConnectionFailed, match=f"{free_url}: nothing listens there"):
+        client.ping()
+    bulk = BulkClient(free_url, options=BulkOptions(outage_s_max=0))
+    with pytest.raises(ConnectionFailed, match=f"{free_url}: nothing listens there"):
+        bulk.info("app")

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from tailrace.client.errors import BadAnswer, ConnectionFailed, InvalidRequest, NotFound, Unauthorized
-from tailrace.client.options import ClientOptions
 from tailrace.client.stream import EventStream
+from tailrace.client.transport import ClientOptions
 from tailrace.retry import Backoff
 from unit.client.fake import OPTIONS, FakeServer, transport
 

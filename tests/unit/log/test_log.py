@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from log_samples import SCHEMA, SMALL, draft, rows_in, rows_of
-from tailrace.log.log import Log
+from tailrace.log.log import Log, Waiters
 from tailrace.log.segment import segment_index
 from tailrace.log.verify import verify
 from tailrace.model.chunk import Chunk
@@ -407,3 +407,35 @@ async def test_a_log_that_cannot_be_opened_says_why():
     files.fail_syncs = 1
     with pytest.raises(LogWriteError):
         await Log.open(files, SMALL, FakeClock())
+
+
+async def test_everybody_is_woken_at_once():
+    waiters = Waiters()
+    tasks = [asyncio.create_task(waiters.wait(10)) for _ in range(300)]
+    await asyncio.sleep(0)
+    waiters.wake()
+    assert await asyncio.gather(*tasks) == [True] * 300
+
+
+async def test_the_timeout_answers_false():
+    assert await Waiters().wait(0) is False
+
+
+async def test_closing_ends_the_wait_with_an_error():
+    waiters = Waiters()
+    task = asyncio.create_task(waiters.wait(10))
+    await asyncio.sleep(0)
+    waiters.close()
+    with pytest.raises(LogClosedError):
+        await task
+
+
+async def test_a_cancelled_waiter_leaves_nothing_behind():
+    waiters = Waiters()
+    task = asyncio.create_task(waiters.wait(10))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    waiters.wake()
+    assert not waiters._futures

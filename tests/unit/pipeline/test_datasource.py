@@ -2,13 +2,14 @@
 
 import pickle
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from tailrace.client.errors import ConnectionFailed
 from tailrace.model.errors import BehindHorizonError, ConfigError
-from tailrace.pipeline.datasource import TailraceSource, TailraceStreamReader
+from tailrace.pipeline.datasource import TailraceSource, TailraceStreamReader, moved_alone
 from tailrace.pipeline.origin import Window
 from tailrace.pipeline.source_options import SourceOptions, parse_options
 
@@ -176,3 +177,37 @@ def test_a_column_of_a_type_that_no_value_has_is_refused():
     with pytest.raises(ConfigError, match="'tags'"):
         source.streamReader(nested)
     assert source.name() == "tailrace"
+
+
+INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
+
+
+def rows(*told):
+    kinds, keys, others = zip(*told, strict=True)
+    columns = {"_change_type": list(kinds), "id": pa.array(keys, pa.int64()), "part": list(others)}
+    return pa.record_batch(columns)
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ([(INSERT, 1, "a")], [0]),
+        ([(BEFORE, 1, "a"), (AFTER, 1, "a")], [1]),
+        ([(BEFORE, 1, "a"), (AFTER, 2, "a")], [0, 1]),
+        ([(BEFORE, 1, "a"), (AFTER, 1, "b")], [0, 1]),
+        ([(BEFORE, None, "a"), (AFTER, None, "a")], [0, 1]),
+        ([(INSERT, 1, "a"), (DELETE, 1, "a"), (BEFORE, 2, "a"), (AFTER, 2, "a"), (DELETE, 2, "a")], [0, 1, 3, 4]),
+    ],
+)
+def test_a_row_before_an_update_stays_where_its_key_is_gone(told, kept):
+    whole = rows(*told)
+    assert moved_alone(whole, ["id", "part"]).to_pylist() == whole.take(kept).to_pylist()
+
+
+def test_a_batch_without_rows_stays_so():
+    assert moved_alone(rows((INSERT, 1, "a")).slice(0, 0), ["id"]).num_rows == 0
+
+
+def test_a_key_that_is_not_read_is_named():
+    with pytest.raises(ConfigError, match="option preimages needs the column 'number'"):
+        moved_alone(rows((INSERT, 1, "a")), ["number"])

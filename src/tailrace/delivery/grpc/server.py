@@ -10,9 +10,8 @@ from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
 from tailrace.delivery.grpc.dispatch import Dispatcher, Gate
 from tailrace.delivery.grpc.health import Health
 from tailrace.delivery.grpc.http2.connection import Connection
-from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.http2.stream import Held, Stream
 from tailrace.delivery.grpc.http2.turns import Turns
 from tailrace.delivery.grpc.reflection import reflection_services
 from tailrace.delivery.listener import Listener, listen

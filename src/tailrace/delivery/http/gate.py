@@ -1,8 +1,9 @@
-"""Who calls over HTTP: every request and every WebSocket passes this gate, probes aside."""
+"""The gates of the HTTP server: `SiteGate` checks host and origin first, `HttpGate` authenticates the caller."""
 
 import math
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -11,10 +12,20 @@ from tailrace.access.gate import Gate, OpenGate
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem, problem_of
-from tailrace.model.errors import MetadataError, RateLimitError, UnauthenticatedError
+from tailrace.delivery.site import Site, only_one
+from tailrace.metrics import Metrics
+from tailrace.model.errors import (
+    HostRefusedError,
+    InvalidRequestError,
+    MetadataError,
+    OriginRefusedError,
+    RateLimitError,
+    TailraceError,
+    UnauthenticatedError,
+)
 from tailrace.model.principal import Principal
 
-__all__ = ["HttpGate", "principal_of"]
+__all__ = ["HttpGate", "SiteGate", "principal_of"]
 
 _OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no credentials: probes have none."""
@@ -69,3 +80,43 @@ def _refusal(error: UnauthenticatedError | RateLimitError | MetadataError) -> AS
         case MetadataError():
             status = HTTPStatus.SERVICE_UNAVAILABLE
     return json_answer(status, encode_error(None, problem), headers)
+
+
+class SiteGate:
+    """Refuses requests that call the server by a foreign name, or come from a foreign page."""
+
+    def __init__(self, app: ASGIApp, site: Site, metrics: Metrics) -> None:
+        self._app = app
+        self._site = site
+        self._refused = {kind: metrics.site_refusals.labels(kind) for kind in ("host", "origin")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what comes, or refuse it."""
+        app = self._app
+        if scope["type"] in ("http", "websocket"):
+            try:
+                self._check(scope)
+            except HostRefusedError as error:
+                self._refused["host"].inc()
+                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
+            except OriginRefusedError as error:
+                self._refused["origin"].inc()
+                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
+            except InvalidRequestError as error:
+                app = _closing_answer(HTTPStatus.BAD_REQUEST, error)
+        await app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        authority = only_one(headers.getlist("host"), "Host")
+        if authority is None and scope["http_version"] == "1.1":
+            raise InvalidRequestError("the request has no header Host")
+        self._site.check_host(authority, scope["server"][0] if scope.get("server") else None)
+        origin = only_one(headers.getlist("origin"), "Origin")
+        scheme = scope["scheme"].replace("ws", "http")
+        self._site.check_origin(origin, authority, scheme, headers.get("sec-fetch-site"))
+
+
+def _closing_answer(status: HTTPStatus, error: TailraceError) -> ASGIApp:
+    """Return the answer to a request that is refused. The connection is closed after it."""
+    return json_answer(status, encode_error(None, problem_of(error)), {"Connection": "close"})

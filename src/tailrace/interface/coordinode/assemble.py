@@ -6,19 +6,14 @@ from tailrace.clock import Clock
 from tailrace.delivery.grpc.call import Call, Method, Service
 from tailrace.delivery.grpc.proto import coordinode_health_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
-from tailrace.interface.coordinode.commit_log import CommitLog
 from tailrace.interface.coordinode.consumers import Consumers, floor_of
-from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.meter import Meter
-from tailrace.interface.coordinode.options import ChangeStreamConfig, consumer_options, stream_options
+from tailrace.interface.coordinode.options import ChangeStreamConfig, EdgeTable, consumer_options, stream_options
 from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.shard import CommitLog, StreamShard, Terms
 from tailrace.interface.core import Core
-from tailrace.meta.consumer import Consumer
-from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.consumer_store import Consumer, ConsumerStore, TermStore
 from tailrace.meta.store import MetaStore
-from tailrace.meta.term_store import TermStore
 from tailrace.model.number import Index, Offset
 
 __all__ = ["Coordinode", "coordinode_health_service"]

@@ -3,22 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from types import TracebackType
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tailrace.clock import Clock
-from tailrace.interface.coordinode.bound import EndReason, Standing, check_retention, passed
 from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.meta.consumer import Bounded, Consumer, ConsumerKey, Retention
-from tailrace.meta.consumer_store import ConsumerStore
+from tailrace.meta.consumer_store import Bounded, Consumer, ConsumerKey, ConsumerStore, Retention, Strict
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
     BehindHorizonError,
     ConsumerEndedError,
     ConsumerExistsError,
     ConsumersFullError,
+    InvalidRequestError,
     UnknownConsumerError,
 )
 from tailrace.model.hlc import hlc_time_us
@@ -27,7 +27,25 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.rounds import go_rounds
 from tailrace.subscription.uninterrupted import uninterrupted
 
-__all__ = ["Attachment", "Consumers", "floor_of"]
+__all__ = ["Attachment", "Consumers", "EndReason", "Standing", "check_retention", "floor_of", "passed"]
+
+
+class EndReason(StrEnum):
+    """Why a consumer ended."""
+
+    CANCELLED = "CANCELLED"
+    PROGRESS_LAG = "PROGRESS_LAG_EXCEEDED"
+    RETAINED_BYTES = "RETAINED_BYTES_EXCEEDED"
+    LIVENESS = "LIVENESS_TIMEOUT"
+
+
+class Standing(Struct, frozen=True):
+    """Where a consumer stands: how old and how large is what it has not acknowledged, and how long it was silent."""
+
+    lag_ms: int
+    retained_bytes: int
+    silent_ms: int
+
 
 logger = logging.getLogger(__name__)
 
@@ -298,3 +316,36 @@ def _ended(consumer: Consumer, incarnation: int) -> ConsumerEndedError:
     return ConsumerEndedError(
         consumer.id, incarnation=consumer.incarnation, reason=reason, checkpoint=consumer.checkpoint
     )
+
+
+def check_retention(retention: Retention, heartbeat_ms: int) -> None:
+    """Refuse bounds that cannot be kept.
+
+    Raises:
+        InvalidRequestError: A bound is nothing, or a consumer could not be heard in time.
+    """
+    if isinstance(retention, Strict):
+        return
+    if retention.progress_lag_ms_max <= 0:
+        raise InvalidRequestError("retention.bounded.max_progress_lag_ms must be more than 0")
+    if retention.retained_bytes_max <= 0:
+        raise InvalidRequestError("retention.bounded.max_retained_bytes must be more than 0")
+    liveness_ms = retention.liveness_timeout_ms
+    if liveness_ms is not None and liveness_ms <= heartbeat_ms:
+        raise InvalidRequestError(
+            f"retention.bounded.liveness_timeout_ms must be more than the heartbeat interval of {heartbeat_ms} ms"
+        )
+
+
+def passed(retention: Retention, standing: Standing, strict_bytes_max: int | None) -> EndReason | None:
+    """Return the bound that a consumer has passed; None while it keeps within all of them."""
+    match retention:
+        case Strict():
+            exceeded = strict_bytes_max is not None and standing.retained_bytes > strict_bytes_max
+            return EndReason.RETAINED_BYTES if exceeded else None
+        case Bounded(lag_ms_max, bytes_max, liveness_ms):
+            if liveness_ms is not None and standing.silent_ms > liveness_ms:
+                return EndReason.LIVENESS
+            if standing.lag_ms > lag_ms_max:
+                return EndReason.PROGRESS_LAG
+            return EndReason.RETAINED_BYTES if standing.retained_bytes > bytes_max else None

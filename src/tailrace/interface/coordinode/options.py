@@ -4,7 +4,23 @@ from msgspec import Struct
 
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
-__all__ = ["ChangeStreamConfig", "ConsumerOptions", "StreamOptions", "consumer_options", "stream_options"]
+__all__ = ["ChangeStreamConfig", "ConsumerOptions", "EdgeTable", "StreamOptions", "consumer_options", "stream_options"]
+
+
+class EdgeTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the rows of a table are read as edges. Either `type` or `type_column` is set, not both."""
+
+    source_column: str
+    """Column that holds where the edge begins."""
+
+    target_column: str
+    """Column that holds where it ends."""
+
+    type: str = ""
+    """Type of all its edges."""
+
+    type_column: str = ""
+    """Column that holds the type of each edge."""
 
 
 class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):

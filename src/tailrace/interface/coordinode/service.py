@@ -31,7 +31,7 @@ from tailrace.interface.coordinode.request import (
 from tailrace.interface.coordinode.shard import StreamShard
 from tailrace.interface.coordinode.token import Token, index_of, token_of
 from tailrace.interface.coordinode.window import Placing, Windows
-from tailrace.meta.consumer import Consumer
+from tailrace.meta.consumer_store import Consumer
 from tailrace.model.errors import (
     BehindHorizonError,
     BeyondHeadError,

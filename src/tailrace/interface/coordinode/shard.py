@@ -1,14 +1,52 @@
-"""One shard as change streams see it."""
+"""One shard as change streams see it: its log by commits, its terms, its edge tables."""
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
-from tailrace.interface.coordinode.commit_log import CommitLog
-from tailrace.interface.coordinode.edge import EdgeTable
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.options import EdgeTable
+from tailrace.model.number import Index, Offset
+from tailrace.subscription.log_view import Commits, LogView
 
-__all__ = ["StreamShard"]
+__all__ = ["CommitLog", "Commits", "StreamShard", "Terms"]
+
+
+class Terms:
+    """The terms of one shard, by the first index of each. A commit before all of them is of the first."""
+
+    def __init__(self, begun: Sequence[tuple[Index, int]]) -> None:
+        assert begun
+        self._firsts = [first for first, _ in begun]
+        self._terms = [term for _, term in begun]
+
+    @property
+    def current(self) -> int:
+        """Return the term of commits to come."""
+        return self._terms[-1]
+
+    def of(self, index: Index) -> int:
+        """Return the term of a commit."""
+        return self._terms[max(0, bisect_right(self._firsts, index) - 1)]
+
+
+class CommitLog(LogView, Protocol):
+    """The reading side of one shard's log, by commits, and the hold that consumers have on its retention."""
+
+    @property
+    def segment_indexes(self) -> Sequence[Index]:
+        """Return the first index of each segment, oldest first."""
+
+    @property
+    def hlc_complete(self) -> int:
+        """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
+
+    def hold(self, floor: Offset | None, *, holder: str = "") -> None:
+        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+
+        Each holder has a floor of its own: the lowest counts.
+        """
 
 
 class StreamShard(Struct, frozen=True):

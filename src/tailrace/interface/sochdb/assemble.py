@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from tailrace.access.key_value import KeyValues
 from tailrace.delivery.grpc.call import Service
-from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.presenter import Presenter
 from tailrace.interface.core import Core
 from tailrace.interface.sochdb.kv import kv_service
-from tailrace.interface.sochdb.service import SochdbTools, sochdb_service
+from tailrace.interface.sochdb.service import GrpcOptions, SochdbTools, sochdb_service
 
 __all__ = ["sochdb_services"]
 

@@ -4,8 +4,9 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from msgspec import Struct
+
 from tailrace.delivery.grpc.call import Call, Method, Service
-from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.delivery.sender import Sender, SenderTools, Sending, SendLimits
@@ -31,7 +32,24 @@ from tailrace.model.subscription import Format, Include, SourceTarget, Subscribe
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
-__all__ = ["SochdbTools", "sochdb_service"]
+__all__ = ["GrpcOptions", "SochdbTools", "sochdb_service"]
+
+
+class GrpcOptions(Struct, frozen=True):
+    """Settings of the services on the gRPC port."""
+
+    stream_changes_max: int = 1024
+    """Most events in one write to a stream whose client does not say how many; then others have their turn."""
+
+    stream_bytes_max: int = 256 << 10
+    """Most bytes in one write to a stream; one event may be larger."""
+
+    stream_wait_s: float = 60.0
+    """Longest wait for changes; it is renewed at once."""
+
+    encoded_bytes_max: int = 32 << 20
+    """Most memory for encoded events that wait for another subscriber."""
+
 
 logger = logging.getLogger(__name__)
 

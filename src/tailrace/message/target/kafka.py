@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from tailrace.message.base import Intake, Message, Refusal, Target, TargetTraits
 from tailrace.message.target.header import headers_of
-from tailrace.message.target.kafka_batch import Batch
 from tailrace.message.target.kafka_cluster import MESSAGE_BYTES_MAX, Cluster
-from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Failure, error_of
+from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Batch, Failure, error_of
 from tailrace.message.target.kafka_marks import MARKS_SETTINGS, read_mark
 from tailrace.message.target.kafka_options import MARKS, KafkaOptions, kafka_options, topic_of
 from tailrace.model.table import TableName, TableSchema

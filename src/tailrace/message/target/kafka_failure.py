@@ -1,4 +1,4 @@
-"""What errors of Kafka mean: a message that is refused, a sink that is, or brokers that are away. Pure."""
+"""What errors of Kafka mean: a rejected message, a misconfigured sink, or unreachable brokers. Pure."""
 
 # ruff: noqa: SLF001 (the codes of errors of the library itself begin with an underscore)
 
@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import KafkaError
 from msgspec import Struct
 
+from tailrace.message.base import Message, Refusal
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
+from tailrace.model.table import TableName
 
-__all__ = ["CREDENTIALS", "REFUSED", "Failure", "error_of", "failed_places"]
+__all__ = ["CREDENTIALS", "REFUSED", "Batch", "Failure", "error_of", "failed_places"]
 
 REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than the broker takes",
@@ -96,3 +98,50 @@ def failed_places(
 
 def _shown(code: int) -> str:
     return KafkaError(code).name()
+
+
+_BEHIND = "a message of the same key before it was refused"
+
+
+class Batch:
+    """Messages that are sent together, each known by its place."""
+
+    def __init__(self, messages: Sequence[Message], topics: Mapping[TableName, str]) -> None:
+        self.messages = messages
+        self.topics = topics
+        self.refused: dict[int, int] = {}
+        """Errors of messages that are refused for themselves."""
+
+        self.keys: set[tuple[str, bytes]] = set()
+        """Topics and keys of those."""
+
+    def refuse(self, place: int, code: int) -> None:
+        """Note that a message is refused."""
+        self.refused[place] = code
+        self.keys.add(self._name(place))
+
+    def failed(self, failures: Sequence[Failure], places: Sequence[int]) -> dict[int, int]:
+        """Return which of the messages at some places did not arrive, and why."""
+        return failed_places(failures, places, {place: self._name(place) for place in places})
+
+    def refusals(self) -> list[Refusal]:
+        """Return the refusals of those that are refused for themselves."""
+        return [Refusal(place, REFUSED[code]) for place, code in sorted(self.refused.items())]
+
+    def keyed_refusals(self) -> list[Refusal]:
+        """Return the refusals of those that are refused for themselves, and of what is behind them in their key."""
+        if not self.refused:
+            return []
+        keys: set[tuple[str, bytes]] = set()
+        refusals = []
+        for place in range(len(self.messages)):
+            if self._name(place) in keys:
+                refusals.append(Refusal(place, _BEHIND))
+            elif place in self.refused:
+                refusals.append(Refusal(place, REFUSED[self.refused[place]]))
+                keys.add(self._name(place))
+        return refusals
+
+    def _name(self, place: int) -> tuple[str, bytes]:
+        message = self.messages[place]
+        return self.topics[message.change.schema.table], message.key

@@ -6,10 +6,12 @@ import contextlib
 import email.utils
 import hashlib
 import hmac
+import ipaddress
+import socket
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
@@ -20,13 +22,21 @@ from tailrace.clock import Clock, SystemClock
 from tailrace.message.base import BusyError, Intake, Message, Refusal, TargetTraits, answer_text
 from tailrace.message.target.header import PRINTABLE, TOMBSTONE_HEADER, ascii_json, ascii_text
 from tailrace.message.target.option import number_of, seconds_of, switch_of
-from tailrace.message.target.public_address import Resolve, resolved, system_addresses
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
-__all__ = ["RETRY_AFTER_S_MAX", "WebhookOptions", "WebhookTarget", "build", "judged"]
+__all__ = [
+    "RETRY_AFTER_S_MAX",
+    "Resolve",
+    "WebhookOptions",
+    "WebhookTarget",
+    "build",
+    "judged",
+    "resolved",
+    "system_addresses",
+]
 
 _PREFIX = "whsec_"
 
@@ -139,6 +149,24 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"the web hook at {self.host}:{self.port}"
+
+
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that stand for those of IPv4, which are their last bits."""
+
+
+_GLOBAL = ipaddress.IPv6Network("2000::/3")
+"""Where public addresses of IPv6 are; all others are of no network but one's own, or stand for those of IPv4."""
+
+
+Resolve = Callable[[str, int], list[str]]
+"""Returns the addresses of a host. Raises OSError where there are none."""
+
+
+def system_addresses(host: str, port: int) -> list[str]:
+    """Return the addresses that the system knows for a host."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class WebhookTarget:
@@ -374,3 +402,33 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
         allow_private=switch_of(given, "allow_private"),
     )
     return WebhookTarget(options, SystemClock())
+
+
+def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = system_addresses) -> list[str]:
+    """Return the addresses to connect to, one of which is then connected to whatever the name says a moment later.
+
+    Raises:
+        SinkUnavailableError: The name cannot be looked up now.
+        SinkRefusedError: One of its addresses is not public, and only those are allowed.
+    """
+    try:
+        addresses = resolve(host, port)
+    except OSError:
+        raise SinkUnavailableError(f"the host {host!r} cannot be looked up") from None
+    if not allow_private and not all(_is_public(address) for address in addresses):
+        raise SinkRefusedError(
+            f"the host {host!r} is in a private network: web hooks go there only with the option allow_private=true"
+        )
+    return addresses
+
+
+def _is_public(address: str) -> bool:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF) if parsed in _TRANSLATED else None
+        inner = parsed.ipv4_mapped or parsed.sixtofour or translated
+        if inner is not None:
+            return inner.is_global and not inner.is_multicast
+        if parsed not in _GLOBAL:
+            return False
+    return parsed.is_global and not parsed.is_multicast

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import Struct
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
@@ -19,7 +20,7 @@ from tailrace.pipeline.sink.disk import disk_errors, sync_directory, sync_tree
 from tailrace.pipeline.sink.progress import KeepsProgress, after, has
 from tailrace.pipeline.sink.replay import replayed
 
-__all__ = ["FileFormat", "FilesSink", "Manifest"]
+__all__ = ["FileFormat", "FilesSink", "Manifest", "ParquetFormat"]
 
 
 class FileFormat(Protocol):
@@ -162,3 +163,20 @@ class FilesSink(KeepsProgress):
             raise SinkRefusedError(
                 f"{folder / '_manifest.json'} is damaged: restore it, or name another directory"
             ) from None
+
+
+_ROWS_IN_GROUP_MAX = 1 << 18
+
+
+class ParquetFormat:
+    """Parquet, compressed with zstd."""
+
+    suffix = "parquet"
+
+    def write(self, path: Path, changes: pa.Table) -> None:
+        """Write all changes into a new file."""
+        pq.write_table(changes, path, compression="zstd", row_group_size=_ROWS_IN_GROUP_MAX)
+
+    def read(self, path: Path, schema: pa.Schema) -> pa.Table:
+        """Read a file."""
+        return pq.read_table(path, schema=schema, partitioning=None)

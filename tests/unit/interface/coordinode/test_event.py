@@ -4,11 +4,10 @@ from pathlib import Path
 
 from change_streams import node
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
-from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.event import parts_of, progress_message
 from tailrace.interface.coordinode.operation import Mapper
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.options import EdgeTable
+from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.interface.coordinode.token import Token
 from tailrace.interface.coordinode.window import Placing
 from tailrace.log.hybrid import HybridClock

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from change_streams import adjacency, edge_property, node, row
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
-from tailrace.interface.coordinode.edge import EdgeTable
-from tailrace.interface.coordinode.key import node_id
-from tailrace.interface.coordinode.operation import Mapper
+from tailrace.interface.coordinode.operation import Mapper, node_id
+from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.interface.coordinode.selection import ANY_TYPE, Selection
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.op import Op

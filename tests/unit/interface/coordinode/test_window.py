@@ -5,8 +5,7 @@ import pytest
 from held import held_memory
 from tailrace.interface.coordinode.operation import Mapper
 from tailrace.interface.coordinode.selection import Selection
-from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.log.hybrid import HybridClock
 from tailrace.model.commit import Draft

@@ -15,8 +15,8 @@ from tailrace.interface.jimdb.errors import (
     StaleEpochError,
     UnknownRangeError,
 )
-from tailrace.interface.jimdb.message import range_message
 from tailrace.interface.jimdb.problem import cdc_error, cdc_status, with_details
+from tailrace.interface.jimdb.service import range_message
 from tailrace.meta.key_range import Epoch, KeyRange
 from tailrace.model.errors import (
     BehindHorizonError,

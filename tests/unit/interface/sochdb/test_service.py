@@ -9,11 +9,10 @@ from feeding import feeding, schema_of
 from tailrace.access.keeper import Keeper
 from tailrace.access.keys import Keys
 from tailrace.delivery.grpc.call import Code, StatusError
-from tailrace.delivery.grpc.options import GrpcOptions
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.presenter import Presenter
-from tailrace.interface.sochdb.service import SochdbTools, sochdb_service
+from tailrace.interface.sochdb.service import GrpcOptions, SochdbTools, sochdb_service
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics

@@ -5,8 +5,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.message.target.kafka_batch import Batch
-from tailrace.message.target.kafka_failure import REFUSED, Failure, error_of, failed_places
+from tailrace.message.target.kafka_failure import REFUSED, Batch, Failure, error_of, failed_places
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from target_messages import Teller
 

@@ -22,10 +22,9 @@ from h2.exceptions import ProtocolError
 
 from tailrace.delivery.grpc.call import Code, Method, StatusError
 from tailrace.delivery.grpc.http2.header import BEGIN, NotGrpcError, read_request, status_headers
-from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.meter import FrameMeter, FrameRefusedError
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.http2.stream import Held, Stream
 from tailrace.delivery.grpc.http2.turns import Account, Turns
 from tailrace.delivery.grpc.http2.wire import Wire
 

@@ -8,13 +8,34 @@ from h2.errors import ErrorCodes
 
 from tailrace.delivery.grpc.call import Code, Metadata, StatusError, prefixed
 from tailrace.delivery.grpc.http2.header import BEGIN, Request, metadata_headers, status_headers
-from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.message import MessageReader
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.wire import Outgoing, Wire
 from tailrace.model.principal import ANONYMOUS, Principal
 
-__all__ = ["Stream"]
+__all__ = ["Held", "Stream"]
+
+
+class Held:
+    """Bytes of requests in memory, bounded: one count for a server, and below it one for each connection."""
+
+    def __init__(self, size_max: int, above: "Held | None" = None) -> None:
+        self._size_max = size_max
+        self._above = above
+        self.size = 0
+
+    def take(self, size: int) -> bool:
+        """Count more bytes, here and above; tell whether all bounds are kept. Give back what was taken in any case."""
+        self.size += size
+        kept = self._above is None or self._above.take(size)
+        return kept and self.size <= self._size_max
+
+    def give(self, size: int) -> None:
+        """Count fewer bytes, here and above."""
+        self.size -= size
+        if self._above is not None:
+            self._above.give(size)
+
 
 _WRITE_COST_BYTES = 4096
 """What a write counts at least, however small, towards its share of the loop."""

@@ -1,6 +1,6 @@
 """Facts about terms."""
 
-from tailrace.interface.coordinode.terms import Terms
+from tailrace.interface.coordinode.shard import Terms
 
 
 def test_a_commit_is_of_the_last_term_that_began_before_it():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.interface.coordinode.bound import EndReason, Standing, check_retention, passed
-from tailrace.meta.consumer import Bounded, Strict
+from tailrace.interface.coordinode.consumers import EndReason, Standing, check_retention, passed
+from tailrace.meta.consumer_store import Bounded, Strict
 from tailrace.model.errors import InvalidRequestError
 
 WITHIN = Standing(lag_ms=100, retained_bytes=1000, silent_ms=50)

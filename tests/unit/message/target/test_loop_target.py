@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tailrace.message.target.loop_thread import LoopThread
+from tailrace.message.target.loop_target import LoopThread
 
 
 async def _named():

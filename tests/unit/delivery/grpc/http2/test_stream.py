@@ -1,6 +1,6 @@
 """Counting the bytes of requests."""
 
-from tailrace.delivery.grpc.http2.held import Held
+from tailrace.delivery.grpc.http2.stream import Held
 
 
 def test_a_connection_is_bounded_and_all_together_are():
