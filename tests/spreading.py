@@ -5,7 +5,7 @@ import pickle
 from msgspec import structs
 
 from tailrace.pipeline.sink.base import ChangeType
-from tailrace.pipeline.sink.spread import Found, SpreadBatch, Tally
+from tailrace.pipeline.sink.spread import SpreadBatch, Tally, TaskResults
 
 CHANGES_MAX = 600_000
 """Said to be in each batch, so that it is cut into several buckets."""
@@ -29,7 +29,7 @@ class LocalSpread:
         made = []
         for part in self.parts():
             made += copied(list(copied(work)(one for one in copied(part) if one.changes.num_rows)))
-        return Found(made, self.tally())
+        return TaskResults(made, self.tally())
 
     def gathered(self, divide, buckets, work):
         found = {}
@@ -39,7 +39,7 @@ class LocalSpread:
                     assert bucket < buckets
                     found.setdefault(bucket, []).append(copied(some))
         made = [one for bucket, some in found.items() for one in copied(work)(bucket, some)]
-        return Found(copied(made), self.tally())
+        return TaskResults(copied(made), self.tally())
 
     def over(self, items, work):
         return [copied(one) for item in items for one in copied(work)(copied(item))]

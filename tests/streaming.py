@@ -10,7 +10,7 @@ from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
 from tailrace.interface.coordinode.consumers import Consumers
 from tailrace.interface.coordinode.meter import Meter
-from tailrace.interface.coordinode.options import ConsumerOptions, EdgeTable, StreamOptions
+from tailrace.interface.coordinode.options import ChangeStreamOptions, ConsumerOptions, EdgeTable
 from tailrace.interface.coordinode.service import ChangeStreamTools, change_stream_service
 from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.log.hybrid import HybridClock
@@ -26,7 +26,7 @@ from tailrace.testing.call import MemoryCall
 from tailrace.testing.log import MemoryLog
 
 WAIT_S = 20
-QUICK = StreamOptions(progress_s=0.01, consumer_progress_s=0.01)
+QUICK = ChangeStreamOptions(progress_s=0.01, consumer_progress_s=0.01)
 COLUMNS = (Column("id", Kind.I64), Column("a", Kind.I64), Column("b", Kind.I64), Column("text", Kind.STR))
 FIRST_TERM = ((Index(1), 1),)
 EDGES = {"follows": EdgeTable("a", "b", type="FOLLOWS"), "likes": EdgeTable("a", "b", type="LIKES")}

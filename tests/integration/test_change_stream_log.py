@@ -10,9 +10,9 @@ from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.cursor import CommitCursor
 from tailrace.interface.coordinode.operation import Mapper
 from tailrace.interface.coordinode.place import find_place
-from tailrace.interface.coordinode.selection import Selection
+from tailrace.interface.coordinode.selection import CommitSelection
 from tailrace.interface.coordinode.shard import StreamShard, Terms
-from tailrace.interface.coordinode.token import Token
+from tailrace.interface.coordinode.token import ResumeToken
 from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
@@ -44,7 +44,7 @@ async def opened(path, **options):
 def cursor_of(log, following, after, event_bytes_max=4_000_000):
     shard = StreamShard(0, "app", log, Terms([(1, 1)]))
     placing = Placing(shard, event_bytes_max, merged=False)
-    return CommitCursor(placing, Mapper(0, {}), Windows(1 << 20), Selection(), None, following, after)
+    return CommitCursor(placing, Mapper(0, {}), Windows(1 << 20), CommitSelection(), None, following, after)
 
 
 async def read_all(cursor):
@@ -75,7 +75,7 @@ async def test_all_commits_are_read_from_wherever_they_are(tmp_path, options):
     events = await read_all(cursor_of(log, *await find_place(shard, None)))
     assert summary(events) == EXPECTED
     for number, event in enumerate(events):
-        position = Token(0, event.position.segment_id, event.position.entry_offset)
+        position = ResumeToken(0, event.position.segment_id, event.position.entry_offset)
         assert position.segment in log.segment_indexes
         following, after = await find_place(shard, position)
         assert following == number + 2

@@ -11,7 +11,7 @@ import pytest
 
 from grpc_serving import DEADLINE_S, LOOPS, served, wait_until_idle
 from serving import wait_until
-from tailrace.delivery.grpc.call import Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import Method, Service, StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.model.errors import MetadataError, UnauthenticatedError, UnknownSourceError
 from tailrace.model.principal import Capability, Principal
@@ -33,15 +33,15 @@ class Handlers:
     async def describe(self, call, message):
         call.begin([("x-text", "now"), ("x-data-bin", bytes(range(256)))])
         sent = [(name, value) for name, value in call.metadata if name.startswith("x-")]
-        raise StatusError(Code.ABORTED, repr(sent), [("x-end", "later"), ("x-end-bin", b"\x00\xff")])
+        raise StatusError(StatusCode.ABORTED, repr(sent), [("x-end", "later"), ("x-end-bin", b"\x00\xff")])
 
     async def fail(self, call, message):
         raise {
-            b"status": StatusError(Code.FAILED_PRECONDITION, "100 % no: é\n"),
+            b"status": StatusError(StatusCode.FAILED_PRECONDITION, "100 % no: é\n"),
             b"ours": UnknownSourceError("n"),
             b"inside": MetadataError("/secret"),
             b"bug": RuntimeError("secret"),
-            b"trailing": StatusError(Code.ABORTED, "no", [("x-text", "é")]),
+            b"trailing": StatusError(StatusCode.ABORTED, "no", [("x-text", "é")]),
         }[message]
 
     async def count(self, call, message):
@@ -288,7 +288,7 @@ def test_calls_can_be_ended_from_outside(client, handlers, server):
     calls = [client.stream("Wait", b"x"), client.stream("Wait", b"x", metadata=[("x-kept", "yes")])]
     for call in calls:
         assert next(call) == b"x"
-    error = StatusError(Code.UNAUTHENTICATED, "over", [("x-why", "expired")])
+    error = StatusError(StatusCode.UNAUTHENTICATED, "over", [("x-why", "expired")])
     assert server.call(server.server.end_calls, lambda call: call.header("x-kept") is None, error) == 1
     assert refused(lambda: next(calls[0])) == (grpc.StatusCode.UNAUTHENTICATED, "over")
     assert calls[0].trailing_metadata() == (("x-why", "expired"),)
@@ -301,7 +301,7 @@ def test_a_stream_that_is_ended_in_the_middle_of_a_write_ends_with_its_status(cl
     call = client.stream("Pack", b"30 1000000")
     assert next(call) == b"0" + bytes(1_000_000)
     wait_until(lambda: server.call(lambda: bool(next(iter(server.server._calls())).outgoing.left)), "it is stuck")
-    assert server.call(server.server.end_calls, lambda call: True, StatusError(Code.ABORTED, "over")) == 1
+    assert server.call(server.server.end_calls, lambda call: True, StatusError(StatusCode.ABORTED, "over")) == 1
     read = []
     assert refused(lambda: read.extend(call)) == (grpc.StatusCode.ABORTED, "over")
     assert all(len(message) > 1_000_000 for message in read)

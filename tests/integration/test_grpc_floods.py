@@ -12,7 +12,7 @@ import pytest
 
 import grpc_flooding
 from grpc_serving import END_HEADERS, END_STREAM, GOAWAY, Bare, served
-from tailrace.delivery.grpc.call import Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import Method, Service, StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.http2.options import TransportOptions
 
 ECHO = "/test.Test/Echo"
@@ -64,7 +64,7 @@ class Refusing:
     """A gate that admits nobody."""
 
     async def __call__(self, path, metadata):
-        raise StatusError(Code.UNAUTHENTICATED, "no")
+        raise StatusError(StatusCode.UNAUTHENTICATED, "no")
 
     def watch(self, principal, end, *, counted):
         raise AssertionError("nobody was admitted")

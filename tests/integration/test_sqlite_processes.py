@@ -17,7 +17,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import InvalidRequestError, QueryTimeoutError, ResultTooLargeError, SourceUnavailableError
 from tailrace.source.base import Reader, RunLimits
 from tailrace.source.sqlite import process_pool, query, set_up
-from tailrace.source.sqlite.process_message import Failure, Found, ProcessLimits, QueryRequest
+from tailrace.source.sqlite.process_message import ProcessFailure, ProcessLimits, QueryAnswer, QueryRequest
 from tailrace.source.sqlite.process_pool import ProcessPool
 from tailrace.source.sqlite.query import SqliteQuerySource
 from tailrace.source.sqlite.statement import SqliteStatementRunner
@@ -203,10 +203,10 @@ async def test_memory_and_temporary_files_have_limits(path):
         async with pool.lease() as process:
             for sql in (large, sorts):
                 answer = await process.ask(QueryRequest(sql, (), LIMITS, 60.0), 60.0, 1 << 20, "late")
-                assert isinstance(answer, Failure), sql
+                assert isinstance(answer, ProcessFailure), sql
                 assert type(answer.error()) is ResultTooLargeError
             answer = await process.ask(QueryRequest("SELECT 1", (), LIMITS, 60.0), 60.0, 1 << 20, "late")
-            assert isinstance(answer, Found)
+            assert isinstance(answer, QueryAnswer)
     finally:
         await pool.close()
 

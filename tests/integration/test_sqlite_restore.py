@@ -16,7 +16,7 @@ from tailrace.model.table import TableName
 from tailrace.source.base import Reader
 from tailrace.source.sqlite import SqliteOptions, remove_reader, status
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
-from tailrace.source.sqlite.place import Place
+from tailrace.source.sqlite.place import DatabaseFile
 from tailrace.source.sqlite.query import SqliteQuerySource
 
 QUICK = SqliteOptions(trim_interval_s=0.01)
@@ -284,7 +284,7 @@ async def test_a_file_that_was_deleted_is_waited_for_and_a_new_one_refused(path)
 
 def test_a_write_ahead_log_that_belongs_to_the_old_file_is_refused_when_it_may_hold_changes_of_both(path, database):
     old = apsw.Connection(str(path))
-    place = Place(path, None)
+    place = DatabaseFile(path, None)
     place.before_open()
     place.after_open()
     old.execute("INSERT INTO t VALUES(1, 1)")
@@ -293,7 +293,7 @@ def test_a_write_ahead_log_that_belongs_to_the_old_file_is_refused_when_it_may_h
     made.replace(path)
     with pytest.raises(SourceUnavailableError):
         place.look(old, unwritten=False)
-    again = Place(path, place.stale)
+    again = DatabaseFile(path, place.stale)
     if database == "wal":
         with pytest.raises(SourceStateError, match=r"remove app\.db-wal and app\.db-shm"):
             again.before_open()

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tailrace.client import Client
 
 __all__ = [
-    "Access",
+    "ServerAccess",
     "access_options",
     "counted",
     "member_lines",
@@ -50,7 +50,7 @@ _CELL_WIDTH_MAX = 60
 """Longest cell of a table; what is longer is cut."""
 
 
-class Access(Struct, frozen=True):
+class ServerAccess(Struct, frozen=True):
     """What the options of a command say about the server and the output."""
 
     server: str
@@ -78,7 +78,7 @@ def access_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def run(*, server: str, token: str | None, as_json: bool, **options: Any) -> None:
-        command(access=Access(server, token, as_json), **options)
+        command(access=ServerAccess(server, token, as_json), **options)
 
     return run
 

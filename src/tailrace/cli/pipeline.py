@@ -12,7 +12,7 @@ from msgspec import structs
 from tailrace.cli.access import counted, member_lines, server_option, table_lines
 from tailrace.cli.dead_letter import dead_letter_group
 from tailrace.cli.help import Group
-from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
+from tailrace.cli.pipeline_place import PipelinePlace, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
 from tailrace.client.bulk import BulkClient
 from tailrace.envelope.envelopes import ENVELOPES
@@ -58,7 +58,7 @@ def pipeline() -> None:
 @server_option
 @placed
 def create(
-    place: Place,
+    place: PipelinePlace,
     name: str | None,
     file: Path | None,
     sink: str | None,
@@ -101,7 +101,7 @@ def _refuse_beside_file() -> None:
 
 @pipeline.command("ls")
 @placed
-def list_all(place: Place) -> None:
+def list_all(place: PipelinePlace) -> None:
     """List all pipelines."""
     store = place.store()
     listed = [place.status(found, store) for found in store.all()]
@@ -113,7 +113,7 @@ def list_all(place: Place) -> None:
 @pipeline.command()
 @_NAME
 @placed
-def status(place: Place, name: str) -> None:
+def status(place: PipelinePlace, name: str) -> None:
     """Show a pipeline's status."""
     store = place.store()
     found = place.status(store.get(name), store)
@@ -131,7 +131,7 @@ def status(place: Place, name: str) -> None:
 @click.option("--sink", metavar="URL", help="The same sink with a new host, port, user or password.")
 @click.option("--transform", metavar="SQL", help="New transformation; only before anything is copied.")
 @placed
-def alter(place: Place, name: str, server: str | None, sink: str | None, transform: str | None) -> None:
+def alter(place: PipelinePlace, name: str, server: str | None, sink: str | None, transform: str | None) -> None:
     """Change how a pipeline reaches its server and its sink, even while it runs."""
     store = place.store()
     definition = store.get(name).definition
@@ -149,7 +149,7 @@ def alter(place: Place, name: str, server: str | None, sink: str | None, transfo
 @pipeline.command()
 @_NAME
 @placed
-def pause(place: Place, name: str) -> None:
+def pause(place: PipelinePlace, name: str) -> None:
     """Pause a pipeline: its worker stops, and it cannot be run."""
     store = place.store()
     store.pause(name, paused=True)
@@ -159,7 +159,7 @@ def pause(place: Place, name: str) -> None:
 @pipeline.command()
 @_NAME
 @placed
-def resume(place: Place, name: str) -> None:
+def resume(place: PipelinePlace, name: str) -> None:
     """Resume a paused pipeline."""
     store = place.store()
     store.pause(name, paused=False)
@@ -169,7 +169,7 @@ def resume(place: Place, name: str) -> None:
 @pipeline.command()
 @_NAME
 @placed
-def rm(place: Place, name: str) -> None:
+def rm(place: PipelinePlace, name: str) -> None:
     """Remove a pipeline and its progress. Data in the sink stays."""
     store = place.store()
     place.job(store).remove(name, place.watcher(), lambda: False)
@@ -180,7 +180,7 @@ def rm(place: Place, name: str) -> None:
 @_NAME
 @session_options
 @placed
-def reset(place: Place, name: str, **spark: Any) -> None:
+def reset(place: PipelinePlace, name: str, **spark: Any) -> None:
     """Reset a pipeline's progress: its next run copies its tables again, over the data in the sink."""
     store = place.store()
     place.job(store, session_choice(**spark)).reset(name, place.watcher(), lambda: False)
@@ -192,7 +192,7 @@ def reset(place: Place, name: str, **spark: Any) -> None:
 @click.option("--repair", is_flag=True, help="Copy the rows that differ again, and remove extra rows.")
 @session_options
 @placed
-def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
+def verify(place: PipelinePlace, name: str, *, repair: bool, **spark: Any) -> None:
     """Compare source and sink at one offset and list the keys that differ. Exits with 1 if any do."""
     watcher = place.watcher()
     job = place.job(place.store(), session_choice(**spark))
@@ -215,7 +215,7 @@ def verify(place: Place, name: str, *, repair: bool, **spark: Any) -> None:
 @click.option("--storage", metavar="URL", help="Where Spark keeps checkpoints; DIR/storage by default.")
 @click.option("--start", default="earliest", show_default=True, help="Where in the log a new run begins.")
 @placed
-def emit(place: Place, name: str, directory: Path, storage: str | None, start: str) -> None:
+def emit(place: PipelinePlace, name: str, directory: Path, storage: str | None, start: str) -> None:
     """Write a Spark Declarative Pipelines project: the tables' changes, and AUTO CDC into tables."""
     from tailrace.pipeline.emit import project  # needs the extra `spark`
 

@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # these need what only the extra `spark` brings
     from tailrace.pipeline.copy import CopyOptions
     from tailrace.pipeline.job import Job
 
-__all__ = ["Place", "placed", "session_choice", "session_options", "spark_choice", "spark_options"]
+__all__ = ["PipelinePlace", "placed", "session_choice", "session_options", "spark_choice", "spark_options"]
 
 _OF_SPARK = frozenset({"numpy", "pandas", "pyspark"})
 """Packages that the extra `spark` brings, and a plain installation does without."""
 
 
-class Place(Struct, frozen=True):
+class PipelinePlace(Struct, frozen=True):
     """What the options of a command say about where pipelines are kept, and how to print."""
 
     data: DataDirectory
@@ -158,7 +158,9 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         config = load_config(None, os.environ, {"data_dir": data_dir, "metadata_url": metadata_url})
-        place = Place(DataDirectory(data_directory(config)), config.metadata_url, token, as_json, Secrets(secrets))
+        place = PipelinePlace(
+            DataDirectory(data_directory(config)), config.metadata_url, token, as_json, Secrets(secrets)
+        )
         try:
             command(place=place, **options)
         except ModuleNotFoundError as error:

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tailrace.cli.access import counted
-from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
+from tailrace.cli.pipeline_place import PipelinePlace, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.model.pipeline_status import PipelineStatus
@@ -85,7 +85,7 @@ def apart(work: Callable[[], None], stop: Stop) -> None:
 @click.option("--no-wait", is_flag=True, help="Fail instead of waiting if another worker runs the pipeline.")
 @spark_options
 @placed
-def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> None:
+def run(place: PipelinePlace, name: str, *, once: bool, no_wait: bool, **spark: Any) -> None:
     """Copy the tables of a pipeline, then follow their changes until stopped."""
     set_up_logging("warning", "auto")
     stop = Stop()
@@ -117,7 +117,7 @@ def run(place: Place, name: str, *, once: bool, no_wait: bool, **spark: Any) -> 
 @click.option("--name", "owner", metavar="NAME", help="Unique name of this worker, the same after a restart.")
 @spark_options
 @placed
-def work(place: Place, *, most: int, owner: str | None, **spark: Any) -> None:
+def work(place: PipelinePlace, *, most: int, owner: str | None, **spark: Any) -> None:
     """Run all pipelines that no other worker runs, including new ones, until stopped."""
     set_up_logging("info", "auto")
     stop = Stop()

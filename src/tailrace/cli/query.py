@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tailrace.cli.access import Access, access_options, counted, parse_value, source_option, table_lines
+from tailrace.cli.access import ServerAccess, access_options, counted, parse_value, source_option, table_lines
 from tailrace.cli.help import Group
 from tailrace.cli.process import until_stopped
 from tailrace.client import BlockingEvent, Client, NotFound, QueryResult
@@ -34,7 +34,7 @@ def query() -> None:
 @click.option("--name", help="A name for the query.")
 @source_option
 @access_options
-def prepare(sql: str, name: str | None, source: str | None, access: Access) -> None:
+def prepare(sql: str, name: str | None, source: str | None, access: ServerAccess) -> None:
     """Prepare a query and print its id; - reads the SQL from standard input."""
     with access.client() as client:
         prepared = client.prepare(sys.stdin.read() if sql == "-" else sql, name=name, db=source)
@@ -43,7 +43,7 @@ def prepare(sql: str, name: str | None, source: str | None, access: Access) -> N
 
 @query.command("ls")
 @access_options
-def list_all(access: Access) -> None:
+def list_all(access: ServerAccess) -> None:
     """List the prepared queries."""
     with access.client() as client:
         listed = client.call("query.list")["queries"]
@@ -58,7 +58,7 @@ def list_all(access: Access) -> None:
 @click.option("--etag", help="Print the result only if it has another ETag.")
 @source_option
 @access_options
-def run(query: str, args: Sequence[str], etag: str | None, source: str | None, access: Access) -> None:
+def run(query: str, args: Sequence[str], etag: str | None, source: str | None, access: ServerAccess) -> None:
     """Run a query and print its result."""
     with access.client() as client:
         result = client.execute(query_id_of(client, query, source), _values(args), if_none_match=etag)
@@ -76,7 +76,7 @@ def run(query: str, args: Sequence[str], etag: str | None, source: str | None, a
 def watch(
     query: str,
     args: Sequence[str],
-    access: Access,
+    access: ServerAccess,
     *,
     and_run: bool,
     precise: bool,
@@ -125,12 +125,12 @@ def _values(args: Sequence[str]) -> list[Any]:
     return [parse_value(text) for text in args]
 
 
-def _run(client: Client, query_id: str, values: Sequence[Any], access: Access) -> None:
+def _run(client: Client, query_id: str, values: Sequence[Any], access: ServerAccess) -> None:
     result = client.execute(query_id, values)
     access.show(result, lambda: _result_lines(result))
 
 
-def _print_event(event: BlockingEvent, access: Access) -> None:
+def _print_event(event: BlockingEvent, access: ServerAccess) -> None:
     if access.as_json:
         click.echo(event.raw)
         return

@@ -43,7 +43,7 @@ _NAME = click.argument("name")
 _POLICIES = [str(policy) for policy in OnRefused]
 
 
-class Place(Struct, frozen=True):
+class SinkPlace(Struct, frozen=True):
     """What the options of a command say about where sinks are kept, and how to print."""
 
     config: Config
@@ -108,7 +108,7 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         flags = {"data_dir": data_dir, "metadata_url": metadata_url, "secrets_file": secrets}
-        command(place=Place(load_config(config, os.environ, flags), as_json), **options)
+        command(place=SinkPlace(load_config(config, os.environ, flags), as_json), **options)
 
     return run
 
@@ -152,7 +152,7 @@ def sink() -> None:
 )
 @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
 @_placed
-def run(place: Place, name: str, server: str, token: str | None, outage_max: str, **told: Any) -> None:
+def run(place: SinkPlace, name: str, server: str, token: str | None, outage_max: str, **told: Any) -> None:
     """Send changes until stopped. The first run creates a subscription; later runs continue it."""
     set_up_logging(place.config.logging.level, place.config.logging.format)
     config = _config(place, name, told)
@@ -190,7 +190,7 @@ def run(place: Place, name: str, server: str, token: str | None, outage_max: str
 
 @sink.command("ls")
 @_placed
-def list_all(place: Place) -> None:
+def list_all(place: SinkPlace) -> None:
     """List all sinks that were ever run with this metadata database."""
     letters = place.letters().figures()
     found = [_shown(kept, letters) for kept in place.store().all()]
@@ -201,7 +201,7 @@ def list_all(place: Place) -> None:
 @sink.command()
 @_NAME
 @_placed
-def status(place: Place, name: str) -> None:
+def status(place: SinkPlace, name: str) -> None:
     """Show a sink's status."""
     shown = _shown(place.require(name), place.letters().figures())
     place.show(shown, *member_lines(shown))
@@ -212,7 +212,7 @@ def status(place: Place, name: str) -> None:
 @click.option("--server", metavar="URL", envvar="TAILRACE_SERVER", default="http://127.0.0.1:8080", help="The server.")
 @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
 @_placed
-def rm(place: Place, name: str, server: str, token: str | None) -> None:
+def rm(place: SinkPlace, name: str, server: str, token: str | None) -> None:
     """Remove a sink, its subscription and its dead letters: its next run starts over. Stop it first."""
     kept = place.require(name)
     _require_rest(kept)
@@ -236,7 +236,7 @@ def rm(place: Place, name: str, server: str, token: str | None) -> None:
 sink.add_command(dead_letter_group(_placed))
 
 
-def _config(place: Place, name: str, told: dict[str, Any]) -> SinkConfig:
+def _config(place: SinkPlace, name: str, told: dict[str, Any]) -> SinkConfig:
     """Return what the command line, or else the configuration, says of a sink."""
     if told["url"] is not None:
         whole = {**told, "envelope": told["envelope"] or "", "on_refused": OnRefused(told["on_refused"])}

@@ -40,7 +40,7 @@ _OPTIONS = BulkOptions(outage_s_max=0.0)
 
 
 class ServerReader:
-    """Reads for one sink; see `tailrace.message.relay.Reader`. The token must be allowed to read the whole source.
+    """Reads for one sink; see `tailrace.message.relay.SinkReader`. The token must be allowed to read the whole source.
 
     A thread reads ahead, a few batches at most, so that the way to the server takes no time from the target.
     """

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tailrace.cli.access import (
-    Access,
+    ServerAccess,
     access_options,
     counted,
     member_lines,
@@ -36,7 +36,7 @@ def subs() -> None:
 
 @subs.command("ls")
 @access_options
-def list_all(access: Access) -> None:
+def list_all(access: ServerAccess) -> None:
     """List all subscriptions."""
     with access.client() as client:
         listed = client.list()
@@ -47,7 +47,7 @@ def list_all(access: Access) -> None:
 @subs.command()
 @_SUB_ID
 @access_options
-def show(sub_id: str, access: Access) -> None:
+def show(sub_id: str, access: ServerAccess) -> None:
     """Show one subscription."""
     with access.client() as client:
         entry = next((entry for entry in client.list() if entry.sub_id == sub_id), None)
@@ -81,7 +81,7 @@ def show(sub_id: str, access: Access) -> None:
 @click.option("--auto-ack", is_flag=True, help="Acknowledge changes when they are sent.")
 @access_options
 def create(
-    access: Access, table: str | None, query: str | None, source: str | None, args: Sequence[str], **given: Any
+    access: ServerAccess, table: str | None, query: str | None, source: str | None, args: Sequence[str], **given: Any
 ) -> None:
     """Create a durable subscription to TABLE or to a prepared query.
 
@@ -106,7 +106,7 @@ def create(
 @subs.command()
 @_SUB_ID
 @access_options
-def pause(sub_id: str, access: Access) -> None:
+def pause(sub_id: str, access: ServerAccess) -> None:
     """Pause delivery. Retention is not paused."""
     with access.client() as client:
         state = client.pause(sub_id)
@@ -116,7 +116,7 @@ def pause(sub_id: str, access: Access) -> None:
 @subs.command()
 @_SUB_ID
 @access_options
-def resume(sub_id: str, access: Access) -> None:
+def resume(sub_id: str, access: ServerAccess) -> None:
     """Resume delivery."""
     with access.client() as client:
         state = client.resume(sub_id)
@@ -127,7 +127,7 @@ def resume(sub_id: str, access: Access) -> None:
 @_SUB_ID
 @click.argument("offset", type=click.IntRange(0))
 @access_options
-def ack(sub_id: str, offset: int, access: Access) -> None:
+def ack(sub_id: str, offset: int, access: ServerAccess) -> None:
     """Acknowledge all changes up to OFFSET."""
     with access.client() as client:
         done = client.ack(sub_id, offset)
@@ -137,7 +137,7 @@ def ack(sub_id: str, offset: int, access: Access) -> None:
 @subs.command()
 @click.argument("sub_ids", nargs=-1, required=True, metavar="SUB_ID...")
 @access_options
-def close(sub_ids: Sequence[str], access: Access) -> None:
+def close(sub_ids: Sequence[str], access: ServerAccess) -> None:
     """Remove subscriptions."""
     with access.client() as client:
         for sub_id in sub_ids:
@@ -148,7 +148,7 @@ def close(sub_ids: Sequence[str], access: Access) -> None:
 @_SUB_ID
 @click.option("--to", "start", default="latest", show_default=True, help="latest, earliest, an offset or a time.")
 @access_options
-def reset(sub_id: str, start: str, access: Access) -> None:
+def reset(sub_id: str, start: str, access: ServerAccess) -> None:
     """Move the cursor of a subscription forwards or backwards."""
     with access.client() as client:
         done = client.reset(sub_id, parse_start(start))
@@ -158,7 +158,7 @@ def reset(sub_id: str, start: str, access: Access) -> None:
 @subs.command("export")
 @click.argument("file", type=_STDIO, default="-")
 @access_options
-def export_all(file: Path, access: Access) -> None:
+def export_all(file: Path, access: ServerAccess) -> None:
     """Write all subscriptions to FILE, in the form of cdc_subscriptions.json; to standard output by default."""
     with access.client() as client:
         document = msgspec.json.format(msgspec.json.encode(client.call("cdc.export")), indent=2)
@@ -171,7 +171,7 @@ def export_all(file: Path, access: Access) -> None:
 @subs.command("import")
 @click.argument("file", type=_STDIO)
 @access_options
-def import_all(file: Path, access: Access) -> None:
+def import_all(file: Path, access: ServerAccess) -> None:
     """Take the subscriptions of FILE, as `export` writes it; - is standard input."""
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     try:

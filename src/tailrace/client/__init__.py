@@ -91,10 +91,10 @@ _HOMES = {
     "asynchronous": "AsyncClient",
     "blocking": "BlockingEvent Client Subscription",
     "event": "Backpressure Control Event Heartbeat Notice",
-    "options": "ClientOptions",
     "request": "SubscribeOptions",
     "result": "Acknowledged Capabilities Closed PauseState Ping Poll Prepared QueryResult SubscriptionInfo Version",
     "subscription": "AsyncEvent AsyncFeed AsyncSubscription",
+    "transport": "ClientOptions",
 }
 """Modules of what is not an error."""
 

@@ -6,7 +6,7 @@ from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.log.reader import LogReader
 from tailrace.log.segments import SegmentSummary
-from tailrace.log.verify import Verified, verify
+from tailrace.log.verify import LogVerification, verify
 
 __all__ = [
     "DiskFiles",
@@ -16,7 +16,7 @@ __all__ = [
     "Log",
     "LogOptions",
     "LogReader",
+    "LogVerification",
     "SegmentSummary",
-    "Verified",
     "verify",
 ]

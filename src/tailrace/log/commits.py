@@ -13,13 +13,13 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Commits"]
+__all__ = ["CommitReader"]
 
 Window = Callable[[], tuple[Offset, Offset, Index]]
 """Returns the horizon, the head and the last index as they are now."""
 
 
-class Commits:
+class CommitReader:
     """The commits of an open log. For tasks of its event loop."""
 
     def __init__(self, segments: Segments, window: Window) -> None:

@@ -10,13 +10,13 @@ from typing import TypeVar
 from tailrace.clock import Clock
 from tailrace.log.batch import measure, pieces
 from tailrace.log.cache import BlockCache
-from tailrace.log.commits import Commits
+from tailrace.log.commits import CommitReader
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.progress import Progressed, write_progress
-from tailrace.log.recover import Found, recover
+from tailrace.log.recover import RecoveredLog, recover
 from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas, numbered
@@ -56,7 +56,7 @@ class Log:
         clock: Clock,
         schemas: Schemas,
         writer: Writer,
-        found: Found,
+        found: RecoveredLog,
         *,
         hybrid: HybridClock,
         floor: Offset | None,
@@ -76,7 +76,7 @@ class Log:
         self._position = self._durable_position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
-        self.commits = Commits(self._segments, self._window)
+        self.commits = CommitReader(self._segments, self._window)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
         self._cache = BlockCache(options.cache_bytes_max)
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
@@ -487,7 +487,7 @@ class Log:
                 logger.warning("retention failed", extra={**self._named, "problem": str(error)})
 
 
-def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, Found, Writer]:
+def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, RecoveredLog, Writer]:
     schemas = Schemas(files)
     schemas.recover()
     found = recover(files)

@@ -18,14 +18,14 @@ from tailrace.model.commit import CommitId
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import Index, Offset, Position
 
-__all__ = ["Found", "examine", "read_state", "recover"]
+__all__ = ["RecoveredLog", "examine", "read_state", "recover"]
 
 logger = logging.getLogger(__name__)
 
 _WALK_BYTES = 4 * 1024 * 1024
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class RecoveredLog(Struct, frozen=True, kw_only=True):
     """A log as it is on disk. `end` is where the last commit of the newest segment ends; `sparse` is its index.
 
     `commit` is the last commit as the source knows it, `position` is where the source resumes.
@@ -43,7 +43,7 @@ class Found(Struct, frozen=True, kw_only=True):
     hlc: int
 
 
-def recover(files: Files) -> Found:
+def recover(files: Files) -> RecoveredLog:
     """Examine a log, cut its torn tail, and make sure that all of the rest is on disk. For the one writer.
 
     Raises:
@@ -73,7 +73,7 @@ def recover(files: Files) -> Found:
     return found
 
 
-def examine(files: Files) -> Found:
+def examine(files: Files) -> RecoveredLog:
     """Return what is in a log, without changing anything. Reads the newest segment whole, of the others only headers.
 
     Raises:
@@ -86,7 +86,7 @@ def examine(files: Files) -> Found:
     if state and state.active_index > (newest.first_index if newest else 0):
         raise CorruptSegmentError(segment_name(state.active_index), place=0, reason="the file is missing")
     if newest is None:
-        return Found(
+        return RecoveredLog(
             segments=[],
             sparse=SparseIndex(),
             end=0,
@@ -108,7 +108,7 @@ def examine(files: Files) -> Found:
     commit = last_commit(batch) if batch else None
     position = commit.position if commit else None
     horizon = max(state.horizon if state else Offset(0), segments[0].first_offset)
-    return Found(
+    return RecoveredLog(
         segments=segments,
         sparse=sparse,
         end=end,

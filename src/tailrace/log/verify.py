@@ -20,10 +20,10 @@ from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
 from tailrace.model.op import Op
 
-__all__ = ["Problem", "Verified", "verify"]
+__all__ = ["LogProblem", "LogVerification", "verify"]
 
 
-class Problem(Struct, frozen=True):
+class LogProblem(Struct, frozen=True):
     """One thing that is wrong, and where."""
 
     segment: str
@@ -34,13 +34,13 @@ class Problem(Struct, frozen=True):
         return f"{self.segment}, byte {self.place}: {self.reason}"
 
 
-class Verified(Struct, frozen=True, kw_only=True):
+class LogVerification(Struct, frozen=True, kw_only=True):
     """What `verify` found. The log is good when there are no problems.
 
     A torn tail or an unfinished commit is none: the next open cuts it.
     """
 
-    problems: tuple[Problem, ...]
+    problems: tuple[LogProblem, ...]
     segments: int
     frames: int
     commits: int
@@ -50,7 +50,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     torn_bytes: int
 
 
-def verify(files: Files) -> Verified:
+def verify(files: Files) -> LogVerification:
     """Walk all frames of a log and return what was found.
 
     Checks checksums, that no segment is missing from the horizon to the newest, that offsets and indexes are dense over
@@ -63,7 +63,7 @@ def verify(files: Files) -> Verified:
 class _Check:
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._problems: list[Problem] = []
+        self._problems: list[LogProblem] = []
         self._segments: list[Segment] = []
         self._schema_count = 0
         self._frames = self._commits = self._changes = self._bytes = self._torn = 0
@@ -74,7 +74,7 @@ class _Check:
         self._next_whole: tuple[int, int] | None = None
         self._open_hlc: int | None = None
 
-    def run(self) -> Verified:
+    def run(self) -> LogVerification:
         state = read_state(self._files)
         self._list(state.active_index if state else None)
         self._check_ends(state)
@@ -90,7 +90,7 @@ class _Check:
                 self._segment(segment, end, newest=segment is self._segments[-1])
             except FileNotFoundError:
                 self._gone(segment)
-        return Verified(
+        return LogVerification(
             problems=tuple(self._problems),
             segments=len(self._segments),
             frames=self._frames,
@@ -119,7 +119,7 @@ class _Check:
                 skipped = True
                 continue
             if self._segments and segment.previous_index != self._segments[-1].first_index and not skipped:
-                self._problems.append(Problem(segment_name(segment.previous_index), 0, "the file is missing"))
+                self._problems.append(LogProblem(segment_name(segment.previous_index), 0, "the file is missing"))
             self._segments.append(segment)
             skipped = False
 
@@ -136,9 +136,9 @@ class _Check:
             before = segment_name(oldest.previous_index)
             if before not in noted:
                 reason = f"the file is missing: changes {horizon} to {oldest.first_offset - 1} are gone"
-                self._problems.append(Problem(before, 0, reason))
+                self._problems.append(LogProblem(before, 0, reason))
         if state.active_index > (newest.first_index if newest else 0) and active not in noted:
-            self._problems.append(Problem(active, 0, "the file is missing"))
+            self._problems.append(LogProblem(active, 0, "the file is missing"))
 
     def _gone(self, segment: Segment) -> None:
         """Note a segment that was listed and cannot be opened, unless retention has removed it."""
@@ -231,11 +231,11 @@ class _Check:
 
     def _note(self, error: LogError) -> None:
         self._problems.append(
-            Problem(getattr(error, "segment", ""), getattr(error, "place", 0), getattr(error, "reason", str(error)))
+            LogProblem(getattr(error, "segment", ""), getattr(error, "place", 0), getattr(error, "reason", str(error)))
         )
 
     def _problem(self, segment: Segment, place: int, reason: str) -> None:
-        self._problems.append(Problem(segment.name, place, reason))
+        self._problems.append(LogProblem(segment.name, place, reason))
 
 
 def _check_batch(batch: pa.RecordBatch, header: FrameHeader, schema_count: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tailrace.log.batch import encode_drafts
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FrameHeader, frame_header, pack_frame
 from tailrace.log.options import LogOptions
-from tailrace.log.recover import Found
+from tailrace.log.recover import RecoveredLog
 from tailrace.log.retention import at_most, horizon_by_changes
 from tailrace.log.segment import (
     PARTS_VERSION,
@@ -82,7 +82,7 @@ class Writer:
     index end before it. A failure, or another commit that begins, drops all of its parts.
     """
 
-    def __init__(self, files: Files, options: LogOptions, clock: Clock, found: Found) -> None:
+    def __init__(self, files: Files, options: LogOptions, clock: Clock, found: RecoveredLog) -> None:
         self._files = files
         self._options = options
         self._clock = clock

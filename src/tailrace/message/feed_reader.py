@@ -42,7 +42,7 @@ _STARTS: dict[str, CursorStart] = {"earliest": Earliest(), "latest": Latest()}
 
 
 class FeedReader:
-    """Reads for one sink; see `tailrace.message.relay.Reader`. The service belongs to the event loop."""
+    """Reads for one sink; see `tailrace.message.relay.SinkReader`. The service belongs to the event loop."""
 
     def __init__(
         self,

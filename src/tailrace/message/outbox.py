@@ -25,10 +25,10 @@ from tailrace.model.letter import Letter, LetterDraft, LetterState, OnRefused
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Interrupted", "Mark", "Outbox", "OutboxOptions"]
+__all__ = ["Interrupted", "Outbox", "OutboxMark", "OutboxOptions"]
 
 
-class Mark(Struct, frozen=True):
+class OutboxMark(Struct, frozen=True):
     """What a target keeps beside the messages, in the same atomic step.
 
     The mark of the last whole batch, the letters that were sent since, and how much it has of the batch that follows:
@@ -253,14 +253,14 @@ class Outbox:
                 run.append(one)
                 seen.add(row)
                 size += sum(len(message.value or b"") for message in one.messages)
-        self._settle(run, Mark(batch.mark))
+        self._settle(run, OutboxMark(batch.mark))
 
     def _settle_through(self, place: int, run: Sequence[Shaped], shaped: Sequence[Shaped]) -> None:
         """Send what is before a place in the batch, and keep what is parked there."""
         batch = self._batch
         settled = shaped[place - 1].change.offset if place > batch.done else batch.settled
         if run:
-            self._settle(run, Mark(self._mark, batch=batch.mark, done=place, settled=settled))
+            self._settle(run, OutboxMark(self._mark, batch=batch.mark, done=place, settled=settled))
         else:
             self._write()
         batch.done, batch.settled = place, settled
@@ -289,7 +289,7 @@ class Outbox:
         self._park(one, LetterState.BEHIND, _BEHIND)
         return False
 
-    def _settle(self, run: Sequence[Shaped], mark: Mark) -> None:
+    def _settle(self, run: Sequence[Shaped], mark: OutboxMark) -> None:
         """Send changes, and park what is refused with what stands behind it."""
         while True:
             owners = [one for one in run for _ in one.messages]
@@ -372,7 +372,7 @@ class Outbox:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
             batch = self._batch
-            mark = Mark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
+            mark = OutboxMark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
             refusals = self._send([message for _, message in sending], mark) if sending else []
             reasons = {letter.id: Refusal(0, shaped.reason) for letter, shaped in left if shaped and shaped.reason}
             reasons |= {sending[one.place][0].id: one for one in refusals}
@@ -395,7 +395,7 @@ class Outbox:
         made = self._shape.shaped([letter.change], snapshot=letter.snapshot, parked=True)
         return made[0] if made else None
 
-    def _send(self, messages: Sequence[Message], mark: Mark) -> Sequence[Refusal]:
+    def _send(self, messages: Sequence[Message], mark: OutboxMark) -> Sequence[Refusal]:
         self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
         try:
             refusals = self._target.send(messages, msgspec.json.encode(structs.replace(mark, owner=self._owner)))
@@ -425,10 +425,10 @@ class Outbox:
         self._dropped = self._letters.dropped(self.name)
         self._read_keys()
 
-    def _kept_mark(self) -> Mark | None:
+    def _kept_mark(self) -> OutboxMark | None:
         kept = self._target.mark()
         try:
-            found = None if kept is None else msgspec.json.decode(kept, type=Mark)
+            found = None if kept is None else msgspec.json.decode(kept, type=OutboxMark)
         except msgspec.MsgspecError:
             raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
         return found if found is not None and found.owner == self._owner else None

@@ -31,7 +31,7 @@ from tailrace.model.number import Offset
 from tailrace.model.table import TableSchema
 from tailrace.retry import Backoff, Retry
 
-__all__ = ["LASTING", "Arrived", "Reader", "Relay", "RelayOptions"]
+__all__ = ["LASTING", "Arrived", "Relay", "RelayOptions", "SinkReader"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Arrived(Struct, frozen=True):
     through: Offset
 
 
-class Reader(Protocol):
+class SinkReader(Protocol):
     """Reads the changes of one sink's subscription. For one thread.
 
     All methods raise `SourceUnavailableError` where nothing can be read now: worth another try.
@@ -104,7 +104,7 @@ class Relay:
     def __init__(
         self,
         outbox: Outbox,
-        reader: Reader,
+        reader: SinkReader,
         tell: Callable[[SinkFigures], None],
         clock: Clock,
         options: RelayOptions | None = None,

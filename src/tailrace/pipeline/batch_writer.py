@@ -19,7 +19,7 @@ from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, 
 from tailrace.pipeline.failure import INTERRUPTED, brief
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
-from tailrace.pipeline.sink.base import Batch, Mode, Progress, Sink, TableChanges
+from tailrace.pipeline.sink.base import Batch, Mode, Sink, SinkProgress, TableChanges
 from tailrace.pipeline.sink.row import key_names, refuse_unidentified
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
@@ -211,7 +211,7 @@ class BatchWriter:
         """Return the sink, opened."""
         return self._opened(anew=False)
 
-    def renewed(self) -> Progress | None:
+    def renewed(self) -> SinkProgress | None:
         """Open the sink although tables of it may be gone, and have it forget those; return how far it is.
 
         Raises:
@@ -296,7 +296,7 @@ class BatchWriter:
         reached = self._reached(self.sink().progress())
         return self._learn() - reached >= self._spread_min and self._has_stable_keys()
 
-    def _reached(self, progress: Progress | None) -> int:
+    def _reached(self, progress: SinkProgress | None) -> int:
         """Return the offset up to which a sink has all changes."""
         return 0 if progress is None else progress.offsets.get(self._definition.source, 0)
 

@@ -21,7 +21,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.definition import Definition, takes_images
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
-from tailrace.pipeline.sink.base import Batch, Progress, TableChanges
+from tailrace.pipeline.sink.base import Batch, SinkProgress, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.store import PipelineStore
@@ -71,7 +71,7 @@ def planned(
     return [KeyInterval(after, through) for after, through in pairwise(bounds)], plan.rows
 
 
-def next_number(progress: Progress | None, least: int) -> int:
+def next_number(progress: SinkProgress | None, least: int) -> int:
     """Return the number of the batch that a sink is given next."""
     return max(least, 0 if progress is None else progress.number + 1)
 

@@ -20,7 +20,7 @@ from tailrace.pipeline.rows import RANGE
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.truncation import is_truncation
 
-__all__ = ["Digests", "Fault", "Side"]
+__all__ = ["Difference", "Digests", "Side"]
 
 _BUCKETS = 4096
 _ROWS_AT_ONCE = 500_000
@@ -30,7 +30,7 @@ _MEMORY_BYTES_MAX = 128 << 20
 _THREADS = 2
 
 
-class Fault(StrEnum):
+class Difference(StrEnum):
     """How a sink differs from its source in one key."""
 
     MISSING = "missing"
@@ -61,7 +61,7 @@ class Digests:
         self.rows = 0
         """Rows that the source has."""
 
-        self.counts: Mapping[Fault, int] = {}
+        self.counts: Mapping[Difference, int] = {}
         self.ranges_differing: tuple[int, ...] = ()
         self._rows_at_once = rows_at_once
         self._key = pa.schema([columns.field(name) for name in key])
@@ -136,7 +136,7 @@ class Digests:
         if unsure:
             self._compare_keys(unsure)
         self.counts = {
-            Fault(fault): count for fault, count in self._all("SELECT fault, count(*) FROM faults GROUP BY 1")
+            Difference(fault): count for fault, count in self._all("SELECT fault, count(*) FROM faults GROUP BY 1")
         }
         ranges = self._all("SELECT DISTINCT range FROM faults WHERE range IS NOT NULL ORDER BY 1")
         self.ranges_differing = tuple(number for (number,) in ranges)
@@ -152,14 +152,15 @@ class Digests:
         numbered = keys.append_column("_place", pa.array(range(rows.num_rows), pa.int64()))
         same = " AND ".join(f"f.k{place} IS NOT DISTINCT FROM t.k{place}" for place in range(len(self._key)))
         found = self._table(
-            f"SELECT t._place AS _place FROM t SEMI JOIN faults f ON {same} AND f.fault <> '{Fault.EXTRA}' ORDER BY 1",
+            f"SELECT t._place AS _place FROM t SEMI JOIN faults f ON {same} "
+            f"AND f.fault <> '{Difference.EXTRA}' ORDER BY 1",
             t=numbered,
         )
         return rows.take(found["_place"])
 
     def unwanted(self, size: int) -> Iterator[pa.Table]:
         """Yield the keys that the sink has and should not, or has twice, this many at a time."""
-        kinds = f"'{Fault.EXTRA}', '{Fault.TWICE}'"
+        kinds = f"'{Difference.EXTRA}', '{Difference.TWICE}'"
         cursor = self._connection.cursor()
         found: Any = cursor.sql(f"SELECT {self._keys} FROM faults WHERE fault IN ({kinds})").to_arrow_reader(size)
         for batch in found:
@@ -189,8 +190,9 @@ class Digests:
         same = " AND ".join(f"s.k{place} IS NOT DISTINCT FROM t.k{place}" for place in range(len(self._key)))
         keys = ", ".join(f"coalesce(s.k{place}, t.k{place}) AS k{place}" for place in range(len(self._key)))
         fault = (
-            f"CASE WHEN t.checksum IS NULL THEN '{Fault.MISSING}' WHEN s.checksum IS NULL THEN '{Fault.EXTRA}' "
-            f"WHEN t.times > 1 THEN '{Fault.TWICE}' ELSE '{Fault.DIFFERS}' END"
+            f"CASE WHEN t.checksum IS NULL THEN '{Difference.MISSING}' "
+            f"WHEN s.checksum IS NULL THEN '{Difference.EXTRA}' "
+            f"WHEN t.times > 1 THEN '{Difference.TWICE}' ELSE '{Difference.DIFFERS}' END"
         )
         for name, side in (("theirs", Side.SOURCE), ("ours", Side.SINK)):
             self._run(

@@ -21,7 +21,7 @@ __all__ = [
     "DELETED",
     "OFFSET",
     "VALIDITY",
-    "History",
+    "FoldedHistory",
     "fold_current",
     "fold_history",
     "lacks_now",
@@ -57,7 +57,7 @@ _ROOM_PER_ROW_MAX = 16
 """How sparse keys may be, at most, to be looked up in an array."""
 
 
-class History(Struct, frozen=True):
+class FoldedHistory(Struct, frozen=True):
     """What a batch adds to the versions of a table."""
 
     closings: pa.Table
@@ -105,7 +105,7 @@ def lacks_now(changes: pa.Table) -> bool:
     return bool(pc.any(pc.and_(pc.invert(_removed(changes)), changes[UNCHANGED].is_valid())).as_py())
 
 
-def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None = None) -> History:
+def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None = None) -> FoldedHistory:
     """Return the versions that a batch makes and the ends that it puts to older ones.
 
     A commit makes at most one version of a key: what it held in between nobody has seen. `known` has the key and, as
@@ -124,7 +124,7 @@ def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None =
         versions = versions.append_column(field, column.cast(field.type))
     closings = events.select([*key, "_commit_timestamp", OFFSET]).filter(first)
     live = pc.invert(pc.is_in(events["_change_type"], _REMOVING))
-    return History(closings.rename_columns([*key, "valid_to", "valid_to_offset"]), versions.filter(live))
+    return FoldedHistory(closings.rename_columns([*key, "valid_to", "valid_to_offset"]), versions.filter(live))
 
 
 def last_known(versions: pa.Table, key: Sequence[str]) -> pa.Table:

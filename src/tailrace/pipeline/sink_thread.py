@@ -11,7 +11,7 @@ from msgspec import structs
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, Progress, Sink
+from tailrace.pipeline.sink.base import Batch, Sink, SinkProgress
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.retry import Backoff, Retry, resting
 
@@ -61,7 +61,7 @@ class SinkThread:
 
         self._patiently(connect)
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> SinkProgress | None:
         """Return how far the sink is."""
         return self._call(self._sink.progress)
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tailrace.model.errors import SinkUnavailableError, TailraceError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
-from tailrace.pipeline.sink.spread import Divide, Found, Tally
+from tailrace.pipeline.sink.spread import Divide, Tally, TaskResults
 
 __all__ = ["SparkSpread", "tallied"]
 
@@ -41,13 +41,13 @@ class SparkSpread:
         self._frame = frame
         self._decode = decode
 
-    def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> Found[_T]:
+    def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> TaskResults[_T]:
         """Run `work` in each task over the changes that it has."""
         return _found(self._frame.mapInArrow(_Each(self._decode, work), _SPARK_COLUMNS))
 
     def gathered(
         self, divide: Divide, buckets: int, work: Callable[[int, list[TableChanges]], Iterator[_T]]
-    ) -> Found[_T]:
+    ) -> TaskResults[_T]:
         """Bring the changes of each bucket together, and run `work` over each bucket that has any."""
         divided = self._frame.mapInArrow(_Divide(self._decode, divide), _SPARK_COLUMNS)
         return _found(divided.repartitionById(buckets, "bucket").mapInArrow(_Gather(work), _SPARK_COLUMNS))
@@ -57,7 +57,7 @@ class SparkSpread:
         if len(items) <= 1:
             return [made for item in items for made in work(item)]
         numbers = self._frame.sparkSession.range(0, len(items), 1, len(items))
-        found: Found[_T] = _found(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
+        found: TaskResults[_T] = _found(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
         return found.made
 
 
@@ -142,7 +142,7 @@ def _row(bucket: int, kind: int, held: Any) -> pa.RecordBatch:
     )
 
 
-def _found(frame: Any) -> Found[Any]:
+def _found(frame: Any) -> TaskResults[Any]:
     """Run tasks, and return what they made and met.
 
     Raises:
@@ -162,7 +162,7 @@ def _found(frame: Any) -> Found[Any]:
         told = cls.__new__(cls, *args)
         told.__dict__.update(fields)
         raise told
-    return Found(held[_MADE], _sum(held[_TALLY]))
+    return TaskResults(held[_MADE], _sum(held[_TALLY]))
 
 
 def _decoded(batch: pa.RecordBatch, decode: Decode, met: list[Tally]) -> Iterator[TableChanges]:

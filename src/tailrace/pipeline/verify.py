@@ -23,7 +23,7 @@ from tailrace.model.pipeline import Definition
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import next_number, planned
-from tailrace.pipeline.digest import Digests, Fault, Side
+from tailrace.pipeline.digest import Difference, Digests, Side
 from tailrace.pipeline.errors import PipelineError, SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
 from tailrace.pipeline.fold import OFFSET
@@ -301,7 +301,7 @@ def _verdict(shape: TableSchema, digests: Digests, ranges: int) -> TableVerdict:
     """Return a comparison in numbers, with the first keys that differ."""
     shown = digests.first(_KEYS_SHOWN_MAX)
     keys = [(key_text(shown, shape, row), shown["_fault"][row].as_py()) for row in range(shown.num_rows)]
-    counts = {str(fault): digests.counts.get(fault, 0) for fault in Fault}
+    counts = {str(fault): digests.counts.get(fault, 0) for fault in Difference}
     return TableVerdict(
         table=shape.table.wire,
         rows=digests.rows,

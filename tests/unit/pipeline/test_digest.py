@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.pipeline.digest import Digests, Fault, Side
+from tailrace.pipeline.digest import Difference, Digests, Side
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.float64())])
 CHANGES = pa.schema([("_change_type", pa.string()), ("_offset", pa.int64()), *COLUMNS])
@@ -61,9 +61,9 @@ def test_what_differs_is_found_whatever_happens_meanwhile(source, sink, later, r
         digests.add_changes(Side.SOURCE, read_of(page, AT + min(read_late, len(later)), 1))
         digests.add_changes(Side.BOTH, changes_of(late))
         digests.compare()
-        expected = dict.fromkeys(final.keys() - held.keys(), Fault.MISSING)
-        expected |= dict.fromkeys(held.keys() - final.keys(), Fault.EXTRA)
-        expected |= {key: Fault.DIFFERS for key in final.keys() & held.keys() if final[key] != held[key]}
+        expected = dict.fromkeys(final.keys() - held.keys(), Difference.MISSING)
+        expected |= dict.fromkeys(held.keys() - final.keys(), Difference.EXTRA)
+        expected |= {key: Difference.DIFFERS for key in final.keys() & held.keys() if final[key] != held[key]}
         found = {(row["id"], row["name"]): row["_fault"] for row in digests.first(1000).to_pylist()}
         assert found == expected
         assert digests.rows == len(final)
@@ -87,7 +87,7 @@ def test_a_row_that_the_sink_has_twice_is_found(digests):
     digests.add_rows(rows_of({(2, "a"): 2.0}), AT)
     digests.add_changes(Side.SOURCE, read_of({(1, "a"): 1.0, (2, "a"): 2.0}, AT, 1))
     digests.compare()
-    assert digests.counts == {Fault.TWICE: 1}
+    assert digests.counts == {Difference.TWICE: 1}
     assert [keys.to_pylist() for keys in digests.unwanted(10)] == [[{"id": 2, "name": "a"}]]
     assert digests.wanted(rows_of({(1, "a"): 1.0, (2, "a"): 2.0}))["id"].to_pylist() == [2]
 
@@ -127,5 +127,5 @@ def test_names_of_columns_may_be_any(tmp_path):
     with closing(Digests(tmp_path, ['we "quote"', "k0"], columns)) as digests:
         digests.add_rows(rows, AT)
         digests.compare()
-        assert digests.counts == {Fault.EXTRA: 1}
+        assert digests.counts == {Difference.EXTRA: 1}
         assert digests.first(9).column_names == ['we "quote"', "k0", "_fault"]

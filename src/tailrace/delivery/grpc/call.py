@@ -10,11 +10,11 @@ from tailrace.model.principal import Capability, Principal
 
 __all__ = [
     "BidiHandler",
-    "Call",
-    "Code",
+    "GrpcCall",
     "Metadata",
     "Method",
     "Service",
+    "StatusCode",
     "StatusError",
     "StreamHandler",
     "UnaryHandler",
@@ -25,7 +25,7 @@ Metadata = Sequence[tuple[str, str | bytes]]
 """Names in lower case; values of names that end in `-bin` are bytes, all others text."""
 
 
-class Code(IntEnum):
+class StatusCode(IntEnum):
     """The status codes of gRPC."""
 
     OK = 0
@@ -50,14 +50,14 @@ class Code(IntEnum):
 class StatusError(Exception):
     """Ends a call with a status other than OK. Raised by handlers; the server sends it, and `trailing` with it."""
 
-    def __init__(self, code: Code, message: str, trailing: Metadata = ()) -> None:
+    def __init__(self, code: StatusCode, message: str, trailing: Metadata = ()) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
         self.trailing = tuple(trailing)
 
 
-class Call(Protocol):
+class GrpcCall(Protocol):
     """One call under way. When its client goes, cancels or runs out of time, the handler's task is cancelled."""
 
     path: str
@@ -88,13 +88,13 @@ class Call(Protocol):
         """
 
 
-UnaryHandler = Callable[[Call, bytes], Awaitable[bytes]]
+UnaryHandler = Callable[[GrpcCall, bytes], Awaitable[bytes]]
 """Takes the request's message and returns the answer's."""
 
-StreamHandler = Callable[[Call, bytes], Awaitable[None]]
+StreamHandler = Callable[[GrpcCall, bytes], Awaitable[None]]
 """Takes the request's message and writes answers; returning ends the call with OK."""
 
-BidiHandler = Callable[[Call, AsyncIterator[bytes]], Awaitable[None]]
+BidiHandler = Callable[[GrpcCall, AsyncIterator[bytes]], Awaitable[None]]
 """Takes the request's messages as they come and writes answers; returning ends the call with OK."""
 
 

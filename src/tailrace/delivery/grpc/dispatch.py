@@ -9,8 +9,8 @@ from typing import Protocol
 from tailrace.access.access import Access
 from tailrace.access.credential import token_of
 from tailrace.access.keeper import End, Hold
-from tailrace.delivery.grpc.call import Code, Metadata, Method, Service, StatusError
-from tailrace.delivery.grpc.http2.stream import Stream
+from tailrace.delivery.grpc.call import Metadata, Method, Service, StatusCode, StatusError
+from tailrace.delivery.grpc.http2.stream import Http2Stream
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.site import Site
 from tailrace.model.errors import TailraceError
@@ -56,7 +56,7 @@ class Dispatcher:
         """Return the method at a path."""
         return self._methods.get(path)
 
-    async def handle(self, stream: Stream, method: Method) -> None:
+    async def handle(self, stream: Http2Stream, method: Method) -> None:
         """Handle a call to its end: the caller gets one status, and learns nothing of faults.
 
         Raises:
@@ -66,23 +66,23 @@ class Dispatcher:
             await self._admit(stream, method)
             with self._watch(stream, method):
                 await _run(stream, method)
-            stream.finish(Code.OK)
+            stream.finish(StatusCode.OK)
         except StatusError as error:
             _finish(stream, error)
         except TailraceError as error:
             status = status_of(error)
-            if status.code is Code.INTERNAL and not stream.ended:
+            if status.code is StatusCode.INTERNAL and not stream.ended:
                 logger.exception("a gRPC call failed", extra={"path": stream.path})
             _finish(stream, status)
         except asyncio.CancelledError:
-            stream.finish(Code.CANCELLED, "the call was cancelled")
+            stream.finish(StatusCode.CANCELLED, "the call was cancelled")
             raise
         except Exception:
             if not stream.ended:
                 logger.exception("a gRPC call failed", extra={"path": stream.path})
-            stream.finish(Code.INTERNAL, _INTERNAL)
+            stream.finish(StatusCode.INTERNAL, _INTERNAL)
 
-    async def _admit(self, stream: Stream, method: Method) -> None:
+    async def _admit(self, stream: Http2Stream, method: Method) -> None:
         if self._site is not None:
             self._site.check_host(stream.authority, stream.local)
             self._site.check_origin(stream.header("origin"), stream.authority)
@@ -94,7 +94,7 @@ class Dispatcher:
         if method.capability is not None:
             stream.principal.require(method.capability)
 
-    def _watch(self, stream: Stream, method: Method) -> AbstractContextManager[None]:
+    def _watch(self, stream: Http2Stream, method: Method) -> AbstractContextManager[None]:
         """End a call that lasts when its caller's credentials do."""
         if self._gate is None or method.unary is not None or method.open_to_all:
             return nullcontext()
@@ -105,7 +105,7 @@ class Dispatcher:
         return self._gate.watch(stream.principal, end, counted=method.counted)
 
 
-async def _run(stream: Stream, method: Method) -> None:
+async def _run(stream: Http2Stream, method: Method) -> None:
     if method.unary is not None:
         await stream.answer(await method.unary(stream, await stream.only_message()))
     elif method.stream is not None:
@@ -115,7 +115,7 @@ async def _run(stream: Stream, method: Method) -> None:
         await method.bidi(stream, stream.all_messages())
 
 
-def _finish(stream: Stream, error: StatusError) -> None:
+def _finish(stream: Http2Stream, error: StatusError) -> None:
     try:
         stream.finish(error.code, error.message, error.trailing)
     except ValueError:

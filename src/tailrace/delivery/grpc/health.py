@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError, prefixed
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.proto.grpc_health_pb2 import (
     DESCRIPTOR,
     HealthCheckRequest,
@@ -50,17 +50,17 @@ class Health:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _check(self, call: Call, message: bytes) -> bytes:
+    async def _check(self, call: GrpcCall, message: bytes) -> bytes:
         status = self._status(decoded(HealthCheckRequest, message).service)
         if status == HealthCheckResponse.SERVICE_UNKNOWN:
-            raise StatusError(Code.NOT_FOUND, "there is no service of that name")
+            raise StatusError(StatusCode.NOT_FOUND, "there is no service of that name")
         return encoded(HealthCheckResponse(status=status))
 
-    async def _list(self, call: Call, message: bytes) -> bytes:
+    async def _list(self, call: GrpcCall, message: bytes) -> bytes:
         statuses = {name: HealthCheckResponse(status=self._status(name)) for name in self._serving}
         return encoded(HealthListResponse(statuses=statuses))
 
-    async def _watch(self, call: Call, message: bytes) -> None:
+    async def _watch(self, call: GrpcCall, message: bytes) -> None:
         name = decoded(HealthCheckRequest, message).service
         told = None
         while True:
@@ -69,7 +69,7 @@ class Health:
                 await call.write(prefixed(encoded(HealthCheckResponse(status=status))))
                 told = status
             if self._stopped:
-                raise StatusError(Code.UNAVAILABLE, "the server is stopping")
+                raise StatusError(StatusCode.UNAVAILABLE, "the server is stopping")
             await changed.wait()
 
     def _status(self, name: str) -> HealthCheckResponse.ServingStatus:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 
 __all__ = ["decoded", "encoded"]
 
@@ -23,7 +23,7 @@ def decoded(kind: Callable[[], _Request], message: bytes) -> _Request:
         request.ParseFromString(message)
     except DecodeError:
         name = request.DESCRIPTOR.full_name
-        raise StatusError(Code.INVALID_ARGUMENT, f"the request is no {name}") from None
+        raise StatusError(StatusCode.INVALID_ARGUMENT, f"the request is no {name}") from None
     return request
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, prefixed
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusCode, prefixed
 from tailrace.delivery.grpc.proto import grpc_reflection_alpha_pb2, grpc_reflection_pb2
 from tailrace.delivery.grpc.proto.grpc_reflection_pb2 import (
     ErrorResponse,
@@ -45,7 +45,7 @@ class _Reflection:
             if file:
                 self._add(self._pool.FindFileByName(file))
 
-    async def answer(self, call: Call, messages: AsyncIterator[bytes]) -> None:
+    async def answer(self, call: GrpcCall, messages: AsyncIterator[bytes]) -> None:
         """Answer each question."""
         async for message in messages:
             request = decoded(ServerReflectionRequest, message)
@@ -71,7 +71,7 @@ class _Reflection:
 
     def _described(self, file: FileDescriptor | None) -> ServerReflectionResponse:
         if file is None:
-            missing = ErrorResponse(error_code=Code.NOT_FOUND, error_message="there is nothing of that name")
+            missing = ErrorResponse(error_code=StatusCode.NOT_FOUND, error_message="there is nothing of that name")
             return ServerReflectionResponse(error_response=missing)
         files: dict[str, bytes] = {}
         _collect(file, files)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, StatusError
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusCode, StatusError
 from tailrace.delivery.grpc.dispatch import Dispatcher, Gate
 from tailrace.delivery.grpc.health import Health
 from tailrace.delivery.grpc.http2.connection import Connection
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.stream import Held, Stream
-from tailrace.delivery.grpc.http2.turns import Turns
+from tailrace.delivery.grpc.http2.stream import Held, Http2Stream
+from tailrace.delivery.grpc.http2.turns import ReadTurns
 from tailrace.delivery.grpc.reflection import reflection_services
 from tailrace.delivery.listener import Listener, listen
 from tailrace.delivery.site import Site
@@ -20,7 +20,7 @@ from tailrace.metrics import Metrics
 
 __all__ = ["GrpcServer"]
 
-_STOPPING = StatusError(Code.UNAVAILABLE, "the server is stopping")
+_STOPPING = StatusError(StatusCode.UNAVAILABLE, "the server is stopping")
 
 
 class GrpcServer:
@@ -53,7 +53,7 @@ class GrpcServer:
         self._tls = tls
         self._on_stop = on_stop
         self._metrics = metrics
-        self.turns: Turns
+        self.turns: ReadTurns
         self._listener: Listener | None = None
         self._connections: set[Connection] = set()
         self._moved = asyncio.Event()
@@ -64,7 +64,7 @@ class GrpcServer:
         Raises:
             ListenError: The port is taken, or the address is not of this machine.
         """
-        self.turns = Turns(self.options)
+        self.turns = ReadTurns(self.options)
         listening = listen(self._host, self._port)
         port = listening.getsockname()[1]
         self._listener = Listener(
@@ -104,7 +104,7 @@ class GrpcServer:
         await self._until(lambda: not self._connections, self.options.close_s_max)
         await self._listener.wait_closed()
 
-    def end_calls(self, which: Callable[[Call], bool], error: StatusError) -> int:
+    def end_calls(self, which: Callable[[GrpcCall], bool], error: StatusError) -> int:
         """End running calls with a status, whatever their handlers do; return how many."""
         ended = [call for call in self._calls() if which(call)]
         for call in ended:
@@ -117,7 +117,7 @@ class GrpcServer:
         """Return the method at a path."""
         return self._dispatcher.find(path)
 
-    def handle(self, stream: Stream, method: Method) -> Coroutine[Any, Any, None]:
+    def handle(self, stream: Http2Stream, method: Method) -> Coroutine[Any, Any, None]:
         """Handle a call to its end."""
         return self._dispatcher.handle(stream, method)
 
@@ -134,10 +134,10 @@ class GrpcServer:
         self._connections.discard(connection)
         self._moved.set()
 
-    def _calls(self) -> list[Stream]:
+    def _calls(self) -> list[Http2Stream]:
         return [call for connection in self._connections for call in connection.calls]
 
-    def _is_stream(self, call: Call) -> bool:
+    def _is_stream(self, call: GrpcCall) -> bool:
         method = self.find(call.path)
         return method is not None and method.unary is None
 

@@ -1,6 +1,6 @@
 """Errors as statuses of gRPC. Pure."""
 
-from tailrace.delivery.grpc.call import Code, Metadata, StatusError
+from tailrace.delivery.grpc.call import Metadata, StatusCode, StatusError
 from tailrace.model.errors import (
     AccessError,
     BehindHorizonError,
@@ -24,25 +24,25 @@ from tailrace.model.errors import (
 
 __all__ = ["CODES", "DISABLED", "SHUT_DOWN", "status_of"]
 
-CODES: dict[type[TailraceError], Code] = {
-    TailraceError: Code.INTERNAL,
-    InvalidRequestError: Code.INVALID_ARGUMENT,
-    CaptureDisabledError: Code.FAILED_PRECONDITION,
-    BeyondHeadError: Code.OUT_OF_RANGE,
-    ResultTooLargeError: Code.RESOURCE_EXHAUSTED,
-    QueryTimeoutError: Code.DEADLINE_EXCEEDED,
-    NotFoundError: Code.NOT_FOUND,
-    AccessError: Code.PERMISSION_DENIED,
-    UnauthenticatedError: Code.UNAUTHENTICATED,
-    PermissionDeniedError: Code.PERMISSION_DENIED,
-    RateLimitError: Code.RESOURCE_EXHAUSTED,
-    QuotaError: Code.RESOURCE_EXHAUSTED,
-    PredicateError: Code.FAILED_PRECONDITION,
-    BehindHorizonError: Code.OUT_OF_RANGE,
-    LogClosedError: Code.UNAVAILABLE,
-    SourceAbilityError: Code.FAILED_PRECONDITION,
-    KeyValueError: Code.FAILED_PRECONDITION,
-    SourceUnavailableError: Code.UNAVAILABLE,
+CODES: dict[type[TailraceError], StatusCode] = {
+    TailraceError: StatusCode.INTERNAL,
+    InvalidRequestError: StatusCode.INVALID_ARGUMENT,
+    CaptureDisabledError: StatusCode.FAILED_PRECONDITION,
+    BeyondHeadError: StatusCode.OUT_OF_RANGE,
+    ResultTooLargeError: StatusCode.RESOURCE_EXHAUSTED,
+    QueryTimeoutError: StatusCode.DEADLINE_EXCEEDED,
+    NotFoundError: StatusCode.NOT_FOUND,
+    AccessError: StatusCode.PERMISSION_DENIED,
+    UnauthenticatedError: StatusCode.UNAUTHENTICATED,
+    PermissionDeniedError: StatusCode.PERMISSION_DENIED,
+    RateLimitError: StatusCode.RESOURCE_EXHAUSTED,
+    QuotaError: StatusCode.RESOURCE_EXHAUSTED,
+    PredicateError: StatusCode.FAILED_PRECONDITION,
+    BehindHorizonError: StatusCode.OUT_OF_RANGE,
+    LogClosedError: StatusCode.UNAVAILABLE,
+    SourceAbilityError: StatusCode.FAILED_PRECONDITION,
+    KeyValueError: StatusCode.FAILED_PRECONDITION,
+    SourceUnavailableError: StatusCode.UNAVAILABLE,
 }
 """Code of each error; one that is not named has that of the nearest class above it."""
 
@@ -77,5 +77,5 @@ def status_of(error: TailraceError) -> StatusError:
         case CaptureDisabledError():
             message = DISABLED
         case _:
-            message = _INTERNAL if code is Code.INTERNAL else str(error)
+            message = _INTERNAL if code is StatusCode.INTERNAL else str(error)
     return StatusError(code, message, trailing)

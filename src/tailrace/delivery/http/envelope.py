@@ -17,7 +17,7 @@ __all__ = [
     "VERSION",
     "EnvelopeError",
     "ErrorAnswer",
-    "Request",
+    "RpcRequest",
     "decode_params",
     "decode_request",
     "encode_error",
@@ -31,7 +31,7 @@ _RequestId = str | int | None
 _P = TypeVar("_P", bound=Struct)
 
 
-class Request(Struct, frozen=True):
+class RpcRequest(Struct, frozen=True):
     """A request whose `params` are still to be decoded by its method."""
 
     skeinql: str
@@ -62,11 +62,11 @@ class ErrorAnswer(Struct, frozen=True):
     error: Problem
 
 
-_DECODER = msgspec.json.Decoder(Request)
+_DECODER = msgspec.json.Decoder(RpcRequest)
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def decode_request(body: bytes) -> Request:
+def decode_request(body: bytes) -> RpcRequest:
     """Return the request in a body. Members that the envelope does not know are ignored.
 
     Raises:
@@ -80,7 +80,7 @@ def decode_request(body: bytes) -> Request:
         raise EnvelopeError(HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}") from error
 
 
-def decode_params(request: Request, kind: type[_P]) -> _P:
+def decode_params(request: RpcRequest, kind: type[_P]) -> _P:
     """Return the params of a request as its method takes them.
 
     Raises:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.clock import Clock
-from tailrace.delivery.grpc.call import Call, Method, Service
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service
 from tailrace.delivery.grpc.proto import coordinode_health_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.interface.coordinode.consumers import Consumers, floor_of
@@ -25,7 +25,7 @@ def coordinode_health_service() -> Service:
     return Service("coordinode.v1.health.HealthService", {"Check": check}, proto.DESCRIPTOR.name)
 
 
-async def _check(call: Call, message: bytes) -> bytes:
+async def _check(call: GrpcCall, message: bytes) -> bytes:
     decoded(proto.HealthCheckRequest, message)
     return encoded(proto.HealthCheckResponse(status=proto.SERVING_STATUS_SERVING))
 

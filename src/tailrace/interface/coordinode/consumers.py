@@ -27,7 +27,7 @@ from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.rounds import go_rounds
 from tailrace.subscription.uninterrupted import uninterrupted
 
-__all__ = ["Attachment", "Consumers", "EndReason", "Standing", "check_retention", "floor_of", "passed"]
+__all__ = ["Attachment", "ConsumerStanding", "Consumers", "EndReason", "check_retention", "floor_of", "passed"]
 
 
 class EndReason(StrEnum):
@@ -39,7 +39,7 @@ class EndReason(StrEnum):
     LIVENESS = "LIVENESS_TIMEOUT"
 
 
-class Standing(Struct, frozen=True):
+class ConsumerStanding(Struct, frozen=True):
     """Where a consumer stands: how old and how large is what it has not acknowledged, and how long it was silent."""
 
     lag_ms: int
@@ -223,7 +223,7 @@ class Consumers:
             self._metrics.consumers.labels(shard.source).set(living[number])
             self._metrics.consumer_retained_bytes.labels(shard.source).set(retained[number])
 
-    async def _standing(self, consumer: Consumer, now_s: float) -> Standing:
+    async def _standing(self, consumer: Consumer, now_s: float) -> ConsumerStanding:
         log = self._shards[consumer.shard].log
         after = consumer.checkpoint_offset
         lag_ms = 0
@@ -236,7 +236,7 @@ class Consumers:
                 hlc = chunk.batch.column("hlc")[after + 1 - chunk.first].as_py()
                 lag_ms = (self._clock.now_us() - hlc_time_us(hlc)) // 1000
         silent_ms = int((now_s - self._heard_s[consumer.key]) * 1000)
-        return Standing(lag_ms, await log.commits.size_after(after), silent_ms)
+        return ConsumerStanding(lag_ms, await log.commits.size_after(after), silent_ms)
 
     async def _end(self, consumer: Consumer, reason: EndReason) -> None:
         ended = structs.replace(consumer, ended=str(reason))
@@ -337,7 +337,7 @@ def check_retention(retention: Retention, heartbeat_ms: int) -> None:
         )
 
 
-def passed(retention: Retention, standing: Standing, strict_bytes_max: int | None) -> EndReason | None:
+def passed(retention: Retention, standing: ConsumerStanding, strict_bytes_max: int | None) -> EndReason | None:
     """Return the bound that a consumer has passed; None while it keeps within all of them."""
     match retention:
         case Strict():

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tailrace.interface.coordinode.event import WINDOW_CHANGES, Part, progress_message
+from tailrace.interface.coordinode.event import WINDOW_CHANGES, CommitSlice, progress_message
 from tailrace.interface.coordinode.operation import Mapper
-from tailrace.interface.coordinode.selection import Selection
-from tailrace.interface.coordinode.token import Token
+from tailrace.interface.coordinode.selection import CommitSelection
+from tailrace.interface.coordinode.token import ResumeToken
 from tailrace.interface.coordinode.window import Joined, Placing, Windows
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, CommitsLostError
@@ -25,7 +25,7 @@ class Reading(Struct, frozen=True):
     """Timestamp and message of each event."""
     beginning: list[tuple[int, bytes]]
     joined: Joined
-    parts: list[Part]
+    parts: list[CommitSlice]
     first: int
     stop: int
 
@@ -52,7 +52,7 @@ class _Open:
 
     __slots__ = ("admitted", "before", "dropped", "matched", "ops", "part", "size_bytes")
 
-    def __init__(self, part: Part, before: Offset, *, admitted: bool, matched: bool) -> None:
+    def __init__(self, part: CommitSlice, before: Offset, *, admitted: bool, matched: bool) -> None:
         self.part = part
         self.before = before
         self.admitted = admitted
@@ -70,7 +70,7 @@ class CommitCursor:
         placing: Placing,
         mapper: Mapper,
         windows: Windows,
-        selection: Selection,
+        selection: CommitSelection,
         restriction: Restriction | None,
         following: Index,
         after: Offset,
@@ -117,7 +117,7 @@ class CommitCursor:
     def progress(self) -> bytes:
         """Return an event that tells how far was read, and count it as sent."""
         self.sent = self.read
-        return progress_message(self.shard.number, self.read, Token(self.shard.number, self.read + 1, 0))
+        return progress_message(self.shard.number, self.read, ResumeToken(self.shard.number, self.read + 1, 0))
 
     def _take(self, chunk: Chunk, begin: int, row: int) -> Reading:
         """Read the window that begins at a row of a chunk, from its own row `row` on."""
@@ -145,14 +145,14 @@ class CommitCursor:
             beginning = self._begin(parts[stop], Offset(chunk.first + begin + window.rows[stop] - 1))
         return Reading(rest, beginning, joined, parts, first, max(first, stop))
 
-    def _begin(self, part: Part, before: Offset) -> list[tuple[int, bytes]]:
+    def _begin(self, part: CommitSlice, before: Offset) -> list[tuple[int, bytes]]:
         """Begin a commit that goes on in the next window."""
         matched, self._matched = self._matched == part.index, None
         admitted = self._selection.admits(migration=part.migration)
         self._open = _Open(part, before, admitted=admitted, matched=matched)
         return self._collect(self._open, part)
 
-    def _go_on(self, commit: _Open, part: Part) -> list[tuple[int, bytes]]:
+    def _go_on(self, commit: _Open, part: CommitSlice) -> list[tuple[int, bytes]]:
         """Take the next part of a commit that began earlier."""
         events = self._collect(commit, part)
         if self._open is None or not part.ends:
@@ -164,7 +164,7 @@ class CommitCursor:
             self.sent = part.index
         return events
 
-    def _collect(self, commit: _Open, part: Part) -> list[tuple[int, bytes]]:
+    def _collect(self, commit: _Open, part: CommitSlice) -> list[tuple[int, bytes]]:
         """Keep what a part holds, or return it as events where it is too much to keep."""
         if not commit.admitted:
             return []

@@ -8,12 +8,12 @@ from msgspec import Struct, structs
 from tailrace.delivery.grpc.call import prefixed
 from tailrace.interface.coordinode.operation import NO_TYPES, Mapper
 from tailrace.interface.coordinode.protobuf import bytes_field, number_field
-from tailrace.interface.coordinode.token import Token, encode_token
+from tailrace.interface.coordinode.token import ResumeToken, encode_token
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index
 from tailrace.subscription.restrict import HIDDEN
 
-__all__ = ["WINDOW_CHANGES", "Part", "Stamp", "event_message", "parts_of", "progress_message", "segment_token"]
+__all__ = ["WINDOW_CHANGES", "CommitSlice", "Stamp", "event_message", "parts_of", "progress_message", "segment_token"]
 
 WINDOW_CHANGES = 512
 """This many changes are encoded in one go; everybody cuts chunks at the same places."""
@@ -21,7 +21,7 @@ WINDOW_CHANGES = 512
 _COLUMNS = ("op", "schema", "key", "before", "after", "index", "hlc", "migration")
 
 
-class Part(Struct, frozen=True):
+class CommitSlice(Struct, frozen=True):
     """The changes of one commit that lie in one window; mostly all of them. `ends` tells that its last one does."""
 
     index: Index
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True):
     """Edge types that they touch."""
     size_bytes: int
 
-    def behind(self, changes: int) -> "Part":
+    def behind(self, changes: int) -> "CommitSlice":
         """Return what comes behind the first changes."""
         ops = self.ops[changes:]
         return structs.replace(self, ops=ops, size_bytes=sum(map(len, ops)))
@@ -50,13 +50,13 @@ class Stamp(Struct, frozen=True):
     migration: bool
 
 
-def parts_of(chunk: Chunk, begin: int, mapper: Mapper) -> list[Part]:
+def parts_of(chunk: Chunk, begin: int, mapper: Mapper) -> list[CommitSlice]:
     """Return the parts of commits in the window of a chunk that begins with row `begin`."""
     window = chunk.batch.slice(begin, WINDOW_CHANGES)
     columns = [window.column(name).to_pylist() for name in _COLUMNS]
     ends = window.column("position").is_valid().to_pylist()
     schemas = chunk.schemas
-    parts: list[Part] = []
+    parts: list[CommitSlice] = []
     ops: list[bytes] = []
     types: frozenset[str] = NO_TYPES
     last = len(ends) - 1
@@ -68,20 +68,20 @@ def parts_of(chunk: Chunk, begin: int, mapper: Mapper) -> list[Part]:
             ops.append(encoded)
             types |= touched
         if ends[row] or row == last:
-            parts.append(Part(index, hlc, bool(migration), ends[row], tuple(ops), types, sum(map(len, ops))))
+            parts.append(CommitSlice(index, hlc, bool(migration), ends[row], tuple(ops), types, sum(map(len, ops))))
             ops, types = [], NO_TYPES
     return parts
 
 
-def segment_token(shard: int, segments: Sequence[Index], following: Index) -> Token:
+def segment_token(shard: int, segments: Sequence[Index], following: Index) -> ResumeToken:
     """Return the place before the commit `following`, by the segment that holds the commit before it."""
     number = bisect_right(segments, following - 1) - 1
     if number < 0:
-        return Token(shard, following, 0)
-    return Token(shard, segments[number], following - segments[number])
+        return ResumeToken(shard, following, 0)
+    return ResumeToken(shard, segments[number], following - segments[number])
 
 
-def event_message(stamp: Stamp, ops: Sequence[bytes], position: Token) -> bytes:
+def event_message(stamp: Stamp, ops: Sequence[bytes], position: ResumeToken) -> bytes:
     """Return a ChangeEvent, its length before it."""
     return prefixed(
         b"".join(
@@ -98,6 +98,6 @@ def event_message(stamp: Stamp, ops: Sequence[bytes], position: Token) -> bytes:
     )
 
 
-def progress_message(shard: int, index: Index, position: Token) -> bytes:
+def progress_message(shard: int, index: Index, position: ResumeToken) -> bytes:
     """Return an event that tells how far a filtered stream has read: no operations, timestamp or term."""
     return event_message(Stamp(shard, 0, index, 0, migration=False), (), position)

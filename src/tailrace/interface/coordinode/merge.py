@@ -9,11 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from tailrace.delivery.grpc.call import Call
+from tailrace.delivery.grpc.call import GrpcCall
 from tailrace.interface.coordinode.cursor import CommitCursor
 from tailrace.interface.coordinode.event import progress_message
 from tailrace.interface.coordinode.meter import Meter
-from tailrace.interface.coordinode.options import StreamOptions
+from tailrace.interface.coordinode.options import ChangeStreamOptions
 from tailrace.interface.coordinode.token import merged_token
 from tailrace.model.number import Index
 
@@ -23,7 +23,9 @@ _ALL_SHARDS = 1 << 32
 """More than any shard's number: a place behind all commits of a timestamp."""
 
 
-async def send_merged(call: Call, cursors: Sequence[CommitCursor], options: StreamOptions, meter: Meter) -> None:
+async def send_merged(
+    call: GrpcCall, cursors: Sequence[CommitCursor], options: ChangeStreamOptions, meter: Meter
+) -> None:
     """Send what the cursors read in one order, then what comes.
 
     Raises:
@@ -114,7 +116,7 @@ def _take(lanes: Sequence[_Lane], limit: int, bytes_max: int) -> tuple[bytes, in
     return b"".join(pieces), last
 
 
-async def _grown(lanes: Sequence[_Lane], options: StreamOptions) -> None:
+async def _grown(lanes: Sequence[_Lane], options: ChangeStreamOptions) -> None:
     """Wait until a shard grows; for a moment only, where events wait for a shard that is about to show one."""
     blocked = any(lane.events for lane in lanes)
     owes = any(lane.owes_progress for lane in lanes)

@@ -39,7 +39,7 @@ from msgspec import Struct
 from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.interface.coordinode.protobuf import number_field, varint
 from tailrace.interface.coordinode.selection import ANY_TYPE
-from tailrace.interface.coordinode.value import Shape, cells_of, encode_row, encode_schema, shape_of
+from tailrace.interface.coordinode.value import RowLayout, cells_of, encode_row, encode_schema, shape_of
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import Json
@@ -141,7 +141,7 @@ class Mapper:
             return done, NO_TYPES
         return done, EVERY_TYPE if edge_table.type_column else frozenset({edge_table.type})
 
-    def _node(self, shape: Shape, key: bytes, put: bytes, removed: bytes) -> bytes:
+    def _node(self, shape: RowLayout, key: bytes, put: bytes, removed: bytes) -> bytes:
         kind = _INSERT_NODE if put else _DELETE_NODE
         return _operation(kind, node_key(self._shard, shape.table, key), put, removed)
 

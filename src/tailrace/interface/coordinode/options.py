@@ -4,7 +4,14 @@ from msgspec import Struct
 
 from tailrace.model.quantity import parse_duration_s, parse_size_bytes
 
-__all__ = ["ChangeStreamConfig", "ConsumerOptions", "EdgeTable", "StreamOptions", "consumer_options", "stream_options"]
+__all__ = [
+    "ChangeStreamConfig",
+    "ChangeStreamOptions",
+    "ConsumerOptions",
+    "EdgeTable",
+    "consumer_options",
+    "stream_options",
+]
 
 
 class EdgeTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +46,7 @@ class ChangeStreamConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Most consumers that may live at one time."""
 
 
-class StreamOptions(Struct, frozen=True, kw_only=True):
+class ChangeStreamOptions(Struct, frozen=True, kw_only=True):
     """Settings of change streams."""
 
     capture_enabled: bool = True
@@ -94,8 +101,8 @@ def consumer_options(settings: ChangeStreamConfig) -> ConsumerOptions:
     )
 
 
-def stream_options(settings: ChangeStreamConfig, *, capture_enabled: bool) -> StreamOptions:
+def stream_options(settings: ChangeStreamConfig, *, capture_enabled: bool) -> ChangeStreamOptions:
     """Return the options of change streams under a configuration that was checked."""
     event_bytes = parse_size_bytes(settings.event_bytes)
     assert event_bytes is not None
-    return StreamOptions(capture_enabled=capture_enabled, event_bytes_max=event_bytes)
+    return ChangeStreamOptions(capture_enabled=capture_enabled, event_bytes_max=event_bytes)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.token import Token, index_of
+from tailrace.interface.coordinode.token import ResumeToken, index_of
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, CommitsLostError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Place", "find_place", "find_places"]
+__all__ = ["StreamStart", "find_place", "find_places"]
 
-Place = tuple[Index, Offset]
+StreamStart = tuple[Index, Offset]
 """A commit, and the offset behind which its changes come."""
 
 
-async def find_place(shard: StreamShard, token: Token | None) -> Place:
+async def find_place(shard: StreamShard, token: ResumeToken | None) -> StreamStart:
     """Return where a stream of one shard begins; without a token, with the oldest commit.
 
     Raises:
@@ -26,7 +26,7 @@ async def find_place(shard: StreamShard, token: Token | None) -> Place:
     return await _at(shard, index_of(token, shard.number))
 
 
-async def find_places(shards: Sequence[StreamShard], token: Token | None) -> Sequence[Place]:
+async def find_places(shards: Sequence[StreamShard], token: ResumeToken | None) -> Sequence[StreamStart]:
     """Return where a merged stream begins in each of its shards; without a token, with the oldest commits.
 
     Raises:
@@ -49,7 +49,7 @@ async def find_places(shards: Sequence[StreamShard], token: Token | None) -> Seq
     return places
 
 
-async def _oldest(shard: StreamShard) -> Place:
+async def _oldest(shard: StreamShard) -> StreamStart:
     while True:
         index = await shard.log.commits.first_index()
         try:
@@ -58,7 +58,7 @@ async def _oldest(shard: StreamShard) -> Place:
             continue  # retention went on in between
 
 
-async def _at(shard: StreamShard, index: Index) -> Place:
+async def _at(shard: StreamShard, index: Index) -> StreamStart:
     first = await shard.log.commits.first_index()
     if index < first:
         raise CommitsLostError(requested=index, first=first)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import status_pb2
 from tailrace.delivery.grpc.status import status_of
 from tailrace.model.errors import (
@@ -29,14 +29,14 @@ def stream_status(error: TailraceError) -> StatusError:
         case CommitsLostError():
             lost = f"checkpoint {error.requested} is below shard floor {error.first}"
             return _status(
-                Code.FAILED_PRECONDITION,
+                StatusCode.FAILED_PRECONDITION,
                 f"change stream retention lost: retention lost: {lost}",
                 "RETENTION_LOST",
                 {"requested_index": str(error.requested), "first_retained_index": str(error.first)},
             )
         case ConsumerEndedError():
             return _status(
-                Code.FAILED_PRECONDITION,
+                StatusCode.FAILED_PRECONDITION,
                 str(error),
                 "CONSUMER_TERMINATED",
                 {
@@ -46,12 +46,12 @@ def stream_status(error: TailraceError) -> StatusError:
                 },
             )
         case ConsumerExistsError():
-            return StatusError(Code.ALREADY_EXISTS, str(error))
+            return StatusError(StatusCode.ALREADY_EXISTS, str(error))
         case ConsumersFullError():
-            return StatusError(Code.RESOURCE_EXHAUSTED, str(error))
+            return StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error))
         case BeyondHeadError():
             return _status(
-                Code.OUT_OF_RANGE,
+                StatusCode.OUT_OF_RANGE,
                 f"resume token names commit {error.requested}, the newest is {error.head}: it is of another log",
                 "POSITION_BEYOND_LOG",
                 {"requested_index": str(error.requested), "last_index": str(error.head)},
@@ -60,7 +60,7 @@ def stream_status(error: TailraceError) -> StatusError:
             return status_of(error)
 
 
-def _status(code: Code, message: str, reason: str, metadata: Mapping[str, str]) -> StatusError:
+def _status(code: StatusCode, message: str, reason: str, metadata: Mapping[str, str]) -> StatusError:
     info = status_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
     detail = status_pb2.Detail(type_url=_ERROR_INFO, value=info.SerializeToString(deterministic=True))
     status = status_pb2.Status(code=code, message=message, details=[detail])

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
-from tailrace.interface.coordinode.selection import Selection
+from tailrace.interface.coordinode.selection import CommitSelection
 from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.token import MERGED, Token, token_of
+from tailrace.interface.coordinode.token import MERGED, ResumeToken, token_of
 from tailrace.meta.consumer_store import Bounded, Retention, Strict
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError
 from tailrace.model.principal import Principal
@@ -32,13 +32,13 @@ _EDGE_TYPES_MAX = 1024
 _CONSUMER_ID_MAX = 255
 
 
-def start_token(request: proto.SubscribeRequest) -> Token | None:
+def start_token(request: proto.SubscribeRequest) -> ResumeToken | None:
     """Return the token of a request; None where it names no place."""
     token = token_of(request.resume_token)
     return None if not request.HasField("resume_token") or (token.oldest and token.shard == 0) else token
 
 
-def is_merged(header: str | None, token: Token | None) -> bool:
+def is_merged(header: str | None, token: ResumeToken | None) -> bool:
     """Tell whether all shards are asked for: by the metadata, or by a token of a merged stream.
 
     Raises:
@@ -54,7 +54,7 @@ def is_merged(header: str | None, token: Token | None) -> bool:
 
 
 def shard_of(
-    header: str | None, token: Token | None, shards: Mapping[int, StreamShard], principal: Principal
+    header: str | None, token: ResumeToken | None, shards: Mapping[int, StreamShard], principal: Principal
 ) -> StreamShard:
     """Return the shard that is asked for: by the metadata, by the token, or else the first that the caller reaches.
 
@@ -93,7 +93,7 @@ def shards_for(principal: Principal, shards: Mapping[int, StreamShard]) -> Seque
     return reached
 
 
-def selection_of(filters: proto.CdcFilters, *, restricted: bool) -> Selection:
+def selection_of(filters: proto.CdcFilters, *, restricted: bool) -> CommitSelection:
     """Return which commits are wanted.
 
     Raises:
@@ -102,7 +102,7 @@ def selection_of(filters: proto.CdcFilters, *, restricted: bool) -> Selection:
     if len(filters.edge_types) > _EDGE_TYPES_MAX:
         raise InvalidRequestError(f"filters.edge_types: name at most {_EDGE_TYPES_MAX}")
     migration = filters.is_migration if filters.HasField("is_migration") else None
-    return Selection(frozenset(filters.edge_types), migration, restricted)
+    return CommitSelection(frozenset(filters.edge_types), migration, restricted)
 
 
 def retention_of(message: proto.ConsumerRetention) -> Retention:

@@ -2,13 +2,13 @@
 
 from msgspec import Struct
 
-__all__ = ["ANY_TYPE", "Selection"]
+__all__ = ["ANY_TYPE", "CommitSelection"]
 
 ANY_TYPE = ""
 """Among the edge types that a commit touches: it may have touched edges of any type."""
 
 
-class Selection(Struct, frozen=True):
+class CommitSelection(Struct, frozen=True):
     """The filters of a stream, ANDed. A commit is wanted whole or not at all."""
 
     edge_types: frozenset[str] = frozenset()

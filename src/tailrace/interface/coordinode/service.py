@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Call, Method, Service, StatusError
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.interface.coordinode.consumers import Consumers
@@ -14,7 +14,7 @@ from tailrace.interface.coordinode.cursor import CommitCursor
 from tailrace.interface.coordinode.merge import send_merged
 from tailrace.interface.coordinode.meter import Meter
 from tailrace.interface.coordinode.operation import Mapper
-from tailrace.interface.coordinode.options import StreamOptions
+from tailrace.interface.coordinode.options import ChangeStreamOptions
 from tailrace.interface.coordinode.place import find_place, find_places
 from tailrace.interface.coordinode.problem import stream_status
 from tailrace.interface.coordinode.request import (
@@ -29,7 +29,7 @@ from tailrace.interface.coordinode.request import (
     start_token,
 )
 from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.token import Token, index_of, token_of
+from tailrace.interface.coordinode.token import ResumeToken, index_of, token_of
 from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.meta.consumer_store import Consumer
 from tailrace.model.errors import (
@@ -47,7 +47,7 @@ __all__ = ["INCARNATION_HEADER", "ChangeStreamTools", "change_stream_service"]
 
 
 async def send_commits(
-    call: Call, cursor: CommitCursor, options: StreamOptions, meter: Meter, *, progress_s: float
+    call: GrpcCall, cursor: CommitCursor, options: ChangeStreamOptions, meter: Meter, *, progress_s: float
 ) -> None:
     """Send what a cursor reads, then what comes. While commits are left out, tell from time to time how far it read.
 
@@ -91,7 +91,7 @@ class ChangeStreamTools(Struct, frozen=True):
     consumers: Consumers
     restrictions: Restrictions
     meter: Meter
-    options: StreamOptions
+    options: ChangeStreamOptions
 
 
 def change_stream_service(tools: ChangeStreamTools) -> Service:
@@ -131,16 +131,16 @@ class _Handlers:
             for number, shard in tools.shards.items()
         }
 
-    async def subscribe(self, call: Call, message: bytes) -> None:
+    async def subscribe(self, call: GrpcCall, message: bytes) -> None:
         """Stream commits until the client goes or its consumer ends."""
         await self._told(self._subscribe(call, decoded(proto.SubscribeRequest, message)))
 
-    async def acknowledge(self, call: Call, message: bytes) -> bytes:
+    async def acknowledge(self, call: GrpcCall, message: bytes) -> bytes:
         """Move the checkpoint of a consumer."""
         await self._told(self._acknowledge(call, decoded(proto.AcknowledgeSubscriptionRequest, message)))
         return encoded(proto.AcknowledgeSubscriptionResponse())
 
-    async def cancel(self, call: Call, message: bytes) -> bytes:
+    async def cancel(self, call: GrpcCall, message: bytes) -> bytes:
         """End a consumer and its streams."""
         await self._told(self._cancel(call, decoded(proto.CancelSubscriptionRequest, message)))
         return encoded(proto.CancelSubscriptionResponse())
@@ -155,7 +155,7 @@ class _Handlers:
             status = stream_status(error)
             raise StatusError(status.code, status.message, status.trailing) from error
 
-    async def _subscribe(self, call: Call, request: proto.SubscribeRequest) -> None:
+    async def _subscribe(self, call: GrpcCall, request: proto.SubscribeRequest) -> None:
         if not self._tools.options.capture_enabled:
             raise CaptureDisabledError
         token = start_token(request)
@@ -174,7 +174,7 @@ class _Handlers:
             call.begin(((SHARD_HEADER, str(shard.number)),))
             await self._send(call, cursor, self._tools.options.progress_s)
 
-    async def _merged(self, call: Call, request: proto.SubscribeRequest, token: Token | None) -> None:
+    async def _merged(self, call: GrpcCall, request: proto.SubscribeRequest, token: ResumeToken | None) -> None:
         if request.consumer_id or request.incarnation or request.HasField("retention"):
             raise InvalidRequestError("a merged stream has no consumer: leave out consumer_id and keep its token")
         shards = shards_for(call.principal, self._tools.shards)
@@ -185,7 +185,7 @@ class _Handlers:
         call.begin(((MERGE_HEADER, "all"),))
         await send_merged(call, cursors, self._tools.options, self._tools.meter)
 
-    async def _of_consumer(self, call: Call, request: proto.SubscribeRequest, token: Token | None) -> None:
+    async def _of_consumer(self, call: GrpcCall, request: proto.SubscribeRequest, token: ResumeToken | None) -> None:
         """Stream to a registered consumer, which is made first where the request says so."""
         check_consumer_id(request.consumer_id)
         consumers, principal = self._tools.consumers, call.principal
@@ -194,7 +194,7 @@ class _Handlers:
             shard = consumers.shard_of(consumer)
             principal.require_namespace(shard.source)
             if token is None:
-                token = Token(shard.number, consumer.checkpoint + 1, 0)
+                token = ResumeToken(shard.number, consumer.checkpoint + 1, 0)
             following, after = await find_place(shard, token)
         else:
             shard = shard_of(call.header(SHARD_HEADER), token, self._tools.shards, principal)
@@ -211,7 +211,7 @@ class _Handlers:
         await self._send_attached(call, cursor, consumer, headers)
 
     async def _send_attached(
-        self, call: Call, cursor: CommitCursor, consumer: Consumer, headers: tuple[tuple[str, str], ...]
+        self, call: GrpcCall, cursor: CommitCursor, consumer: Consumer, headers: tuple[tuple[str, str], ...]
     ) -> None:
         """Send until the client goes or the consumer ends, whichever comes first."""
         with self._tools.consumers.attach(consumer) as attachment:
@@ -228,12 +228,12 @@ class _Handlers:
                 ending.cancel()
                 await asyncio.gather(sending, ending, return_exceptions=True)
 
-    async def _send(self, call: Call, cursor: CommitCursor, progress_s: float) -> None:
+    async def _send(self, call: GrpcCall, cursor: CommitCursor, progress_s: float) -> None:
         await send_commits(call, cursor, self._tools.options, self._tools.meter, progress_s=progress_s)
 
     def _cursor(
         self,
-        call: Call,
+        call: GrpcCall,
         request: proto.SubscribeRequest,
         shard: StreamShard,
         following: Index,
@@ -247,7 +247,7 @@ class _Handlers:
         placing = shared.merged if merged else shared.own
         return CommitCursor(placing, shared.mapper, self._windows, selection, restriction, following, after)
 
-    async def _acknowledge(self, call: Call, request: proto.AcknowledgeSubscriptionRequest) -> None:
+    async def _acknowledge(self, call: GrpcCall, request: proto.AcknowledgeSubscriptionRequest) -> None:
         check_consumer_id(request.consumer_id)
         if not request.incarnation:
             raise InvalidRequestError("incarnation is required")
@@ -262,7 +262,7 @@ class _Handlers:
                 f"position names commit {error.requested}, which is past the newest commit {error.head}"
             ) from error
 
-    async def _cancel(self, call: Call, request: proto.CancelSubscriptionRequest) -> None:
+    async def _cancel(self, call: GrpcCall, request: proto.CancelSubscriptionRequest) -> None:
         check_consumer_id(request.consumer_id)
         if not request.incarnation:
             raise InvalidRequestError("incarnation is required")

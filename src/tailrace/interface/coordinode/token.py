@@ -16,7 +16,7 @@ from tailrace.interface.coordinode.protobuf import number_field
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Index
 
-__all__ = ["MERGED", "Token", "TokenMessage", "encode_token", "index_of", "merged_token", "token_of"]
+__all__ = ["MERGED", "ResumeToken", "TokenMessage", "encode_token", "index_of", "merged_token", "token_of"]
 
 MERGED = 0xFFFFFFFF
 """The shard of tokens of merged streams."""
@@ -24,7 +24,7 @@ MERGED = 0xFFFFFFFF
 _UNSIGNED_MAX = 2**64 - 1
 
 
-class Token(Struct, frozen=True):
+class ResumeToken(Struct, frozen=True):
     """One token."""
 
     shard: int
@@ -45,17 +45,17 @@ class TokenMessage(Protocol):
     entry_offset: int
 
 
-def token_of(message: TokenMessage) -> Token:
+def token_of(message: TokenMessage) -> ResumeToken:
     """Return the token that a message is."""
-    return Token(message.shard_id, message.segment_id, message.entry_offset)
+    return ResumeToken(message.shard_id, message.segment_id, message.entry_offset)
 
 
-def encode_token(token: Token) -> bytes:
+def encode_token(token: ResumeToken) -> bytes:
     """Return the bytes of a ResumeToken."""
     return number_field(1, token.shard) + number_field(2, token.segment) + number_field(3, token.entries)
 
 
-def index_of(token: Token, shard: int) -> Index:
+def index_of(token: ResumeToken, shard: int) -> Index:
     """Return the index of the commit that comes next at a token's place in a shard.
 
     Raises:
@@ -68,6 +68,6 @@ def index_of(token: Token, shard: int) -> Index:
     return Index(token.segment + token.entries)
 
 
-def merged_token(hlc: int, shards_through: int) -> Token:
+def merged_token(hlc: int, shards_through: int) -> ResumeToken:
     """Return the place in the merged stream behind timestamp `hlc` of the shards before `shards_through`."""
-    return Token(MERGED, hlc, shards_through)
+    return ResumeToken(MERGED, hlc, shards_through)

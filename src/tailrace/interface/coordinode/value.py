@@ -12,7 +12,7 @@ import msgspec
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import Json, Text, Value, from_natural
 
-__all__ = ["Shape", "cells_of", "encode_row", "encode_schema", "shape_of"]
+__all__ = ["RowLayout", "cells_of", "encode_row", "encode_schema", "shape_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
@@ -33,7 +33,7 @@ _TAGS: dict[type, str] = {str: "String", int: _INT, float: "Float", bool: "Bool"
 _SCHEMAS_KEPT = 4096
 
 
-class Shape:
+class RowLayout:
     """What is needed of a schema for each of its rows."""
 
     __slots__ = ("labels", "schema", "special", "table", "wire")
@@ -47,16 +47,16 @@ class Shape:
         """The columns in which a JSON string is more than text."""
 
 
-_shapes: dict[int, Shape] = {}
+_shapes: dict[int, RowLayout] = {}
 
 
-def shape_of(schema: TableSchema) -> Shape:
+def shape_of(schema: TableSchema) -> RowLayout:
     """Return the shape of a schema. Kept by identity: to hash a schema costs more than to encode a row."""
     kept = _shapes.get(id(schema))
     if kept is None or kept.schema is not schema:
         if len(_shapes) >= _SCHEMAS_KEPT:
             _shapes.clear()
-        kept = _shapes[id(schema)] = Shape(schema)
+        kept = _shapes[id(schema)] = RowLayout(schema)
     return kept
 
 
@@ -66,7 +66,7 @@ def cells_of(image: bytes) -> dict[str, Json]:
     return cells
 
 
-def encode_row(cells: Mapping[str, Json], shape: Shape) -> bytes:
+def encode_row(cells: Mapping[str, Json], shape: RowLayout) -> bytes:
     """Return the bytes of a row, given by its cells in their natural JSON form."""
     if not shape.special:
         try:

@@ -10,21 +10,21 @@ from msgspec import Struct
 
 from tailrace.interface.coordinode.event import (
     WINDOW_CHANGES,
-    Part,
+    CommitSlice,
     Stamp,
     event_message,
     parts_of,
     segment_token,
 )
 from tailrace.interface.coordinode.operation import Mapper
-from tailrace.interface.coordinode.selection import Selection
+from tailrace.interface.coordinode.selection import CommitSelection
 from tailrace.interface.coordinode.shard import StreamShard
-from tailrace.interface.coordinode.token import Token, merged_token
+from tailrace.interface.coordinode.token import ResumeToken, merged_token
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index
 from tailrace.subscription.restrict import Restriction
 
-__all__ = ["Joined", "Placing", "Window", "Windows"]
+__all__ = ["CommitWindow", "Joined", "Placing", "Windows"]
 
 _ENTRY_BYTES = 1024
 """About what an entry takes besides what is kept in it."""
@@ -64,12 +64,12 @@ class Placing:
         self.event_bytes_max = event_bytes_max
         self.merged = merged
 
-    def event(self, part: Part, ops: Sequence[bytes], segments: Sequence[Index], *, last: bool) -> bytes:
+    def event(self, part: CommitSlice, ops: Sequence[bytes], segments: Sequence[Index], *, last: bool) -> bytes:
         """Return an event of a commit; only the `last` one of a commit is behind it."""
         stamp = Stamp(self.shard.number, self.shard.terms.of(part.index), part.index, part.hlc, part.migration)
         return event_message(stamp, ops, self._position(part, segments, last=last))
 
-    def events(self, part: Part, segments: Sequence[Index]) -> bytes:
+    def events(self, part: CommitSlice, segments: Sequence[Index]) -> bytes:
         """Return a commit that is in one part as an event, or as several where it is too large for one."""
         if part.size_bytes <= self.event_bytes_max:
             return self.event(part, part.ops, segments, last=True)
@@ -85,14 +85,14 @@ class Placing:
         messages.append(self.event(part, ops, segments, last=True))
         return b"".join(messages)
 
-    def _position(self, part: Part, segments: Sequence[Index], *, last: bool) -> Token:
+    def _position(self, part: CommitSlice, segments: Sequence[Index], *, last: bool) -> ResumeToken:
         number = self.shard.number
         if self.merged:
             return merged_token(part.hlc, number + last)
         return segment_token(number, segments, Index(part.index + last))
 
 
-class Window:
+class CommitWindow:
     """The commits of one window, in parts. `rows` are the first rows of the parts, counted from the window's first."""
 
     def __init__(self, chunk: Chunk, begin: int, mapper: Mapper) -> None:
@@ -105,7 +105,7 @@ class Window:
         ops = sum(part.size_bytes + _OP_BYTES * len(part.ops) for part in self.parts)
         return _PART_BYTES * len(self.parts) + ops
 
-    def joined(self, selection: Selection, placing: Placing) -> Joined:
+    def joined(self, selection: CommitSelection, placing: Placing) -> Joined:
         """Return the events of all commits that end in the window, each as if it began there, too."""
         segments = placing.shard.log.segment_indexes
         events = [
@@ -122,7 +122,7 @@ class Windows:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[Hashable, tuple[Window | Joined, int]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[CommitWindow | Joined, int]] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -131,8 +131,14 @@ class Windows:
         return self._bytes
 
     def get(
-        self, chunk: Chunk, begin: int, mapper: Mapper, selection: Selection, placing: Placing, seen: Restriction | None
-    ) -> tuple[Window, Joined]:
+        self,
+        chunk: Chunk,
+        begin: int,
+        mapper: Mapper,
+        selection: CommitSelection,
+        placing: Placing,
+        seen: Restriction | None,
+    ) -> tuple[CommitWindow, Joined]:
         """Return the window of a chunk that begins at a row, and the events in it that a selection wants.
 
         `seen` is what the chunk was restricted to.
@@ -140,8 +146,8 @@ class Windows:
         first = chunk.first + begin
         key = (placing.shard.number, first, min(chunk.last, first + WINDOW_CHANGES - 1), seen)
         window = self._find(key)
-        if not isinstance(window, Window):
-            window = Window(chunk, begin, mapper)
+        if not isinstance(window, CommitWindow):
+            window = CommitWindow(chunk, begin, mapper)
             self._keep(key, window, window.size_bytes)
         joined_key = (*key, selection, placing.merged)
         joined = self._find(joined_key)
@@ -150,13 +156,13 @@ class Windows:
             self._keep(joined_key, joined, len(joined.data) + 8 * len(joined.ends))
         return window, joined
 
-    def _find(self, key: Hashable) -> Window | Joined | None:
+    def _find(self, key: Hashable) -> CommitWindow | Joined | None:
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
         return self._kept[key][0]
 
-    def _keep(self, key: Hashable, made: Window | Joined, size_bytes: int) -> None:
+    def _keep(self, key: Hashable, made: CommitWindow | Joined, size_bytes: int) -> None:
         self._kept[key] = made, size_bytes + _ENTRY_BYTES
         self._bytes += size_bytes + _ENTRY_BYTES
         while self._bytes > self._bytes_max:
@@ -164,5 +170,5 @@ class Windows:
             self._bytes -= oldest_bytes
 
 
-def _wants(selection: Selection, part: Part) -> bool:
+def _wants(selection: CommitSelection, part: CommitSlice) -> bool:
     return part.size_bytes > 0 and selection.admits(migration=part.migration) and selection.touches(part.types)

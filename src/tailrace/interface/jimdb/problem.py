@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
@@ -37,14 +37,14 @@ TYPE_URL = "type.googleapis.com/dspb.CDCError"
 RangeShower = Callable[[KeyRange], base.Range]
 """Returns the message of a range."""
 
-_CODES: dict[type[TailraceError], Code] = {
-    StaleEpochError: Code.ABORTED,
-    OutOfBoundError: Code.OUT_OF_RANGE,
-    ClusterMismatchError: Code.FAILED_PRECONDITION,
-    NotRegisteredError: Code.FAILED_PRECONDITION,
-    PullerBusyError: Code.ABORTED,
-    RegistrationsFullError: Code.RESOURCE_EXHAUSTED,
-    PipelineExistsError: Code.ALREADY_EXISTS,
+_CODES: dict[type[TailraceError], StatusCode] = {
+    StaleEpochError: StatusCode.ABORTED,
+    OutOfBoundError: StatusCode.OUT_OF_RANGE,
+    ClusterMismatchError: StatusCode.FAILED_PRECONDITION,
+    NotRegisteredError: StatusCode.FAILED_PRECONDITION,
+    PullerBusyError: StatusCode.ABORTED,
+    RegistrationsFullError: StatusCode.RESOURCE_EXHAUSTED,
+    PipelineExistsError: StatusCode.ALREADY_EXISTS,
 }
 """Codes of errors that are JimDB's own; all others are those of every service."""
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Call, Code, Method, Service, prefixed
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusCode, prefixed
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
@@ -68,7 +68,7 @@ class _Handlers:
         self._tools = tools
         self._pulls = tools.pulls
 
-    async def register(self, call: Call, message: bytes) -> bytes:
+    async def register(self, call: GrpcCall, message: bytes) -> bytes:
         """Answer the version at which a puller begins. A failure is a status, with the error in it and before it."""
         request = decoded(proto.CdcRegisterRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
@@ -80,14 +80,14 @@ class _Handlers:
             raise with_details(cdc_status(error), told) from error
         return encoded(proto.CdcRegisterResponse(init_snapshot_version=made.init_version))
 
-    async def unregister(self, call: Call, message: bytes) -> bytes:
+    async def unregister(self, call: GrpcCall, message: bytes) -> bytes:
         """Forget a puller."""
         request = decoded(proto.CdcUnregisterRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
         _, error = await self._told(self._pulls.unregister(call.principal, request.range_id, epoch, name))
         return encoded(proto.CdcUnregisterResponse(error=error))
 
-    async def pull_snapshot(self, call: Call, message: bytes) -> bytes:
+    async def pull_snapshot(self, call: GrpcCall, message: bytes) -> bytes:
         """Answer the rows after a key."""
         request = decoded(proto.CdcPullSnapshotRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
@@ -102,7 +102,7 @@ class _Handlers:
         )
         return self._counted(encoded(answer), len(pulled.rows))
 
-    async def pull_log(self, call: Call, message: bytes) -> bytes:
+    async def pull_log(self, call: GrpcCall, message: bytes) -> bytes:
         """Answer the changes after an index of the log."""
         request = decoded(proto.CdcPullLogRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
@@ -113,7 +113,7 @@ class _Handlers:
         answer = proto.CdcPullLogResponse(log_data=change_messages(pulled.changes), current_log_index=pulled.through)
         return self._counted(encoded(answer), len(pulled.changes))
 
-    async def ranges(self, call: Call, message: bytes) -> bytes:
+    async def ranges(self, call: GrpcCall, message: bytes) -> bytes:
         """Answer the ranges of a table, and its columns."""
         request = decoded(proto.CdcRangesRequest, message)
 
@@ -126,14 +126,14 @@ class _Handlers:
         answer, error = await self._told(find())
         return encoded(answer or proto.CdcRangesResponse(error=error))
 
-    async def split(self, call: Call, message: bytes) -> bytes:
+    async def split(self, call: GrpcCall, message: bytes) -> bytes:
         """Split a range; answer both halves."""
         request = decoded(proto.CdcSplitRequest, message)
         epoch = epoch_of(request.range_epoch)
         made, error = await self._told(self._pulls.split(call.principal, request.range_id, epoch, request.split_key))
         return encoded(proto.CdcSplitResponse(ranges=map(self._shown, made or ()), error=error))
 
-    async def subscribe(self, call: Call, message: bytes) -> bytes:
+    async def subscribe(self, call: GrpcCall, message: bytes) -> bytes:
         """Keep a pipeline. Failures are statuses."""
         request = decoded(proto.SubscribeCDCRequest, message)
 
@@ -146,7 +146,7 @@ class _Handlers:
         made = await self._by_status(make)
         return encoded(proto.SubscribeCDCResponse(subscriber=self._subscriber(made)))
 
-    async def unsubscribe(self, call: Call, message: bytes) -> bytes:
+    async def unsubscribe(self, call: GrpcCall, message: bytes) -> bytes:
         """Have a pipeline removed. Failures are statuses."""
         request = decoded(proto.UnsubscribeCDCRequest, message)
 
@@ -175,7 +175,7 @@ class _Handlers:
 
     def _error(self, error: TailraceError) -> proto.CDCError:
         """Return what tells of an error. One of which the caller learns nothing is in the log of the server."""
-        if cdc_status(error).code is Code.INTERNAL:
+        if cdc_status(error).code is StatusCode.INTERNAL:
             logger.error("a call of JimDB failed", exc_info=error)
         return cdc_error(error, self._shown)
 

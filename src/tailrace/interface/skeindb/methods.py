@@ -55,7 +55,7 @@ from tailrace.subscription.feed import Feed
 from tailrace.subscription.stats import alerts_of, stats_of
 from tailrace.subscription.status import SubscriptionStatus
 
-__all__ = ["Method", "Methods", "Signature", "signatures"]
+__all__ = ["Methods", "RpcMethod", "Signature", "signatures"]
 
 _WIRE = ARRAY.name
 
@@ -67,7 +67,7 @@ class Signature(Struct, frozen=True):
     result: type[Struct]
 
 
-class Method(Signature, frozen=True):
+class RpcMethod(Signature, frozen=True):
     """One RPC method: its types, and what answers it."""
 
     call: Callable[[Any], Awaitable[Struct]]
@@ -89,7 +89,7 @@ class Methods:
         self._metrics = metrics
         self._clock = clock
         self._options = options
-        self.table: dict[str, Method] = _bound(self.CALLS, self)
+        self.table: dict[str, RpcMethod] = _bound(self.CALLS, self)
         if service.queries is not None:
             self.table |= _bound(QueryMethods.CALLS, QueryMethods(service, service.queries))
 
@@ -276,10 +276,12 @@ def signatures() -> dict[str, Signature]:
     return {name: _signature(call) for name, call in {**Methods.CALLS, **QueryMethods.CALLS}.items()}
 
 
-def _bound(calls: Mapping[str, Call], owner: object) -> dict[str, Method]:
+def _bound(calls: Mapping[str, Call], owner: object) -> dict[str, RpcMethod]:
     """Return methods whose calls are those of `owner`."""
     types = {name: _signature(call) for name, call in calls.items()}
-    return {name: Method(types[name].params, types[name].result, partial(call, owner)) for name, call in calls.items()}
+    return {
+        name: RpcMethod(types[name].params, types[name].result, partial(call, owner)) for name, call in calls.items()
+    }
 
 
 @cache  # each principal has methods of its own, made for each of its calls

@@ -13,16 +13,16 @@ from tailrace.delivery.http.answer import json_answer, problem_answer
 from tailrace.delivery.http.envelope import (
     VERSION,
     EnvelopeError,
+    RpcRequest,
     decode_params,
     decode_request,
     encode_error,
     encode_result,
 )
-from tailrace.delivery.http.envelope import Request as Call
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.problem import Problem, problem_of
-from tailrace.interface.skeindb.methods import Method, Methods
+from tailrace.interface.skeindb.methods import Methods, RpcMethod
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.subscription.access import Scopes
@@ -86,7 +86,7 @@ class RpcEndpoint:
             parts.append(part)
         return b"".join(parts)
 
-    async def _answer(self, call: Call, methods: Mapping[str, Method]) -> bytes:
+    async def _answer(self, call: RpcRequest, methods: Mapping[str, RpcMethod]) -> bytes:
         begin_s = self._clock.monotonic_s()
         name = call.method if call.method in methods else "unknown"
         try:
@@ -97,7 +97,7 @@ class RpcEndpoint:
         self._metrics.rpc_latency.labels(name).observe(self._clock.monotonic_s() - begin_s)
         return answer
 
-    async def _dispatch(self, call: Call, methods: Mapping[str, Method]) -> bytes:
+    async def _dispatch(self, call: RpcRequest, methods: Mapping[str, RpcMethod]) -> bytes:
         if call.skeinql != VERSION:
             message = f"skeinql version {call.skeinql!r} is not supported: use {VERSION!r}"
             raise _Refused(Problem(UNSUPPORTED_VERSION, message))

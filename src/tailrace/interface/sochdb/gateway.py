@@ -24,13 +24,13 @@ from tailrace.delivery.sender import Sender, Sending, SendLimits, Write
 from tailrace.delivery.view import View
 from tailrace.interface.sochdb.gateway_event import GATEWAY
 from tailrace.interface.sochdb.gateway_message import (
+    GatewayRequest,
+    GatewaySubscribe,
+    GatewayUnsubscribe,
     KvGet,
     KvPut,
-    Request,
     RequestError,
     Sql,
-    Subscribe,
-    Unsubscribe,
     answer_of,
     decode_payload,
     decode_request,
@@ -150,7 +150,7 @@ class _Connection:
         self._feeds: dict[str, _Live] = {}
         self._made: set[SubscriptionId] = set()
         self._stopping = False
-        self._types: dict[str, Callable[[Request], Awaitable[tuple[str, object]]]] = {
+        self._types: dict[str, Callable[[GatewayRequest], Awaitable[tuple[str, object]]]] = {
             "ping": self._ping,
             "sql": self._sql,
             "kv_get": self._kv_get,
@@ -195,35 +195,35 @@ class _Connection:
             answer = error_of(request_id, message_of(error))
         await self._session.answer(answer)
 
-    async def _ping(self, _request: Request) -> tuple[str, object]:
+    async def _ping(self, _request: GatewayRequest) -> tuple[str, object]:
         return "pong", {"ts": self._clock.now_us() // _US_PER_MS}
 
-    async def _sql(self, request: Request) -> tuple[str, object]:
+    async def _sql(self, request: GatewayRequest) -> tuple[str, object]:
         asked = decode_payload(request.payload, Sql, "Invalid SQL payload")
         arguments = parameters_of(asked.params)
         result = await self._statements.execute(self._principal, asked.namespace, asked.query, arguments)
         return "result", {"columns": result.columns, "rows": rows_of(result.rows), "changes": result.changes}
 
-    async def _kv_get(self, request: Request) -> tuple[str, object]:
+    async def _kv_get(self, request: GatewayRequest) -> tuple[str, object]:
         asked = decode_payload(request.payload, KvGet)
         key = asked.encoding.to_bytes(asked.key)
         (value,) = await self._values.get(self._principal, asked.namespace, [key])
         return "result", {"found": False} if value is None else {"found": True, "value": asked.encoding.to_text(value)}
 
-    async def _kv_put(self, request: Request) -> tuple[str, object]:
+    async def _kv_put(self, request: GatewayRequest) -> tuple[str, object]:
         asked = decode_payload(request.payload, KvPut)
         entry = Entry(asked.encoding.to_bytes(asked.key), asked.encoding.to_bytes(asked.value), asked.ttl_seconds)
         await self._values.put(self._principal, asked.namespace, [entry])
         return "result", {"ok": True}
 
-    async def _kv_delete(self, request: Request) -> tuple[str, object]:
+    async def _kv_delete(self, request: GatewayRequest) -> tuple[str, object]:
         asked = decode_payload(request.payload, KvGet)
         key = asked.encoding.to_bytes(asked.key)
         return "result", {"deleted": await self._values.delete(self._principal, asked.namespace, key)}
 
-    async def _subscribe(self, request: Request) -> tuple[str, object]:
+    async def _subscribe(self, request: GatewayRequest) -> tuple[str, object]:
         """Begin to send events. Nothing is awaited between the task's start and the answer, so that comes first."""
-        asked = Subscribe() if request.payload == _NOTHING else decode_payload(request.payload, Subscribe)
+        asked = GatewaySubscribe() if request.payload == _NOTHING else decode_payload(request.payload, GatewaySubscribe)
         if request.id in self._feeds:
             raise RequestError(f"this connection has a subscribe with the id {request.id!r} already: unsubscribe it")
         if len(self._feeds) >= STREAMS_MAX:
@@ -254,8 +254,8 @@ class _Connection:
         self._feeds[request.id] = _Live(task, subscription.id)
         return "result", {"subscribed": True}
 
-    async def _unsubscribe(self, request: Request) -> tuple[str, object]:
-        asked = decode_payload(request.payload, Unsubscribe)
+    async def _unsubscribe(self, request: GatewayRequest) -> tuple[str, object]:
+        asked = decode_payload(request.payload, GatewayUnsubscribe)
         live = self._feeds.pop(asked.id, None)
         if live is None:
             return "result", {"unsubscribed": False}

@@ -20,13 +20,13 @@ from tailrace.model.value import Json, Value, from_natural, to_natural
 
 __all__ = [
     "Encoding",
+    "GatewayRequest",
+    "GatewaySubscribe",
+    "GatewayUnsubscribe",
     "KvGet",
     "KvPut",
-    "Request",
     "RequestError",
     "Sql",
-    "Subscribe",
-    "Unsubscribe",
     "answer_of",
     "decode_payload",
     "decode_request",
@@ -45,7 +45,7 @@ class RequestError(InvalidRequestError):
     """A message of a client that cannot be read; the text is SochDB's."""
 
 
-class Request(Struct, frozen=True):
+class GatewayRequest(Struct, frozen=True):
     """One message of a client."""
 
     id: Annotated[str, Meta(max_length=ID_CHARACTERS_MAX)]
@@ -108,7 +108,7 @@ class KvPut(Struct, frozen=True):
     encoding: Encoding = Encoding.UTF8
 
 
-class Subscribe(Struct, frozen=True):
+class GatewaySubscribe(Struct, frozen=True):
     """Send the changes of some tables, from a sequence number on; 0 is from now on."""
 
     tables: tuple[str, ...] = ()
@@ -118,14 +118,14 @@ class Subscribe(Struct, frozen=True):
     where: str | None = None
 
 
-class Unsubscribe(Struct, frozen=True):
+class GatewayUnsubscribe(Struct, frozen=True):
     """End the events of the subscribe request that had this id."""
 
     id: str
 
 
 _P = TypeVar("_P")
-_REQUEST = msgspec.json.Decoder(Request)
+_REQUEST = msgspec.json.Decoder(GatewayRequest)
 _BROKEN = (msgspec.DecodeError, UnicodeError, RecursionError)
 _OPS = {
     "insert": Op.INSERT,
@@ -136,7 +136,7 @@ _OPS = {
 }
 
 
-def decode_request(text: str) -> Request:
+def decode_request(text: str) -> GatewayRequest:
     """Return the request in a text frame.
 
     Raises:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Call
+from tailrace.delivery.grpc.call import GrpcCall
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.model.errors import BeyondHeadError, InvalidRequestError
 from tailrace.model.number import Offset
@@ -57,7 +57,7 @@ class Delivery(Struct, frozen=True):
     """What was sent counts as acknowledged."""
 
 
-def delivery_of(call: Call, named: Subscription | None = None) -> Delivery:
+def delivery_of(call: GrpcCall, named: Subscription | None = None) -> Delivery:
     """Return what the metadata of a call ask for, of a new subscription or of the one that they name.
 
     A new subscription that ends with its stream acknowledges what was sent: nobody else will. One that is kept waits
@@ -166,7 +166,7 @@ def number_of(name: str) -> SubscriptionId | None:
     return SubscriptionId(int(match[1]) if match[1] else int(match[2], 16))
 
 
-def _flag(call: Call, name: str, *, default: bool) -> bool:
+def _flag(call: GrpcCall, name: str, *, default: bool) -> bool:
     text = call.header(name)
     if text is None:
         return default

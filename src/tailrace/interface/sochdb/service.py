@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Call, Method, Service
+from tailrace.delivery.grpc.call import GrpcCall, Method, Service
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
 from tailrace.delivery.sender import Sender, SenderTools, Sending, SendLimits
@@ -85,7 +85,7 @@ class _Handlers:
         self._scopes = tools.scopes
         self._live: dict[SubscriptionId, list[_Events]] = {}
 
-    async def subscribe(self, call: Call, message: bytes) -> None:
+    async def subscribe(self, call: GrpcCall, message: bytes) -> None:
         """Stream the changes of a new subscription, or of the one that the metadata name, until it is closed.
 
         A new one is gone when its stream ends, unless it is to be kept.
@@ -106,7 +106,7 @@ class _Handlers:
             with service.feed(subscription.id, After(subscription.cursor)) as feed:
                 await self._stream(call, feed, request, auto_ack=subscription.auto_ack)
 
-    async def watch_key(self, call: Call, message: bytes) -> None:
+    async def watch_key(self, call: GrpcCall, message: bytes) -> None:
         """Stream the changes of one key from now on."""
         request = decoded(proto.WatchKeyRequest, message)
         service = self._scopes.of(call.principal)
@@ -116,7 +116,7 @@ class _Handlers:
             batch = self._tools.options.stream_changes_max
             await self._send(call, _Events(self._tools, feed, SOCHDB_KEY, batch, auto_ack=False))
 
-    async def list(self, call: Call, message: bytes) -> bytes:
+    async def list(self, call: GrpcCall, message: bytes) -> bytes:
         """Answer the subscriptions that are being streamed now, over whatever interface."""
         request = decoded(proto.ListSubscriptionsRequest, message)
         service = self._scopes.of(call.principal)
@@ -133,7 +133,7 @@ class _Handlers:
         )
         return encoded(answer)
 
-    async def cancel(self, call: Call, message: bytes) -> bytes:
+    async def cancel(self, call: GrpcCall, message: bytes) -> bytes:
         """Close a subscription; its streams end well."""
         request = decoded(proto.CancelSubscriptionRequest, message)
         try:
@@ -144,7 +144,7 @@ class _Handlers:
             return encoded(proto.CancelSubscriptionResponse(error=f"Subscription '{shown}' not found"))
         return encoded(proto.CancelSubscriptionResponse(success=True))
 
-    async def _stream(self, call: Call, feed: Feed, request: proto.SubscribeRequest, *, auto_ack: bool) -> None:
+    async def _stream(self, call: GrpcCall, feed: Feed, request: proto.SubscribeRequest, *, auto_ack: bool) -> None:
         """Send a feed until its subscription is closed."""
         number = feed.subscription.id
         batch = batch_of(request.batch_size, self._tools.options.stream_changes_max)
@@ -158,7 +158,7 @@ class _Handlers:
             if not self._live[number]:
                 del self._live[number]
 
-    async def _send(self, call: Call, sending: Sending) -> None:
+    async def _send(self, call: GrpcCall, sending: Sending) -> None:
         """Write the events of a feed until its subscription is closed.
 
         Raises:
@@ -171,7 +171,9 @@ class _Handlers:
             raise ending
 
     @asynccontextmanager
-    async def _made(self, service: Scoped, call: Call, request: proto.SubscribeRequest) -> AsyncIterator[Subscription]:
+    async def _made(
+        self, service: Scoped, call: GrpcCall, request: proto.SubscribeRequest
+    ) -> AsyncIterator[Subscription]:
         """Make a subscription, and unless it is to be kept, close it in the end."""
         delivery = delivery_of(call)
         with asked_for(request.start_sequence):

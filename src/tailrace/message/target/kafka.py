@@ -15,7 +15,7 @@ from msgspec import Struct
 from tailrace.message.base import Intake, Message, Refusal, Target, TargetTraits
 from tailrace.message.target.header import headers_of
 from tailrace.message.target.kafka_cluster import MESSAGE_BYTES_MAX, Cluster
-from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, Batch, Failure, error_of
+from tailrace.message.target.kafka_failure import CREDENTIALS, REFUSED, KafkaBatch, KafkaFailure, error_of
 from tailrace.message.target.kafka_marks import MARKS_SETTINGS, read_mark
 from tailrace.message.target.kafka_options import MARKS, KafkaOptions, kafka_options, topic_of
 from tailrace.model.table import TableName, TableSchema
@@ -81,7 +81,7 @@ class KafkaTarget:
         self._topics: dict[TableName, str] = {}
         """Topics that are there, by table."""
         self._message_bytes_max = MESSAGE_BYTES_MAX
-        self._failures: list[Failure] = []
+        self._failures: list[KafkaFailure] = []
         """Messages of this batch that did not arrive, in order."""
         self._codes: list[int] = []
         """Errors that are about no message: connections, credentials, the producer itself."""
@@ -117,10 +117,10 @@ class KafkaTarget:
         self._cluster = None
         self._topics.clear()
 
-    def _batch(self, messages: Sequence[Message]) -> Batch:
+    def _batch(self, messages: Sequence[Message]) -> KafkaBatch:
         """Return messages as a batch, for whose tables there are topics."""
         self._prepare({message.change.schema.table for message in messages} - self._topics.keys())
-        return Batch(messages, self._topics)
+        return KafkaBatch(messages, self._topics)
 
     def _prepare(self, tables: set[TableName]) -> None:
         """Make the topics of tables that have none, and see how large their messages may be."""
@@ -158,7 +158,7 @@ class KafkaTarget:
             for _ in range(_REPORTS_TRIES):
                 self._poll(producer, timeout_s=0)
 
-    def _send_alone(self, batch: Batch, places: Sequence[int]) -> None:
+    def _send_alone(self, batch: KafkaBatch, places: Sequence[int]) -> None:
         """Send messages that were refused together one by one, to see which of them was meant."""
         producer = self._connected(alone=True)
         for place in places:
@@ -166,7 +166,7 @@ class KafkaTarget:
                 batch.refuse(refused, code)
         self._disconnect()
 
-    def _attempt(self, producer: Producer, batch: Batch, places: Sequence[int]) -> dict[int, int]:
+    def _attempt(self, producer: Producer, batch: KafkaBatch, places: Sequence[int]) -> dict[int, int]:
         """Send messages; return those that did not arrive, with their errors, if the broker refuses one of them.
 
         Those that are too large are not sent but refused. Nothing is sent that is behind a refused message in its key.
@@ -185,7 +185,9 @@ class KafkaTarget:
             raise KafkaException(KafkaError(codes[0] if codes else KafkaError._FATAL))
         return {}
 
-    def _produce(self, producer: Producer, batch: Batch, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    def _produce(
+        self, producer: Producer, batch: KafkaBatch, places: Sequence[int]
+    ) -> tuple[Sequence[int], Sequence[int]]:
         """Give messages to the library until it has all, or has failed; return the places of those it has, and not."""
         produce, messages, topics, keys = producer.produce, batch.messages, batch.topics, batch.keys
         behind: set[int] = set()
@@ -270,7 +272,7 @@ class KafkaTarget:
     def _on_delivery(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
         """Note a message that did not arrive; the library does not tell of others."""
         if error is not None:
-            self._failures.append(Failure(message.topic() or "", message.key() or b"", error.code()))
+            self._failures.append(KafkaFailure(message.topic() or "", message.key() or b"", error.code()))
 
     def _notice(self, error: KafkaError) -> None:
         if error.code() not in self._codes:
@@ -337,7 +339,7 @@ class TransactionalKafkaTarget(KafkaTarget):
             return range(len(messages))
         return [place for place, message in enumerate(messages) if message.id not in self._known]
 
-    def _refuse_large(self, batch: Batch) -> None:
+    def _refuse_large(self, batch: KafkaBatch) -> None:
         """Refuse what is too large, so that no transaction has to be aborted for it."""
         most = self._message_bytes_max
         for place, message in enumerate(batch.messages):
@@ -345,7 +347,7 @@ class TransactionalKafkaTarget(KafkaTarget):
             if size + _HEADER_BYTES > most and size + sum(len(a) + len(b) for a, b in message.headers) > most:
                 batch.refuse(place, KafkaError.MSG_SIZE_TOO_LARGE)
 
-    def _send_within(self, producer: Producer, batch: Batch, places: Sequence[int], mark: bytes) -> dict[int, int]:
+    def _send_within(self, producer: Producer, batch: KafkaBatch, places: Sequence[int], mark: bytes) -> dict[int, int]:
         """Send messages in a transaction and commit it; or abort it, and return those that failed and why.
 
         The mark goes last, when all else has arrived: not every broker hides from readers what was aborted.

@@ -12,7 +12,7 @@ from tailrace.message.base import Message, Refusal
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableName
 
-__all__ = ["CREDENTIALS", "REFUSED", "Batch", "Failure", "error_of", "failed_places"]
+__all__ = ["CREDENTIALS", "REFUSED", "KafkaBatch", "KafkaFailure", "error_of", "failed_places"]
 
 REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than the broker takes",
@@ -48,7 +48,7 @@ _UNFIT = {
 }
 
 
-class Failure(Struct, frozen=True):
+class KafkaFailure(Struct, frozen=True):
     """A message that did not arrive, as the library reports it."""
 
     topic: str
@@ -76,7 +76,7 @@ def error_of(codes: Sequence[int], name: str, brokers: str, *, transactions: boo
 
 
 def failed_places(
-    failures: Sequence[Failure], places: Sequence[int], names: Mapping[int, tuple[str, bytes]]
+    failures: Sequence[KafkaFailure], places: Sequence[int], names: Mapping[int, tuple[str, bytes]]
 ) -> dict[int, int]:
     """Return which of the messages at some places did not arrive, in order, with their errors.
 
@@ -103,7 +103,7 @@ def _shown(code: int) -> str:
 _BEHIND = "a message of the same key before it was refused"
 
 
-class Batch:
+class KafkaBatch:
     """Messages that are sent together, each known by its place."""
 
     def __init__(self, messages: Sequence[Message], topics: Mapping[TableName, str]) -> None:
@@ -120,7 +120,7 @@ class Batch:
         self.refused[place] = code
         self.keys.add(self._name(place))
 
-    def failed(self, failures: Sequence[Failure], places: Sequence[int]) -> dict[int, int]:
+    def failed(self, failures: Sequence[KafkaFailure], places: Sequence[int]) -> dict[int, int]:
         """Return which of the messages at some places did not arrive, and why."""
         return failed_places(failures, places, {place: self._name(place) for place in places})
 

@@ -14,7 +14,7 @@ from tailrace.message.base import Message, Refusal, TargetTraits
 from tailrace.model.errors import SinkError
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["LoopTarget", "LoopThread"]
+__all__ = ["LoopTarget", "TargetThread"]
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ class LoopTarget(ABC):
     """What the client raises that is a failure of the sink."""
 
     def __init__(self, name: str) -> None:
-        self._loop = LoopThread(name)
+        self._loop = TargetThread(name)
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Connect, and make the places that are missing."""
@@ -73,7 +73,7 @@ class LoopTarget(ABC):
             raise self._failure(error) from None
 
 
-class LoopThread:
+class TargetThread:
     """Runs what one thread gives it in another one, which starts when it is needed and ends with `close`."""
 
     def __init__(self, name: str) -> None:

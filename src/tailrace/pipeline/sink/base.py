@@ -13,7 +13,7 @@ from tailrace.model.table import TableSchema
 if TYPE_CHECKING:
     from tailrace.pipeline.sink.spread import TaskWriting
 
-__all__ = ["Batch", "ChangeType", "Mode", "Progress", "Sink", "SinkTraits", "TableChanges"]
+__all__ = ["Batch", "ChangeType", "Mode", "Sink", "SinkProgress", "SinkTraits", "TableChanges"]
 
 
 class ChangeType(StrEnum):
@@ -65,7 +65,7 @@ class Batch(Struct, frozen=True):
     tables: Sequence[TableChanges]
 
 
-class Progress(Struct, frozen=True):
+class SinkProgress(Struct, frozen=True):
     """The last batch that a sink has of a pipeline."""
 
     number: int
@@ -126,7 +126,7 @@ class Sink(Protocol):
     def applied(self) -> int | None:
         """Return the number of the last batch that the sink has; None for none."""
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> SinkProgress | None:
         """Return how far the sink has come; None where it has no batch, or keeps none."""
 
     def apply(self, batch: Batch) -> None:

@@ -14,9 +14,9 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import OFFSET, whole_changes
 from tailrace.pipeline.sink import catalog_statements as statements
-from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
+from tailrace.pipeline.sink.base import Batch, Mode, SinkProgress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.catalog_session import CatalogSession, SparkCatalog
-from tailrace.pipeline.sink.catalog_statements import Target, named
+from tailrace.pipeline.sink.catalog_statements import CatalogTarget, named
 from tailrace.pipeline.sink.progress import (
     KeepsProgress,
     after,
@@ -144,12 +144,12 @@ class CatalogSink(KeepsProgress):
     def _name(self, schema: TableSchema) -> tuple[str, ...]:
         return (*self._namespace, self._named(schema.table))
 
-    def _last(self) -> Progress | None:
+    def _last(self) -> SinkProgress | None:
         """Return the last batch that was noted."""
         found = self._session.run(statements.last_batch(self._batches, self._pipeline)).to_pylist()
         return decode_columns(*found[0].values()) if found else None
 
-    def _note(self, progress: Progress, changes: int) -> Progress:
+    def _note(self, progress: SinkProgress, changes: int) -> SinkProgress:
         """Note a batch, and from time to time forget those of long ago."""
         number, offsets, highest = encode_columns(progress)
         row = [self._pipeline, number, offsets, highest, changes, datetime.now(UTC)]
@@ -188,7 +188,7 @@ class CatalogSink(KeepsProgress):
         """Return the statement for the changes of one table."""
         given = tuple(one.changes.column_names)
         key = tuple(key_names(one.schema))
-        target = Target(self._name(one.schema), tuple(columns.names), key, _VIEW, given)
+        target = CatalogTarget(self._name(one.schema), tuple(columns.names), key, _VIEW, given)
         new = one.fresh and not doubt
         match self._mode:
             case Mode.APPEND:
@@ -208,7 +208,7 @@ class CatalogSink(KeepsProgress):
         columns = (*keys.column_names, *names)
         self._session.stage(_VIEW, keys)
         try:
-            target = Target(name, columns, tuple(keys.column_names), _VIEW, tuple(keys.column_names))
+            target = CatalogTarget(name, columns, tuple(keys.column_names), _VIEW, tuple(keys.column_names))
             return self._session.run(statements.held(target, open_versions=self._mode is Mode.HISTORY))
         finally:
             self._session.drop(_VIEW)

@@ -16,7 +16,7 @@ from tailrace.pipeline.sink.base import ChangeType
 
 __all__ = [
     "BATCHES_COLUMNS",
-    "Target",
+    "CatalogTarget",
     "add_columns",
     "append",
     "create",
@@ -64,7 +64,7 @@ BATCHES_COLUMNS = pa.schema(
 """Columns of the table of batches."""
 
 
-class Target(Struct, frozen=True):
+class CatalogTarget(Struct, frozen=True):
     """A table of the catalog, and the view of changes that go into it."""
 
     name: tuple[str, ...]
@@ -84,7 +84,7 @@ class Target(Struct, frozen=True):
         return named(self.name)
 
 
-def merge_current(target: Target) -> str:
+def merge_current(target: CatalogTarget) -> str:
     """Return the statement that brings a table up to date: the last change of each key counts, unless it is late.
 
     A row that is newer than the change stays, so the same changes may be given again.
@@ -103,14 +103,14 @@ def merge_current(target: Target) -> str:
     )
 
 
-def insert_current(target: Target) -> str:
+def insert_current(target: CatalogTarget) -> str:
     """Return the statement for keys that the table certainly does not have."""
     row = [name for name in target.given if name not in CHANGE_COLUMNS]
     selected = _selected(target, (*row, OFFSET))
     return f"INSERT INTO {target.table}\nSELECT {selected} FROM (\n{_current(target)}\n) AS s\nWHERE NOT s.{_DELETED}"
 
 
-def append(target: Target, between: tuple[int, int] | None) -> str:
+def append(target: CatalogTarget, between: tuple[int, int] | None) -> str:
     """Return the statement that adds changes as they are.
 
     `between` are the lowest and the highest offset of changes of which the table may have some: those it has are left
@@ -128,7 +128,7 @@ def append(target: Target, between: tuple[int, int] | None) -> str:
     )
 
 
-def merge_history(target: Target, *, late: bool) -> str:
+def merge_history(target: CatalogTarget, *, late: bool) -> str:
     """Return the statement that ends the open versions of keys that changed and adds the new versions.
 
     With `late`, changes up to the last one that the table has of their key are left out.
@@ -144,7 +144,7 @@ def merge_history(target: Target, *, late: bool) -> str:
     )
 
 
-def insert_history(target: Target) -> str:
+def insert_history(target: CatalogTarget) -> str:
     """Return the statement for keys that the table certainly does not have."""
     row = [name for name in target.given if name not in CHANGE_COLUMNS]
     selected = _selected(target, (*row, *VALIDITY.names))
@@ -176,7 +176,7 @@ def select(name: Sequence[str], columns: Sequence[str], *, open_versions: bool =
     return f"SELECT {_listed(columns)} FROM {named(name)}{where}"
 
 
-def held(target: Target, *, open_versions: bool) -> str:
+def held(target: CatalogTarget, *, open_versions: bool) -> str:
     """Return the statement that reads the columns of a target of the rows whose keys are in the view."""
     where = " WHERE t.valid_to_offset IS NULL" if open_versions else ""
     listed = ", ".join(f"t.{_quoted(name)}" for name in target.columns)
@@ -211,21 +211,21 @@ def named(name: Sequence[str]) -> str:
     return ".".join(map(_quoted, name))
 
 
-def _current(target: Target) -> str:
+def _current(target: CatalogTarget) -> str:
     """Return the query for the last state of each key."""
     row = [name for name in target.given if name not in CHANGE_COLUMNS]
     deleted = f"{_quoted('_change_type')} IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}') AS {_DELETED}"
     return f"  SELECT {_listed([*row, OFFSET])}, {deleted} FROM ({_last(target, target.key)}) WHERE {_PLACE} = 1"
 
 
-def _last(target: Target, by: Sequence[str]) -> str:
+def _last(target: CatalogTarget, by: Sequence[str]) -> str:
     """Return the query that numbers changes backwards; of the rows of an update the row before it comes first."""
     order = f"{_quoted(OFFSET)} DESC, {_quoted('_change_type')} = '{ChangeType.UPDATE_PREIMAGE}'"
     place = f"row_number() OVER (PARTITION BY {_listed(by)} ORDER BY {order}) AS {_PLACE}"
     return f"SELECT {_listed(target.given)}, {place} FROM {_quoted(target.view)}"
 
 
-def _history(target: Target, row: Sequence[str], *, late: bool) -> str:
+def _history(target: CatalogTarget, row: Sequence[str], *, late: bool) -> str:
     """Return the query for the versions that changes make, and for the first change of each key, which ends one."""
     by = [*target.key, "_commit_version"]
     begin, end, begin_offset, end_offset = VALIDITY.names
@@ -260,13 +260,13 @@ def _history(target: Target, row: Sequence[str], *, late: bool) -> str:
     )
 
 
-def _inserted(target: Target, given: Sequence[str]) -> str:
+def _inserted(target: CatalogTarget, given: Sequence[str]) -> str:
     """Return the columns and values of an insertion: all of the table, null where nothing is given."""
     values = ", ".join(f"s.{_quoted(name)}" if name in given else "NULL" for name in target.columns)
     return f"({_listed(target.columns)}) VALUES ({values})"
 
 
-def _selected(target: Target, given: Sequence[str]) -> str:
+def _selected(target: CatalogTarget, given: Sequence[str]) -> str:
     """Return what is selected for an insertion, in the order of the table's columns."""
     return ", ".join(f"s.{_quoted(name)}" if name in given else "NULL" for name in target.columns)
 

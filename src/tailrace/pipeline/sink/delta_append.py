@@ -10,25 +10,25 @@ from msgspec import Struct
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import Mode, TableChanges
-from tailrace.pipeline.sink.delta_file import Part, PartWriter
+from tailrace.pipeline.sink.delta_file import DataFile, PartWriter
 from tailrace.pipeline.sink.disk import disk_errors
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.shape import columns_of
 from tailrace.sink_url import spelled
 
-__all__ = ["Appended", "Appending", "Refitting", "delta_place"]
+__all__ = ["AppendedFiles", "Appending", "Refitting", "delta_place"]
 
 _ODD = re.compile(r"[%/\\*\[\]\x00-\x1f]")
 
 
-class Appended(Struct, frozen=True):
+class AppendedFiles(Struct, frozen=True):
     """The files that a task wrote of one version of one table."""
 
     schema: TableSchema
     columns: bytes
     """Their columns, as an Arrow IPC schema message."""
 
-    parts: list[Part]
+    parts: list[DataFile]
     highest: int
 
 
@@ -41,7 +41,7 @@ class Appending(Struct, frozen=True):
     template: str
     mode: Mode
 
-    def __call__(self, changes: Iterator[TableChanges]) -> Iterator[Appended]:
+    def __call__(self, changes: Iterator[TableChanges]) -> Iterator[AppendedFiles]:
         """Write one file for each version of each table."""
         written: dict[TableSchema, tuple[PartWriter, pa.Schema, int]] = {}
         for one in changes:
@@ -54,7 +54,7 @@ class Appending(Struct, frozen=True):
                 written[one.schema] = writer, columns, max(seen, highest(one))
         for schema, (writer, columns, seen) in written.items():
             with disk_errors(delta_place(self.template, schema)):
-                yield Appended(schema, columns.serialize().to_pybytes(), writer.close(), seen)
+                yield AppendedFiles(schema, columns.serialize().to_pybytes(), writer.close(), seen)
 
 
 class Refitting(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Refitting(Struct, frozen=True):
     directory: str
     target: bytes
 
-    def __call__(self, part: Part) -> Iterator[Part]:
+    def __call__(self, part: DataFile) -> Iterator[DataFile]:
         """Write one file again and remove it, as nobody has seen it."""
         import pyarrow.parquet as pq
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tailrace.pipeline.sink.disk import sync_directory
 
-__all__ = ["Part", "PartWriter", "add_action"]
+__all__ = ["DataFile", "PartWriter", "add_action"]
 
 _ROWS_MAX = 2_000_000
 """Rows of one file."""
@@ -32,7 +32,7 @@ _TEXT_CHARACTERS_MAX = 64
 _LAST_CHARACTER = "\U0010ffff"
 
 
-class Part(Struct, frozen=True):
+class DataFile(Struct, frozen=True):
     """One file that was written. `path` is its name in the table's directory."""
 
     path: str
@@ -48,7 +48,7 @@ class PartWriter:
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory = directory
         self._schema = schema
-        self._parts: list[Part] = []
+        self._parts: list[DataFile] = []
         self._path = directory
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
@@ -68,7 +68,7 @@ class PartWriter:
             if self._rows == _ROWS_MAX:
                 self._end()
 
-    def close(self) -> list[Part]:
+    def close(self) -> list[DataFile]:
         """Return the files."""
         if self._writer is not None:
             self._end()
@@ -89,10 +89,10 @@ class PartWriter:
             os.fsync(file.fileno())
         sync_directory(self._directory)
         stats = _stats(pq.read_metadata(self._path), self._schema, self._unordered)
-        self._parts.append(Part(self._path.name, self._path.stat().st_size, self._rows, stats))
+        self._parts.append(DataFile(self._path.name, self._path.stat().st_size, self._rows, stats))
 
 
-def add_action(part: Part) -> AddAction:
+def add_action(part: DataFile) -> AddAction:
     """Return what adds a file to its table."""
     return AddAction(part.path, part.size_bytes, {}, time.time_ns() // 1_000_000, data_change=True, stats=part.stats)
 

@@ -27,7 +27,7 @@ from tailrace.pipeline.evolve import aligned, fitted, united
 from tailrace.pipeline.fold import CHANGE_COLUMNS, DELETED, OFFSET, fold_current, last_changes
 from tailrace.pipeline.sink.base import Mode, TableChanges
 from tailrace.pipeline.sink.delta_append import delta_place
-from tailrace.pipeline.sink.delta_file import Part, PartWriter
+from tailrace.pipeline.sink.delta_file import DataFile, PartWriter
 from tailrace.pipeline.sink.delta_table import is_ordered
 from tailrace.pipeline.sink.disk import disk_errors
 from tailrace.pipeline.sink.progress import highest
@@ -72,7 +72,7 @@ class Rewritten(Struct, frozen=True):
     """What became of some files of a table."""
 
     removed: list[str]
-    parts: list[Part]
+    parts: list[DataFile]
     met: list[bytes]
     """Of each file of states, a bit for each state that a file of the table had a row for."""
 
@@ -184,7 +184,7 @@ class Inserting(Struct, frozen=True):
     directory: str
     target: bytes
 
-    def __call__(self, some: Sequence[tuple[States, bytes]]) -> Iterator[list[Part]]:
+    def __call__(self, some: Sequence[tuple[States, bytes]]) -> Iterator[list[DataFile]]:
         """Write the new rows among some states, each with the bits of those that are not new."""
         target = _schema(self.target)
         with disk_errors(Path(self.directory)):

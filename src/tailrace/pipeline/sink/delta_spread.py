@@ -16,8 +16,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import united
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sink.delta_append import Appended, Appending, Refitting, delta_place
-from tailrace.pipeline.sink.delta_file import Part, add_action
+from tailrace.pipeline.sink.delta_append import AppendedFiles, Appending, Refitting, delta_place
+from tailrace.pipeline.sink.delta_file import DataFile, add_action
 from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States
 from tailrace.pipeline.sink.delta_table import FirstKey, Notes, delta_errors, evolve, files_near, opened
 from tailrace.pipeline.sink.row import key_names
@@ -71,7 +71,7 @@ def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[lis
 class _AppendDraft:
     """Files to be added."""
 
-    def __init__(self, template: str, files: Sequence[Appended], tasks: Spread) -> None:
+    def __init__(self, template: str, files: Sequence[AppendedFiles], tasks: Spread) -> None:
         self.schema = _newest(files)
         self.highest = max(one.highest for one in files)
         self._directory = delta_place(template, self.schema)
@@ -92,7 +92,7 @@ class _AppendDraft:
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             return table
 
-    def _fitting(self, one: Appended, target: pa.Schema) -> list[Part]:
+    def _fitting(self, one: AppendedFiles, target: pa.Schema) -> list[DataFile]:
         """Return files whose columns are of the types that the table has."""
         if all(target.field(field.name).type == field.type for field in _schema(one.columns)):
             return one.parts
@@ -123,7 +123,7 @@ class _MergeDraft:
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             return table
 
-    def _written(self, table: DeltaTable, target: pa.Schema) -> tuple[list[str], list[Part]]:
+    def _written(self, table: DeltaTable, target: pa.Schema) -> tuple[list[str], list[DataFile]]:
         """Have tasks write what changes. Return the files to be removed from the table, and those to be added."""
         states = tuple(one.states for one in self._folded)
         place, message = str(self._directory), target.serialize().to_pybytes()

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Batch, Progress
+from tailrace.pipeline.sink.base import Batch, SinkProgress
 from tailrace.pipeline.sink.disk import disk_errors, sync_directory, sync_tree
 from tailrace.pipeline.sink.progress import KeepsProgress, after, has
 from tailrace.pipeline.sink.replay import replayed
@@ -51,7 +51,7 @@ class Manifest(Struct, frozen=True):
     """What a batch directory holds."""
 
     pipeline: str
-    progress: Progress
+    progress: SinkProgress
     tables: tuple[TableFiles, ...]
     format: int = 1
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Batch, Progress
+from tailrace.pipeline.sink.base import Batch, SinkProgress
 from tailrace.pipeline.sink.progress import KeepsProgress
 
 __all__ = ["ConsoleSink", "JsonLinesFormat", "json_rows", "typed_column"]
@@ -120,7 +120,7 @@ class ConsoleSink(KeepsProgress):
             self._output.flush()
         except OSError:
             raise SinkUnavailableError("nobody reads the console any more") from None
-        self._progress = Progress(batch.number, dict(batch.offsets))
+        self._progress = SinkProgress(batch.number, dict(batch.offsets))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """There are none.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tailrace.model.errors import SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.sink.base import Batch, Progress, SinkTraits, TableChanges
+from tailrace.pipeline.sink.base import Batch, SinkProgress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
 from tailrace.pipeline.sink.progress import (
     KeepsProgress,
@@ -158,7 +158,7 @@ class LakeSink(KeepsProgress):
             return True
         return held is not None and batch.offset is None and offsets[batch.source] <= held.offsets.get(batch.source, 0)
 
-    def _note(self, progress: Progress, schemas: Iterable[TableSchema]) -> None:
+    def _note(self, progress: SinkProgress, schemas: Iterable[TableSchema]) -> None:
         """Make what was written of these tables durable, then note how far all tables are."""
         since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
         for schema in schemas:
@@ -166,7 +166,7 @@ class LakeSink(KeepsProgress):
         replace_file(self._marker, encode(progress), lambda: self._require(self._noted()))
         self._progress = progress
 
-    def _require(self, noted: Progress | None) -> None:
+    def _require(self, noted: SinkProgress | None) -> None:
         """Refuse to go on from a place where the lake no longer is; the next try begins where it is.
 
         Raises:
@@ -176,6 +176,6 @@ class LakeSink(KeepsProgress):
         if noted != known:
             raise SinkUnavailableError("another worker has written into the lake meanwhile")
 
-    def _noted(self) -> Progress | None:
+    def _noted(self) -> SinkProgress | None:
         """Return how far all tables are, as it stands in the lake."""
         return decode(self._marker.read_bytes()) if self._marker.exists() else None

@@ -22,10 +22,10 @@ from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.typed import hidden_key
 from tailrace.pipeline.unchanged import lacking
 
-__all__ = ["MessageSink", "Outgoing", "changes_of", "changes_of_columns"]
+__all__ = ["MessageSink", "changes_of", "changes_of_columns"]
 
 
-class Outgoing(Protocol):
+class _Outbox(Protocol):
     """What this sink needs of an outbox; see `tailrace.message.outbox.Outbox`."""
 
     @property
@@ -53,7 +53,7 @@ class MessageSink(KeepsProgress):
     keeps nothing that could be read back and verified.
     """
 
-    def __init__(self, outbox: Outgoing, release: Callable[[], None] | None = None) -> None:
+    def __init__(self, outbox: _Outbox, release: Callable[[], None] | None = None) -> None:
         """Send through an outbox. `release` is called when the sink is closed: it lets go of what the outbox uses."""
         self._outbox = outbox
         self._release = release

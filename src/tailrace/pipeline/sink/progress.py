@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, Progress, SinkTraits, TableChanges
+from tailrace.pipeline.sink.base import Batch, SinkProgress, SinkTraits, TableChanges
 
 __all__ = [
     "KeepsProgress",
@@ -30,14 +30,14 @@ __all__ = [
 class KeepsProgress:
     """What all sinks say about how far they have come: what they know since they were opened, or have taken since."""
 
-    _progress: Progress | None = None
+    _progress: SinkProgress | None = None
 
     @property
     def traits(self) -> SinkTraits:
         """Return that it can do no more than every sink."""
         return SinkTraits()
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> SinkProgress | None:
         """Return how far the sink has come."""
         return self._progress
 
@@ -46,7 +46,7 @@ class KeepsProgress:
         return None if self._progress is None else self._progress.number
 
 
-def has(progress: Progress | None, batch: Batch) -> bool:
+def has(progress: SinkProgress | None, batch: Batch) -> bool:
     """Tell whether the sink has this batch already.
 
     Raises:
@@ -79,16 +79,18 @@ def has_number(held: int | None, number: int) -> bool:
     return held == number
 
 
-def after(progress: Progress | None, batch: Batch) -> Progress:
+def after(progress: SinkProgress | None, batch: Batch) -> SinkProgress:
     """Return the progress of a sink that had `progress` and was given `batch`."""
     return moved(progress, batch.number, batch.offsets, {place(one.schema): highest(one) for one in batch.tables})
 
 
-def moved(progress: Progress | None, number: int, offsets: Mapping[str, int], highest_: Mapping[str, int]) -> Progress:
+def moved(
+    progress: SinkProgress | None, number: int, offsets: Mapping[str, int], highest_: Mapping[str, int]
+) -> SinkProgress:
     """Return the progress of a sink that had `progress` and took a batch with these offsets, highest by table."""
-    before = progress or Progress(number, {})
+    before = progress or SinkProgress(number, {})
     found = {name: max(offset, before.highest.get(name, 0)) for name, offset in highest_.items()}
-    return Progress(number, {**before.offsets, **offsets}, {**before.highest, **found})
+    return SinkProgress(number, {**before.offsets, **offsets}, {**before.highest, **found})
 
 
 def highest(table: TableChanges) -> int:
@@ -96,7 +98,7 @@ def highest(table: TableChanges) -> int:
     return pc.max(table.changes["_offset"]).as_py() or 0
 
 
-def refuse_lost(progress: Progress | None, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> None:
+def refuse_lost(progress: SinkProgress | None, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> None:
     """Check that no table has gone that the sink had changes of.
 
     Raises:
@@ -108,12 +110,12 @@ def refuse_lost(progress: Progress | None, schemas: Iterable[TableSchema], there
             raise SinkTableGoneError(schema.table.wire)
 
 
-def forgotten(progress: Progress, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> Progress:
+def forgotten(progress: SinkProgress, schemas: Iterable[TableSchema], there: Iterable[TableSchema]) -> SinkProgress:
     """Return the progress without those of these tables that are not there."""
     found = {place(schema) for schema in there}
     gone = {place(schema) for schema in schemas} - found
     highest_ = {name: offset for name, offset in progress.highest.items() if name not in gone}
-    return Progress(progress.number, progress.offsets, highest_)
+    return SinkProgress(progress.number, progress.offsets, highest_)
 
 
 def place(schema: TableSchema) -> str:
@@ -121,30 +123,30 @@ def place(schema: TableSchema) -> str:
     return f"{schema.table.source}.{schema.table.wire}"
 
 
-def encode(progress: Progress) -> bytes:
+def encode(progress: SinkProgress) -> bytes:
     """Return the progress as JSON."""
     return msgspec.json.encode(progress)
 
 
-def decode(data: bytes | str) -> Progress:
+def decode(data: bytes | str) -> SinkProgress:
     """Read what `encode` wrote.
 
     Raises:
         SinkRefusedError: It is something else.
     """
     try:
-        return msgspec.json.decode(data, type=Progress)
+        return msgspec.json.decode(data, type=SinkProgress)
     except msgspec.MsgspecError:
         raise SinkRefusedError("what the sink keeps about its batches is damaged: reset the pipeline") from None
 
 
-def encode_columns(progress: Progress) -> tuple[int, str, str]:
+def encode_columns(progress: SinkProgress) -> tuple[int, str, str]:
     """Return the progress as the columns `number`, `offsets` and `highest`."""
     offsets, highest_ = (msgspec.json.encode(one).decode() for one in (progress.offsets, progress.highest))
     return progress.number, offsets, highest_
 
 
-def decode_columns(number: int, offsets: str, highest_: str) -> Progress:
+def decode_columns(number: int, offsets: str, highest_: str) -> SinkProgress:
     """Read what `encode_columns` made.
 
     Raises:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
 
-__all__ = ["Divide", "Found", "Spread", "SpreadBatch", "Tally", "TaskWriting"]
+__all__ = ["Divide", "Spread", "SpreadBatch", "Tally", "TaskResults", "TaskWriting"]
 
 _T = TypeVar("_T")
 _I = TypeVar("_I")
@@ -36,7 +36,7 @@ class Tally(Struct, frozen=True):
         return sum(self.counts.values())
 
 
-class Found(Struct, Generic[_T], frozen=True):
+class TaskResults(Struct, Generic[_T], frozen=True):
     """What the tasks of a run made, and what they met."""
 
     made: list[_T]
@@ -50,12 +50,12 @@ class Spread(Protocol):
     leaves nothing behind but files that nobody refers to. An error of ours in a task is raised here.
     """
 
-    def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> Found[_T]:
+    def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> TaskResults[_T]:
         """Run `work` in each task over the changes that it has."""
 
     def gathered(
         self, divide: Divide, buckets: int, work: Callable[[int, list[TableChanges]], Iterator[_T]]
-    ) -> Found[_T]:
+    ) -> TaskResults[_T]:
         """Bring the changes of each bucket together, and run `work` over each bucket that has any."""
 
     def over(self, items: Sequence[_I], work: Callable[[_I], Iterator[_T]]) -> list[_T]:

@@ -13,7 +13,7 @@ from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, whole_changes
-from tailrace.pipeline.sink.base import Batch, Mode, Progress, SinkTraits, TableChanges
+from tailrace.pipeline.sink.base import Batch, Mode, SinkProgress, SinkTraits, TableChanges
 from tailrace.pipeline.sink.progress import KeepsProgress, after, forgotten, has, place, refuse_lost
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names, key_text, refused_row
@@ -70,10 +70,10 @@ class SqlDatabase(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """Do what is inside wholly or not at all."""
 
-    def last_batch(self, pipeline: str) -> Progress | None:
+    def last_batch(self, pipeline: str) -> SinkProgress | None:
         """Return the last batch of a pipeline."""
 
-    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
+    def note_batch(self, pipeline: str, progress: SinkProgress, changes: int) -> None:
         """Note a batch in the transaction, and forget those of long ago; whoever notes the same one too has to wait."""
 
     def canonical(self, table: str) -> str:
@@ -257,7 +257,7 @@ class SqlSink(KeepsProgress):
                 self._database.retype(name, target, retyped)
         self._columns[name] = target
 
-    def _write(self, batch: Batch, progress: Progress) -> None:
+    def _write(self, batch: Batch, progress: SinkProgress) -> None:
         """Write all tables of a batch in one transaction.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from tailrace.model.errors import SinkError, SinkUnavailableError
-from tailrace.pipeline.sink.base import Progress
+from tailrace.pipeline.sink.base import SinkProgress
 from tailrace.pipeline.sink.progress import decode_columns, encode_columns
 from tailrace.pipeline.sink.sql import BATCHES, BATCHES_KEPT
 
@@ -39,7 +39,7 @@ class SqlTables(ABC):
         """Return the name of a table, the same for names that the database does not tell apart."""
         return self._named(table)
 
-    def last_batch(self, pipeline: str) -> Progress | None:
+    def last_batch(self, pipeline: str) -> SinkProgress | None:
         """Return the last batch of a pipeline."""
         with self._errors():
             found = self._run(
@@ -49,7 +49,7 @@ class SqlTables(ABC):
             )
         return decode_columns(*found[0]) if found else None
 
-    def note_batch(self, pipeline: str, progress: Progress, changes: int) -> None:
+    def note_batch(self, pipeline: str, progress: SinkProgress, changes: int) -> None:
         """Note a batch; who notes the same one waits for our transaction to end, and has it refused then.
 
         One that is older than the last is refused, too: numbers may have been left out.

@@ -8,11 +8,11 @@ from tailrace.model.commit import CommitId
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
 from tailrace.source.base import Barrier, Reader
-from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, Code, format_position, parse_position
+from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, ChangeCode, format_position, parse_position
 
 __all__ = ["Look", "look", "reached"]
 
-_CHANGES = (Code.INSERT, Code.UPDATE, Code.DELETE, Code.SCHEMA)
+_CHANGES = (ChangeCode.INSERT, ChangeCode.UPDATE, ChangeCode.DELETE, ChangeCode.SCHEMA)
 """Rows of the change table that become changes in the log; all others wait for one of these or mean nothing."""
 
 _NEWEST = (

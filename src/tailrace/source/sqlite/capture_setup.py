@@ -21,7 +21,7 @@ from tailrace.source.sqlite.change_table import (
     PREFIX,
     READER,
     TABLE,
-    Code,
+    ChangeCode,
     create_statements,
     quote,
 )
@@ -190,7 +190,7 @@ def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Captur
             f"INSERT INTO {CAPTURE} VALUES(?, ?, ?, ?, ?)",
             (capture.capture, capture.format, capture.width, capture.schema_version, capture.owner),
         )
-        note(connection, 0, Code.NOTE)
+        note(connection, 0, ChangeCode.NOTE)
         reconcile(connection, capture, first=True)
     elif capture.format != FORMAT:
         raise SourceStateError(

@@ -2,7 +2,7 @@
 
     _tailrace_change    one row for each change and note, in order of `id`
         id   INTEGER PRIMARY KEY, dense; the newest row is never removed, so numbers are never reused
-        h    8 * table version + code (`Code`)
+        h    8 * table version + code (`ChangeCode`)
         c0.. cells; untyped columns keep the storage class of every value
     _tailrace_table     the versions of captured tables that `h` refers to
     _tailrace_reader    who reads, how far each has confirmed, and the mark of the history up to there (`history`)
@@ -37,7 +37,7 @@ __all__ = [
     "READER",
     "TABLE",
     "Border",
-    "Code",
+    "ChangeCode",
     "cell_names",
     "create_statements",
     "format_position",
@@ -84,7 +84,7 @@ class Border(NamedTuple):
     time_us: int
 
 
-class Code(IntEnum):
+class ChangeCode(IntEnum):
     """What a row of the change table says. The numbers are in the triggers of live databases: they never change."""
 
     NOTE = 0
@@ -97,7 +97,7 @@ class Code(IntEnum):
     MORE = 7
 
 
-def header(version: int, code: Code) -> int:
+def header(version: int, code: ChangeCode) -> int:
     """Return the `h` of a row."""
     return version << CODE_BITS | code
 
@@ -124,7 +124,7 @@ def create_statements(width: int) -> list[str]:
     ]
 
 
-def insert_statements(version: int, code: Code, cells: list[str], source: str = "") -> list[str]:
+def insert_statements(version: int, code: ChangeCode, cells: list[str], source: str = "") -> list[str]:
     """Return the statements that write one change whose cells are SQL expressions.
 
     `source` is what follows them: nothing in a trigger's VALUES, or ` FROM … WHERE …` that gives at most one row.
@@ -133,7 +133,7 @@ def insert_statements(version: int, code: Code, cells: list[str], source: str = 
     for start in range(0, len(cells), CELLS_MAX):
         part = cells[start : start + CELLS_MAX]
         names = ",".join(["h", *cell_names(len(part))])
-        values = ",".join([str(header(version, Code.MORE if start else code)), *part])
+        values = ",".join([str(header(version, ChangeCode.MORE if start else code)), *part])
         rows = f"SELECT {values}{source}" if source else f"VALUES({values})"
         statements.append(f"INSERT INTO {CHANGE}({names}) {rows}")
     return statements

@@ -19,7 +19,7 @@ from tailrace.source.sqlite.change_table import (
     MIGRATION,
     MIGRATION_END,
     Border,
-    Code,
+    ChangeCode,
     format_position,
     quote,
 )
@@ -32,16 +32,16 @@ __all__ = ["Decoder", "repair"]
 _FIRST_CELL = 2
 
 _CODE_MASK = (1 << CODE_BITS) - 1
-_INSERT_CANDIDATE = int(Code.INSERT_CANDIDATE)
-_UPDATE_CANDIDATE = int(Code.UPDATE_CANDIDATE)
+_INSERT_CANDIDATE = int(ChangeCode.INSERT_CANDIDATE)
+_UPDATE_CANDIDATE = int(ChangeCode.UPDATE_CANDIDATE)
 _CANDIDATES = (_INSERT_CANDIDATE, _UPDATE_CANDIDATE)
 
 _ROWS = {
-    Code.INSERT: 1,
-    Code.UPDATE: 2,
-    Code.DELETE: 1,
-    Code.INSERT_CANDIDATE: 2,
-    Code.UPDATE_CANDIDATE: 2,
+    ChangeCode.INSERT: 1,
+    ChangeCode.UPDATE: 2,
+    ChangeCode.DELETE: 1,
+    ChangeCode.INSERT_CANDIDATE: 2,
+    ChangeCode.UPDATE_CANDIDATE: 2,
 }
 """How many table rows the cells of a code hold."""
 
@@ -100,12 +100,12 @@ class Decoder:
         self._migration = migration
         self._draft = Draft(_NO_POSITION, 0)
         self._handlers: dict[int, Callable[[_Table, Row], None]] = {
-            int(Code.INSERT): self._insert,
-            int(Code.UPDATE): self._update,
-            int(Code.DELETE): self._delete,
-            int(Code.INSERT_CANDIDATE): self._insert_candidate,
-            int(Code.UPDATE_CANDIDATE): self._update_candidate,
-            int(Code.SCHEMA): self._schema,
+            int(ChangeCode.INSERT): self._insert,
+            int(ChangeCode.UPDATE): self._update,
+            int(ChangeCode.DELETE): self._delete,
+            int(ChangeCode.INSERT_CANDIDATE): self._insert_candidate,
+            int(ChangeCode.UPDATE_CANDIDATE): self._update_candidate,
+            int(ChangeCode.SCHEMA): self._schema,
         }
 
     def know(self, version: TableVersion, schema: SchemaId) -> None:
@@ -136,7 +136,7 @@ class Decoder:
             code = row[1] & _CODE_MASK
             if code:
                 table = tables[row[1] >> CODE_BITS]
-                if table.wide and code != Code.SCHEMA:
+                if table.wide and code != ChangeCode.SCHEMA:
                     self._take_part(table, code, row)
                 else:
                     handlers[code](table, row[_FIRST_CELL:])
@@ -194,9 +194,9 @@ class Decoder:
 
     def _take_part(self, table: _Table, code: int, row: Row) -> None:
         """Collect a row that may be in several parts."""
-        if code != Code.MORE:
+        if code != ChangeCode.MORE:
             self._parts_code = code
-        needed = table.cells * _ROWS[Code(self._parts_code)]
+        needed = table.cells * _ROWS[ChangeCode(self._parts_code)]
         self._parts += row[_FIRST_CELL : _FIRST_CELL + min(CELLS_MAX, needed - len(self._parts))]
         if len(self._parts) == needed:
             cells, self._parts = self._parts, []
@@ -206,7 +206,7 @@ class Decoder:
         new = cells[table.first]
         key = table.encoder.key(new)
         after = table.encoder.image(new)
-        before = self._remove_replaced(table, Code.INSERT_CANDIDATE, new, key) if self._candidates else None
+        before = self._remove_replaced(table, ChangeCode.INSERT_CANDIDATE, new, key) if self._candidates else None
         self._add(Op.INSERT if before is None else Op.UPDATE, table.schema, key, before, after)
 
     def _update(self, table: _Table, cells: Row) -> None:
@@ -217,7 +217,7 @@ class Decoder:
         before, after = encoder.image(old), encoder.image(new)
         replaced = None
         if self._candidates:
-            replaced = self._remove_replaced(table, Code.UPDATE_CANDIDATE, new, new_key)
+            replaced = self._remove_replaced(table, ChangeCode.UPDATE_CANDIDATE, new, new_key)
             self._candidates.updated(table.version, old_key, old, new_key, new)
         if old_key == new_key:
             self._add(Op.UPDATE, table.schema, new_key, before, after)
@@ -233,12 +233,12 @@ class Decoder:
         self._add(Op.DELETE, table.schema, key, table.encoder.image(old), None)
 
     def _insert_candidate(self, table: _Table, cells: Row) -> None:
-        self._note_candidate(table, Code.INSERT_CANDIDATE, cells)
+        self._note_candidate(table, ChangeCode.INSERT_CANDIDATE, cells)
 
     def _update_candidate(self, table: _Table, cells: Row) -> None:
-        self._note_candidate(table, Code.UPDATE_CANDIDATE, cells)
+        self._note_candidate(table, ChangeCode.UPDATE_CANDIDATE, cells)
 
-    def _note_candidate(self, table: _Table, code: Code, cells: Row) -> None:
+    def _note_candidate(self, table: _Table, code: ChangeCode, cells: Row) -> None:
         old, new = cells[table.first], cells[table.second]
         self._candidates.note(table.version, table.encoder.key(old), code, old, new)
 
@@ -247,7 +247,7 @@ class Decoder:
         ddl = version.ddl if cells[0] else f"DROP TABLE {quote(version.name)}"
         self._add(Op.SCHEMA, table.schema, b"[]", None, msgspec_json.encode({"ddl": ddl}))
 
-    def _remove_replaced(self, table: _Table, code: Code, new: Row, key: bytes) -> bytes | None:
+    def _remove_replaced(self, table: _Table, code: ChangeCode, new: Row, key: bytes) -> bytes | None:
         """Add the deletion of each row that was replaced; return the image of the one that had the same key."""
         before = None
         for replaced_key, old in self._candidates.replaced(table.version, code, new):

@@ -14,10 +14,10 @@ import apsw
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.source.sqlite.connection import FileId, file_id
 
-__all__ = ["Place"]
+__all__ = ["DatabaseFile"]
 
 
-class Place:
+class DatabaseFile:
     """The path of a database and the file that was opened there. Used by one thread at a time.
 
     `stale` is the write-ahead log that an earlier file left behind at this path, if it did.

@@ -25,10 +25,10 @@ __all__ = [
     "Answer",
     "AskCommit",
     "Commit",
-    "Failure",
     "FootprintRequest",
-    "Found",
+    "ProcessFailure",
     "ProcessLimits",
+    "QueryAnswer",
     "QueryRequest",
     "Request",
     "StatementRequest",
@@ -97,7 +97,7 @@ class Commit(Struct, frozen=True, tag="commit"):
 Request = QueryRequest | FootprintRequest | StatementRequest | Commit
 
 
-class Found(Struct, frozen=True, tag="found"):
+class QueryAnswer(Struct, frozen=True, tag="found"):
     """The result of a query."""
 
     columns: tuple[str, ...]
@@ -137,7 +137,7 @@ class AskCommit(Struct, frozen=True, tag="ask_commit"):
     """The statement ran; nothing is committed before the server agrees."""
 
 
-class Failure(Struct, frozen=True, tag="failure"):
+class ProcessFailure(Struct, frozen=True, tag="failure"):
     """Why a request failed. `detail` is for the log of the server alone: it may name files."""
 
     kind: str
@@ -149,7 +149,7 @@ class Failure(Struct, frozen=True, tag="failure"):
         return _KINDS[self.kind](self.message)
 
 
-Answer = Found | Touched | Written | AskCommit | Failure
+Answer = QueryAnswer | Touched | Written | AskCommit | ProcessFailure
 
 _KINDS: dict[str, type[TailraceError]] = {
     kind.__name__: kind
@@ -161,10 +161,10 @@ _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
-def failure_of(error: TailraceError) -> Failure:
+def failure_of(error: TailraceError) -> ProcessFailure:
     """Return the message for an error. It is of one of the kinds above, or of a class derived from one."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
-    return Failure(kind, str(error))
+    return ProcessFailure(kind, str(error))
 
 
 def encode(message: Any) -> bytes:

@@ -27,7 +27,7 @@ from tailrace.source.sqlite.process_message import (
     Answer,
     AskCommit,
     Commit,
-    Failure,
+    ProcessFailure,
     ProcessLimits,
     Request,
     decode_answer,
@@ -221,7 +221,7 @@ class QueryProcess:
             raise SourceUnavailableError("the process that ran the query has ended: try again") from None
         if not isinstance(answer, AskCommit):
             self.clean = True
-        if isinstance(answer, Failure) and answer.detail:
+        if isinstance(answer, ProcessFailure) and answer.detail:
             logger.warning("a database cannot be used", extra={"reason": answer.detail})
         return answer
 

@@ -25,9 +25,9 @@ from tailrace.source.sqlite.client_query import snapshot
 from tailrace.source.sqlite.connection import file_id
 from tailrace.source.sqlite.key_page import SqlitePage, count_rows, cut_keys, find_last_key, read_page
 from tailrace.source.sqlite.process_message import (
-    Failure,
     FootprintRequest,
-    Found,
+    ProcessFailure,
+    QueryAnswer,
     QueryRequest,
     Touched,
     answer_bytes_max,
@@ -127,9 +127,9 @@ class SqliteQuerySource:
             request = QueryRequest(sql, tuple(arguments), limits, left_s)
             late = f"the query takes longer than {limits.timeout_s:g} s: ask for less"
             match await process.ask(request, left_s, answer_bytes_max(limits), late):
-                case Found() as found:
+                case QueryAnswer() as found:
                     return found.result()
-                case Failure() as failure:
+                case ProcessFailure() as failure:
                     raise failure.error()
                 case other:
                     raise AssertionError(f"a query was answered with {type(other).__name__}")
@@ -199,7 +199,7 @@ class SqliteQuerySource:
             match await process.ask(request, left_s, _LOOK_BYTES_MAX, late):
                 case Touched() as touched:
                     return touched
-                case Failure() as failure:
+                case ProcessFailure() as failure:
                     raise failure.error()
                 case other:
                     raise AssertionError(f"a look was answered with {type(other).__name__}")

@@ -30,10 +30,10 @@ from tailrace.source.sqlite.process_message import (
     Answer,
     AskCommit,
     Commit,
-    Failure,
     FootprintRequest,
-    Found,
+    ProcessFailure,
     ProcessLimits,
+    QueryAnswer,
     QueryRequest,
     Request,
     StatementRequest,
@@ -108,7 +108,7 @@ class _Worker:
             case QueryRequest():
                 connection = self._connection(writable=False)
                 found = run_query(connection, request.sql, request.arguments, request.limits, deadline_s)
-                return Found(found.columns, found.rows, found.catalog)
+                return QueryAnswer(found.columns, found.rows, found.catalog)
             case FootprintRequest():
                 connection = self._connection(writable=False)
                 with snapshot(connection):
@@ -157,14 +157,14 @@ class _Worker:
             self._open = None
 
 
-def _unusable(error: Exception) -> Failure:
+def _unusable(error: Exception) -> ProcessFailure:
     if isinstance(error, apsw.FullError):
         return failure_of(SourceUnavailableError("the disk of the database is full: free some space, then try again"))
     reason = SourceUnavailableError("the database cannot be used now: see the log of the server")
     return msgspec.structs.replace(failure_of(reason), detail=str(error))
 
 
-def _unreadable(error: apsw.Error) -> Failure:
+def _unreadable(error: apsw.Error) -> ProcessFailure:
     """Return why a process that only reads failed. All it writes is temporary files."""
     if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
         return failure_of(ResultTooLargeError("the query needs too much temporary space: ask for less"))

@@ -17,7 +17,7 @@ from tailrace.source.sqlite.history import History, fresh_mark
 from tailrace.source.sqlite.hold import WalHold
 from tailrace.source.sqlite.journal import RollbackJournal
 from tailrace.source.sqlite.options import SqliteOptions
-from tailrace.source.sqlite.place import Place
+from tailrace.source.sqlite.place import DatabaseFile
 from tailrace.source.sqlite.registry import (
     Capture,
     load_versions,
@@ -46,9 +46,9 @@ class ChangeReader:
     def __init__(
         self, path: Path, reader: Reader, options: SqliteOptions, clock: Clock, stale: FileId | None = None
     ) -> None:
-        """Prepare to read; `stale` is as in `Place`."""
+        """Prepare to read; `stale` is as in `DatabaseFile`."""
         self._path = path.resolve()
-        self.place = Place(path, stale)
+        self.place = DatabaseFile(path, stale)
         self._reader = reader
         self._options = options
         self._clock = clock

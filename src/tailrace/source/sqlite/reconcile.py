@@ -23,7 +23,7 @@ from tailrace.source.sqlite.change_table import (
     CELLS_MAX,
     CHANGE,
     TABLE,
-    Code,
+    ChangeCode,
     cell_names,
     header,
     insert_statements,
@@ -65,7 +65,7 @@ def reconcile(
             kept[version.name] = version
         else:
             _retire(connection, catalog, version.version)
-            note(connection, version.version, Code.SCHEMA, DROPPED)
+            note(connection, version.version, ChangeCode.SCHEMA, DROPPED)
     _widen(connection, capture.width, catalog)
     for name, table in catalog.tables.items():
         known = kept.get(name)
@@ -100,7 +100,7 @@ def _note_outline(connection: apsw.Connection, *, silent: bool) -> None:
     save_outline(connection, outline)
     live = load_versions(connection, live=True)
     if live and not silent:
-        note(connection, min(live), Code.SCHEMA, PRESENT)
+        note(connection, min(live), ChangeCode.SCHEMA, PRESENT)
 
 
 def _retire(connection: apsw.Connection, catalog: Catalog, version: int) -> None:
@@ -129,8 +129,8 @@ def _adopt(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, *
     version = version_of(table, *next_numbers(connection, table.name))
     _install(connection, catalog, table, version)
     if not first:
-        note(connection, version.version, Code.SCHEMA, PRESENT)
-        _copy(connection, table, version.version, Code.INSERT, row_cells(table, quote(table.name)))
+        note(connection, version.version, ChangeCode.SCHEMA, PRESENT)
+        _copy(connection, table, version.version, ChangeCode.INSERT, row_cells(table, quote(table.name)))
 
 
 def _refit(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, known: TableVersion) -> None:
@@ -139,7 +139,7 @@ def _refit(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, k
         _retire(connection, catalog, known.version)
         fresh = version_of(table, *next_numbers(connection, table.name))
         _install(connection, catalog, table, fresh)
-        note(connection, fresh.version, Code.SCHEMA, PRESENT)
+        note(connection, fresh.version, ChangeCode.SCHEMA, PRESENT)
         _correct(connection, table, known, fresh)
     elif _fits(catalog, table, known.version):
         save_version(connection, fresh, user_triggers=bool(catalog.user_triggers(table.name)))
@@ -193,7 +193,7 @@ def _correct(connection: apsw.Connection, table: CatalogTable, known: TableVersi
     bare = all(column.default is None and not column.generated and column.name not in former for column in added)
     if not renamed and bare and 2 * known.cells <= CELLS_MAX:
         where += f" AND {_written_through(table, known)}"
-    _copy(connection, table, fresh.version, Code.UPDATE, old + new, f" WHERE {where}")
+    _copy(connection, table, fresh.version, ChangeCode.UPDATE, old + new, f" WHERE {where}")
 
 
 def _written_through(table: CatalogTable, known: TableVersion) -> str:
@@ -203,13 +203,13 @@ def _written_through(table: CatalogTable, known: TableVersion) -> str:
     updated = ",".join(f"c{known.cells + cell}" for cell in known.key_cells)
     row = names[0] if len(names) == 1 else f"({','.join(names)})"
     return (
-        f"{row} IN (SELECT {inserted} FROM {CHANGE} WHERE h = {header(known.version, Code.INSERT)} "
-        f"UNION ALL SELECT {updated} FROM {CHANGE} WHERE h = {header(known.version, Code.UPDATE)})"
+        f"{row} IN (SELECT {inserted} FROM {CHANGE} WHERE h = {header(known.version, ChangeCode.INSERT)} "
+        f"UNION ALL SELECT {updated} FROM {CHANGE} WHERE h = {header(known.version, ChangeCode.UPDATE)})"
     )
 
 
 def _copy(
-    connection: apsw.Connection, table: CatalogTable, version: int, code: Code, cells: list[str], where: str = ""
+    connection: apsw.Connection, table: CatalogTable, version: int, code: ChangeCode, cells: list[str], where: str = ""
 ) -> None:
     """Write a change for each row of a table that meets a condition."""
     source = f" FROM {quote(table.name)}{where}"

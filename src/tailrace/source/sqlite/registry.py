@@ -8,7 +8,7 @@ import apsw
 from msgspec import Struct
 
 from tailrace.source.reader import Reader
-from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, TABLE, Code, header
+from tailrace.source.sqlite.change_table import CAPTURE, CHANGE, READER, TABLE, ChangeCode, header
 from tailrace.source.sqlite.connection import rows
 from tailrace.source.sqlite.history import fresh_mark
 from tailrace.source.sqlite.table_version import TableVersion, decode_version, encode_version
@@ -95,7 +95,7 @@ def window(connection: apsw.Connection) -> tuple[int, int]:
     return first or 0, last or 0
 
 
-def note(connection: apsw.Connection, version: int, code: Code, cell: int | None = None) -> None:
+def note(connection: apsw.Connection, version: int, code: ChangeCode, cell: int | None = None) -> None:
     """Add a row that no trigger wrote."""
     connection.execute(f"INSERT INTO {CHANGE}(h, c0) VALUES(?, ?)", (header(version, code), cell))
 

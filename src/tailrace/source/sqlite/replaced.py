@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tailrace.source.sqlite.change_table import Code
+from tailrace.source.sqlite.change_table import ChangeCode
 from tailrace.source.sqlite.table_version import TableVersion
 
 __all__ = ["Candidates"]
@@ -22,7 +22,7 @@ Cells = Sequence[Any]
 class Candidate(Struct, frozen=True):
     """A row that stood in the way of another one."""
 
-    code: Code
+    code: ChangeCode
     old: Cells
     new: Cells
 
@@ -40,7 +40,7 @@ class Candidates:
         """Forget all: the commit is over."""
         self._rows.clear()
 
-    def note(self, version: TableVersion, key: bytes, code: Code, old: Cells, new: Cells) -> None:
+    def note(self, version: TableVersion, key: bytes, code: ChangeCode, old: Cells, new: Cells) -> None:
         """Remember a candidate by the key of the row that stands in the way."""
         self._rows[version.version, key] = (version, Candidate(code, old, new))
 
@@ -58,7 +58,7 @@ class Candidates:
             candidate = entry[1]
             self._rows[version.version, new_key] = (version, Candidate(candidate.code, new, candidate.new))
 
-    def replaced(self, version: TableVersion, code: Code, new: Cells) -> list[tuple[bytes, Cells]]:
+    def replaced(self, version: TableVersion, code: ChangeCode, new: Cells) -> list[tuple[bytes, Cells]]:
         """Return the rows that the writing of a row has removed, by key, and forget them."""
         found = [
             (key, candidate.old)

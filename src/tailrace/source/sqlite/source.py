@@ -28,7 +28,7 @@ from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
 from tailrace.source.sqlite.trim import Trimmer
-from tailrace.source.sqlite.watch import Watch
+from tailrace.source.sqlite.watch import FileWatch
 
 __all__ = ["SqliteSource"]
 
@@ -143,7 +143,7 @@ class _Session:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-read")
         self._reader = ChangeReader(path, reader, options, clock, stale)
         self._trimmer = Trimmer(path, reader, options, clock)
-        self._watch = Watch(path.resolve())
+        self._watch = FileWatch(path.resolve())
         self._stopping = False
         self._live: set[int] = set()
         self._decoder = Decoder("", changes_max=1, bytes_max=1)

@@ -14,7 +14,7 @@ from tailrace.source.reader import Reader
 from tailrace.source.result import RunLimits, StatementResult
 from tailrace.source.sqlite.process_message import (
     AskCommit,
-    Failure,
+    ProcessFailure,
     StatementRequest,
     Written,
     answer_bytes_max,
@@ -76,7 +76,7 @@ class SqliteStatementRunner:
         match answer:
             case Written() as written:
                 return written.result()
-            case Failure() as failure:
+            case ProcessFailure() as failure:
                 raise failure.error()
             case other:
                 raise AssertionError(f"a statement was answered with {type(other).__name__}")

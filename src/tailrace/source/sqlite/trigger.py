@@ -8,7 +8,7 @@ functions, nothing that depends on a pragma.
 import re
 
 from tailrace.source.sqlite.catalog import ROWID_NAMES, CatalogTable, Term, Unique
-from tailrace.source.sqlite.change_table import PREFIX, Code, insert_statements, quote
+from tailrace.source.sqlite.change_table import PREFIX, ChangeCode, insert_statements, quote
 
 __all__ = ["keeper_name", "keeper_statement", "row_cells", "trigger_statements"]
 
@@ -25,9 +25,9 @@ def trigger_statements(table: CatalogTable, version: int) -> dict[str, str]:
     new = row_cells(table, "NEW")
     old = row_cells(table, "OLD")
     events = {
-        "insert": (f"AFTER INSERT ON {name}", insert_statements(version, Code.INSERT, new)),
-        "update": (f"AFTER UPDATE ON {name}", insert_statements(version, Code.UPDATE, old + new)),
-        "delete": (f"AFTER DELETE ON {name}", insert_statements(version, Code.DELETE, old)),
+        "insert": (f"AFTER INSERT ON {name}", insert_statements(version, ChangeCode.INSERT, new)),
+        "update": (f"AFTER UPDATE ON {name}", insert_statements(version, ChangeCode.UPDATE, old + new)),
+        "delete": (f"AFTER DELETE ON {name}", insert_statements(version, ChangeCode.DELETE, old)),
         "insert_candidate": _insert_candidate(table, version),
         "update_candidate": _update_candidate(table, version),
     }
@@ -86,8 +86,8 @@ def _insert_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]
     known = row_cells(table, name) + row_cells(table, "NEW", defaults=True)
     unknown = row_cells(table, name) + row_cells(table, "NEW", defaults=True, rowid="NULL")
     return clause, [
-        *_candidates(version, Code.INSERT_CANDIDATE, known, name, by_rowid),
-        *_candidates(version, Code.INSERT_CANDIDATE, unknown, name, by_index),
+        *_candidates(version, ChangeCode.INSERT_CANDIDATE, known, name, by_rowid),
+        *_candidates(version, ChangeCode.INSERT_CANDIDATE, unknown, name, by_index),
     ]
 
 
@@ -103,7 +103,7 @@ def _update_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]
     conditions = [f"{condition} AND {other}" for condition in conditions]
     cells = row_cells(table, name) + row_cells(table, "NEW", defaults=True)
     clause = f"BEFORE UPDATE{_update_columns(table)} ON {name} WHEN {_any_exists(name, conditions)}"
-    return clause, _candidates(version, Code.UPDATE_CANDIDATE, cells, name, conditions)
+    return clause, _candidates(version, ChangeCode.UPDATE_CANDIDATE, cells, name, conditions)
 
 
 def _update_columns(table: CatalogTable) -> str:
@@ -124,7 +124,7 @@ def _any_exists(name: str, conditions: list[str]) -> str:
     return " OR ".join(f"EXISTS(SELECT 1 FROM {name} WHERE {condition})" for condition in conditions)
 
 
-def _candidates(version: int, code: Code, cells: list[str], name: str, conditions: list[str]) -> list[str]:
+def _candidates(version: int, code: ChangeCode, cells: list[str], name: str, conditions: list[str]) -> list[str]:
     return [
         statement
         for condition in conditions

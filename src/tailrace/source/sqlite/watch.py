@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Watch"]
+__all__ = ["FileWatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _IN_CLOEXEC = 0o2000000
 _EVENTS_BYTES = 65536
 
 
-class Watch:
+class FileWatch:
     """Waits for writes to a database. One thread waits, any thread may `wake` it."""
 
     def __init__(self, database: Path) -> None:

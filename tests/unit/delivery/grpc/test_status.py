@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.delivery.grpc.call import Code
+from tailrace.delivery.grpc.call import StatusCode
 from tailrace.delivery.grpc.status import status_of
 from tailrace.model.errors import (
     BehindHorizonError,
@@ -28,15 +28,15 @@ from tailrace.model.errors import (
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (UnknownSourceError("x"), Code.NOT_FOUND, "source 'x' not found"),
-        (UnknownSubscriptionError("sub-1"), Code.NOT_FOUND, "subscription sub-1 not found"),
-        (InvalidValueError("no"), Code.INVALID_ARGUMENT, "no"),
-        (ResultTooLargeError("much"), Code.RESOURCE_EXHAUSTED, "much"),
-        (KeyValueError("own"), Code.FAILED_PRECONDITION, "own"),
-        (SourceUnavailableError("locked"), Code.UNAVAILABLE, "locked"),
-        (PermissionDeniedError("denied"), Code.PERMISSION_DENIED, "denied"),
-        (CaptureDisabledError(), Code.FAILED_PRECONDITION, "CDC not enabled"),
-        (LogClosedError("/var/log"), Code.UNAVAILABLE, "CDC engine shut down"),
+        (UnknownSourceError("x"), StatusCode.NOT_FOUND, "source 'x' not found"),
+        (UnknownSubscriptionError("sub-1"), StatusCode.NOT_FOUND, "subscription sub-1 not found"),
+        (InvalidValueError("no"), StatusCode.INVALID_ARGUMENT, "no"),
+        (ResultTooLargeError("much"), StatusCode.RESOURCE_EXHAUSTED, "much"),
+        (KeyValueError("own"), StatusCode.FAILED_PRECONDITION, "own"),
+        (SourceUnavailableError("locked"), StatusCode.UNAVAILABLE, "locked"),
+        (PermissionDeniedError("denied"), StatusCode.PERMISSION_DENIED, "denied"),
+        (CaptureDisabledError(), StatusCode.FAILED_PRECONDITION, "CDC not enabled"),
+        (LogClosedError("/var/log"), StatusCode.UNAVAILABLE, "CDC engine shut down"),
     ],
 )
 def test_an_error_has_its_code_and_says_what_is_wrong(error, code, message):
@@ -55,14 +55,14 @@ def test_an_error_has_its_code_and_says_what_is_wrong(error, code, message):
 )
 def test_what_is_wrong_inside_is_not_told(error):
     status = status_of(error)
-    assert status.code is Code.INTERNAL
+    assert status.code is StatusCode.INTERNAL
     assert "secret" not in status.message
 
 
 def test_an_overrun_has_seed_a_s_text_and_both_numbers():
     status = status_of(BehindHorizonError(requested=3, horizon=9))
     assert (status.code, status.message) == (
-        Code.OUT_OF_RANGE,
+        StatusCode.OUT_OF_RANGE,
         "CDC overrun: requested seq 3 but oldest available is 9",
     )
     assert dict(status.trailing) == {"x-tailrace-requested": "3", "x-tailrace-oldest": "9"}
@@ -70,7 +70,7 @@ def test_an_overrun_has_seed_a_s_text_and_both_numbers():
 
 def test_a_place_that_the_log_has_not_reached_is_told_with_both_numbers():
     status = status_of(BeyondHeadError(requested=9, head=3))
-    assert status.code is Code.OUT_OF_RANGE
+    assert status.code is StatusCode.OUT_OF_RANGE
     assert dict(status.trailing) == {"x-tailrace-requested": "9", "x-tailrace-head": "3"}
 
 
@@ -79,4 +79,4 @@ def test_who_calls_too_often_is_told_when_to_come_again():
 
 
 def test_who_is_not_known_is_unauthenticated():
-    assert status_of(UnauthenticatedError()).code is Code.UNAUTHENTICATED
+    assert status_of(UnauthenticatedError()).code is StatusCode.UNAUTHENTICATED

@@ -3,7 +3,7 @@
 import pytest
 
 from streaming import error_info, next_index, streams, token
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.model.number import Offset
@@ -90,10 +90,10 @@ async def test_an_invalid_registration_registers_nothing(tmp_path, request_, tex
     async with streams(tmp_path) as world:
         async with world.stream(request_) as stream:
             error = await stream.end()
-        assert (error.code, text in error.message) == (Code.INVALID_ARGUMENT, True)
+        assert (error.code, text in error.message) == (StatusCode.INVALID_ARGUMENT, True)
         with pytest.raises(StatusError) as unknown:
             await acknowledge(world, token(1))
-        assert unknown.value.code is Code.NOT_FOUND
+        assert unknown.value.code is StatusCode.NOT_FOUND
 
 
 async def test_a_registration_below_the_retained_commits_is_retention_lost_and_registers_nothing(tmp_path):
@@ -104,7 +104,7 @@ async def test_a_registration_below_the_retained_commits_is_retention_lost_and_r
         async with world.stream(register(position=token(1))) as stream:
             assert error_info(await stream.end())[0] == "RETENTION_LOST"
         async with world.stream(resume(1)) as stream:
-            assert (await stream.end()).code is Code.NOT_FOUND
+            assert (await stream.end()).code is StatusCode.NOT_FOUND
 
 
 async def test_a_live_id_is_registered_once_and_several_consumers_live_side_by_side(tmp_path):
@@ -113,7 +113,7 @@ async def test_a_live_id_is_registered_once_and_several_consumers_live_side_by_s
         async with world.stream(register()) as one, world.stream(register("d")) as other:
             assert (await one.event()) == (await other.event())
             async with world.stream(register()) as again:
-                assert (await again.end()).code is Code.ALREADY_EXISTS
+                assert (await again.end()).code is StatusCode.ALREADY_EXISTS
             await world.commit("users")
             assert (await one.event()).log_index == (await other.event()).log_index == 2
 
@@ -121,15 +121,15 @@ async def test_a_live_id_is_registered_once_and_several_consumers_live_side_by_s
 async def test_what_is_not_there_is_not_found(tmp_path):
     async with streams(tmp_path) as world:
         async with world.stream(resume(1)) as stream:
-            assert (await stream.end()).code is Code.NOT_FOUND
+            assert (await stream.end()).code is StatusCode.NOT_FOUND
         async with world.stream(register()) as stream:
             await stream.begun()
         async with world.stream(resume(2)) as stream:
-            assert (await stream.end()).code is Code.NOT_FOUND
+            assert (await stream.end()).code is StatusCode.NOT_FOUND
         for call in (acknowledge(world, token(1), consumer_id="x"), cancel(world, consumer_id="x")):
             with pytest.raises(StatusError) as error:
                 await call
-            assert error.value.code is Code.NOT_FOUND
+            assert error.value.code is StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_calls_that_make_no_sense_are_refused_and_change_nothing(tmp_path,
         method = "Acknowledge" if isinstance(call, proto.AcknowledgeSubscriptionRequest) else "Cancel"
         with pytest.raises(StatusError) as error:
             await world.unary(f"{method}Subscription", call)
-        assert error.value.code is Code.INVALID_ARGUMENT
+        assert error.value.code is StatusCode.INVALID_ARGUMENT
         async with world.stream(resume(1)) as stream:
             assert (await stream.event()).log_index == 1
 
@@ -176,7 +176,7 @@ async def test_a_cancelled_consumer_ends_with_its_stream_and_comes_back_as_the_n
             await acknowledge(world, (await stream.event()).position)
             await cancel(world)
             error = await stream.end()
-        assert error.code is Code.FAILED_PRECONDITION
+        assert error.code is StatusCode.FAILED_PRECONDITION
         told = {"incarnation": "1", "reason": "CANCELLED", "checkpoint": "1"}
         assert error_info(error) == ("CONSUMER_TERMINATED", told)
         await world.start()
@@ -334,7 +334,7 @@ async def test_there_are_no_more_consumers_than_allowed(tmp_path):
         async with world.stream(register("one")) as stream:
             await stream.begun()
         async with world.stream(register("two")) as stream:
-            assert (await stream.end()).code is Code.RESOURCE_EXHAUSTED
+            assert (await stream.end()).code is StatusCode.RESOURCE_EXHAUSTED
         await cancel(world, consumer_id="one")
         async with world.stream(register("two")) as stream:
             await stream.begun()
@@ -349,9 +349,9 @@ async def test_a_consumer_belongs_to_the_principal_that_registered_it(tmp_path):
         for method, call in (("Acknowledge", acknowledgement(token(1))), ("Cancel", cancellation())):
             with pytest.raises(StatusError) as error:
                 await world.unary(f"{method}Subscription", call, principal=yours)
-            assert error.value.code is Code.NOT_FOUND
+            assert error.value.code is StatusCode.NOT_FOUND
         async with world.stream(resume(1), principal=yours) as stream:
-            assert (await stream.end()).code is Code.NOT_FOUND
+            assert (await stream.end()).code is StatusCode.NOT_FOUND
         await world.unary("CancelSubscription", cancellation(), principal=mine)
 
 
@@ -374,7 +374,7 @@ async def test_each_principal_has_ids_of_its_own_and_learns_nothing_of_those_of_
 
 async def test_a_merged_stream_takes_no_consumer(tmp_path):
     async with streams(tmp_path) as world, world.stream(register(), {"x-tailrace-merge": "all"}) as stream:
-        assert (await stream.end()).code is Code.INVALID_ARGUMENT
+        assert (await stream.end()).code is StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_consumer_of_a_source_that_is_gone_is_not_found_and_can_be_cancelled(tmp_path):
@@ -387,10 +387,10 @@ async def test_a_consumer_of_a_source_that_is_gone_is_not_found_and_can_be_cance
         await world.start()
         await world.consumers.check()
         async with world.stream(resume(1)) as stream:
-            assert (await stream.end()).code is Code.NOT_FOUND
+            assert (await stream.end()).code is StatusCode.NOT_FOUND
         with pytest.raises(StatusError) as error:
             await acknowledge(world, token(2, shard=1))
-        assert error.value.code is Code.NOT_FOUND
+        assert error.value.code is StatusCode.NOT_FOUND
         await cancel(world)
         world.shards[1] = gone
         await world.start()

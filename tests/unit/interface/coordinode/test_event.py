@@ -8,7 +8,7 @@ from tailrace.interface.coordinode.event import parts_of, progress_message
 from tailrace.interface.coordinode.operation import Mapper
 from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.interface.coordinode.shard import StreamShard, Terms
-from tailrace.interface.coordinode.token import Token
+from tailrace.interface.coordinode.token import ResumeToken
 from tailrace.interface.coordinode.window import Placing
 from tailrace.log.hybrid import HybridClock
 from tailrace.model.commit import Draft
@@ -63,7 +63,7 @@ def test_the_bytes_are_messages_that_say_what_happened():
 
 
 def test_a_progress_event_has_a_place_and_nothing_else():
-    (message,) = messages_of(progress_message(2, 9, Token(2, 10, 0)))
+    (message,) = messages_of(progress_message(2, 9, ResumeToken(2, 10, 0)))
     event = proto.ChangeEvent.FromString(message)
     assert event == proto.ChangeEvent(
         log_index=9, shard_id=2, position=proto.ResumeToken(shard_id=2, segment_id=10, entry_offset=0)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming import WAIT_S, error_info, streams
-from tailrace.delivery.grpc.call import Code
+from tailrace.delivery.grpc.call import StatusCode
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.log.hybrid import HybridClock
 from tailrace.model.number import Offset
@@ -134,7 +134,7 @@ async def test_a_token_of_a_time_to_come_is_refused_and_that_of_the_newest_event
             newest.segment_id = hlc
             async with world.stream(resume(newest)) as stream:
                 error = await stream.end()
-            assert error.code is Code.OUT_OF_RANGE
+            assert error.code is StatusCode.OUT_OF_RANGE
             assert error_info(error)[0] == "POSITION_BEYOND_LOG"
 
 

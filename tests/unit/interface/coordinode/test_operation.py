@@ -12,7 +12,7 @@ from change_streams import adjacency, edge_property, node, row
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.operation import Mapper, node_id
 from tailrace.interface.coordinode.options import EdgeTable
-from tailrace.interface.coordinode.selection import ANY_TYPE, Selection
+from tailrace.interface.coordinode.selection import ANY_TYPE, CommitSelection
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
@@ -83,8 +83,8 @@ def test_a_truncation_puts_the_schema_with_a_statement_and_touches_the_types_of_
 
 
 def test_a_commit_that_may_have_touched_any_edge_is_for_everyone_who_wants_some_type():
-    assert Selection(frozenset({"KNOWS"})).touches(frozenset({ANY_TYPE}))
-    assert not Selection(frozenset({"KNOWS"})).touches(frozenset({"LIKES"}))
+    assert CommitSelection(frozenset({"KNOWS"})).touches(frozenset({ANY_TYPE}))
+    assert not CommitSelection(frozenset({"KNOWS"})).touches(frozenset({"LIKES"}))
 
 
 @pytest.mark.parametrize(

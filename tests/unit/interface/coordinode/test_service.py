@@ -3,9 +3,9 @@
 import pytest
 
 from streaming import QUICK, error_info, next_index, streams, token
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
-from tailrace.interface.coordinode.options import StreamOptions
+from tailrace.interface.coordinode.options import ChangeStreamOptions
 from tailrace.model.number import Index, Offset
 from tailrace.model.principal import Capability, Principal
 
@@ -64,7 +64,7 @@ async def test_a_stream_resumes_behind_each_event(tmp_path):
 
 
 async def test_a_commit_larger_than_an_event_comes_in_several_that_resume_before_it(tmp_path):
-    options = StreamOptions(event_bytes_max=2000)
+    options = ChangeStreamOptions(event_bytes_max=2000)
     async with streams(tmp_path, options=options) as world:
         await world.commit("users")
         await world.commit(*["users"] * 1500)
@@ -88,7 +88,7 @@ async def test_a_commit_larger_than_an_event_comes_in_several_that_resume_before
 
 
 async def test_an_operation_larger_than_an_event_is_sent_whole(tmp_path):
-    async with streams(tmp_path, options=StreamOptions(event_bytes_max=1000)) as world:
+    async with streams(tmp_path, options=ChangeStreamOptions(event_bytes_max=1000)) as world:
         await world.commit("users", text="y" * 5000)
         async with world.stream() as stream:
             assert (await stream.event()).ByteSize() > 5000
@@ -162,7 +162,7 @@ async def test_an_unfiltered_stream_tells_no_progress(tmp_path):
 async def test_one_edge_anywhere_in_a_huge_commit_brings_all_of_it(tmp_path, place):
     tables = ["users"] * 1500
     tables[place] = "follows"
-    async with streams(tmp_path, options=StreamOptions(event_bytes_max=4000, progress_s=0.01)) as world:
+    async with streams(tmp_path, options=ChangeStreamOptions(event_bytes_max=4000, progress_s=0.01)) as world:
         await world.commit(*["users"] * 1000)
         await world.commit(*tables)
         await world.commit("follows")
@@ -193,7 +193,7 @@ async def test_a_removed_commit_is_retention_lost(tmp_path):
         async with world.stream(subscribe(token(1, 1))) as stream:
             error = await stream.end()
         assert isinstance(error, StatusError)
-        assert error.code is Code.FAILED_PRECONDITION
+        assert error.code is StatusCode.FAILED_PRECONDITION
         assert error.message == "change stream retention lost: retention lost: checkpoint 2 is below shard floor 3"
         assert error_info(error) == ("RETENTION_LOST", {"requested_index": "2", "first_retained_index": "3"})
         async with world.stream() as stream:
@@ -219,16 +219,21 @@ async def test_a_reader_that_retention_overtakes_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "metadata", "code", "text"),
     [
-        (subscribe(token(1, shard=7)), {}, Code.INVALID_ARGUMENT, "resume token is for shard 7, this stream serves"),
-        (subscribe(token(2**64 - 1, 1)), {}, Code.INVALID_ARGUMENT, "exceeds 64 bits"),
-        (subscribe(token(3)), {}, Code.OUT_OF_RANGE, "resume token names commit 3, the newest is 1"),
-        (subscribe(token(1)), {"x-tailrace-shard": "1"}, Code.INVALID_ARGUMENT, "serves shard 1"),
-        (subscribe(), {"x-tailrace-shard": "9"}, Code.INVALID_ARGUMENT, "there is no shard 9"),
-        (subscribe(), {"x-tailrace-shard": "one"}, Code.INVALID_ARGUMENT, "write the number"),
-        (subscribe(), {"x-tailrace-merge": "some"}, Code.INVALID_ARGUMENT, "write all"),
-        (subscribe(token(1)), {"x-tailrace-merge": "all"}, Code.INVALID_ARGUMENT, "for one shard"),
-        (subscribe(edge_types=["t"] * 2000), {}, Code.INVALID_ARGUMENT, "at most 1024"),
-        (b"\xff\xff", {}, Code.INVALID_ARGUMENT, "is no coordinode.v1.replication.SubscribeRequest"),
+        (
+            subscribe(token(1, shard=7)),
+            {},
+            StatusCode.INVALID_ARGUMENT,
+            "resume token is for shard 7, this stream serves",
+        ),
+        (subscribe(token(2**64 - 1, 1)), {}, StatusCode.INVALID_ARGUMENT, "exceeds 64 bits"),
+        (subscribe(token(3)), {}, StatusCode.OUT_OF_RANGE, "resume token names commit 3, the newest is 1"),
+        (subscribe(token(1)), {"x-tailrace-shard": "1"}, StatusCode.INVALID_ARGUMENT, "serves shard 1"),
+        (subscribe(), {"x-tailrace-shard": "9"}, StatusCode.INVALID_ARGUMENT, "there is no shard 9"),
+        (subscribe(), {"x-tailrace-shard": "one"}, StatusCode.INVALID_ARGUMENT, "write the number"),
+        (subscribe(), {"x-tailrace-merge": "some"}, StatusCode.INVALID_ARGUMENT, "write all"),
+        (subscribe(token(1)), {"x-tailrace-merge": "all"}, StatusCode.INVALID_ARGUMENT, "for one shard"),
+        (subscribe(edge_types=["t"] * 2000), {}, StatusCode.INVALID_ARGUMENT, "at most 1024"),
+        (b"\xff\xff", {}, StatusCode.INVALID_ARGUMENT, "is no coordinode.v1.replication.SubscribeRequest"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -238,7 +243,7 @@ async def test_requests_that_cannot_be_served_are_refused(tmp_path, request_, me
         async with world.stream(request_, metadata) as stream:
             error = await stream.end()
     assert (error.code, text in error.message) == (code, True)
-    if code is Code.OUT_OF_RANGE:
+    if code is StatusCode.OUT_OF_RANGE:
         assert error_info(error) == ("POSITION_BEYOND_LOG", {"requested_index": "3", "last_index": "1"})
 
 
@@ -265,8 +270,8 @@ async def test_a_stream_is_one_of_those_of_which_a_principal_may_have_so_many(tm
 
 
 async def test_capture_switched_off_is_told(tmp_path):
-    async with streams(tmp_path, options=StreamOptions(capture_enabled=False)) as world, world.stream() as stream:
-        assert (await stream.end()).code is Code.FAILED_PRECONDITION
+    async with streams(tmp_path, options=ChangeStreamOptions(capture_enabled=False)) as world, world.stream() as stream:
+        assert (await stream.end()).code is StatusCode.FAILED_PRECONDITION
 
 
 async def test_a_shard_that_may_not_be_reached_and_one_that_is_not_there_are_refused_alike(tmp_path):
@@ -280,11 +285,11 @@ async def test_a_shard_that_may_not_be_reached_and_one_that_is_not_there_are_ref
                     error = await stream.end()
                 refusals.append((error.code, error.message.replace(f"shard {number}", "shard N")))
     assert refusals[:2] == refusals[2:]
-    assert {code for code, _ in refusals} == {Code.INVALID_ARGUMENT}
+    assert {code for code, _ in refusals} == {StatusCode.INVALID_ARGUMENT}
 
 
 async def test_a_principal_sees_its_sources_tables_and_rows_alone(tmp_path):
-    options = StreamOptions(progress_s=0)  # it tells how far it has read wherever it may
+    options = ChangeStreamOptions(progress_s=0)  # it tells how far it has read wherever it may
     async with streams(tmp_path, sources=("app", "two"), options=options) as world:
         await world.commit(("users", 1, 1), ("secrets", 2, 2), ("users", 3, 3))
         await world.commit("secrets")
@@ -302,4 +307,4 @@ async def test_a_principal_sees_its_sources_tables_and_rows_alone(tmp_path):
         async with world.stream(principal=reader) as stream:
             assert (await stream.begun())["x-tailrace-shard"] == "1"
         async with world.stream(principal=Principal("r", namespaces=frozenset())) as stream:
-            assert (await stream.end()).code is Code.PERMISSION_DENIED
+            assert (await stream.end()).code is StatusCode.PERMISSION_DENIED

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.event import segment_token
-from tailrace.interface.coordinode.token import MERGED, Token, encode_token, index_of, merged_token, token_of
+from tailrace.interface.coordinode.token import MERGED, ResumeToken, encode_token, index_of, merged_token, token_of
 from tailrace.model.errors import InvalidRequestError
 
 unsigned = st.integers(0, 2**64 - 1)
@@ -14,13 +14,18 @@ unsigned = st.integers(0, 2**64 - 1)
 
 @given(st.integers(0, 2**32 - 1), unsigned, unsigned)
 def test_a_token_survives_the_wire(shard, segment, entries):
-    token = Token(shard, segment, entries)
+    token = ResumeToken(shard, segment, entries)
     assert token_of(proto.ResumeToken.FromString(encode_token(token))) == token
 
 
 @pytest.mark.parametrize(
     ("token", "index"),
-    [(Token(0, 1, 0), 1), (Token(0, 1, 5), 6), (Token(0, 0, 7), 7), (Token(0, 2**64 - 1, 0), 2**64 - 1)],
+    [
+        (ResumeToken(0, 1, 0), 1),
+        (ResumeToken(0, 1, 5), 6),
+        (ResumeToken(0, 0, 7), 7),
+        (ResumeToken(0, 2**64 - 1, 0), 2**64 - 1),
+    ],
     ids=str,
 )
 def test_a_token_stands_for_the_sum(token, index):
@@ -30,10 +35,10 @@ def test_a_token_stands_for_the_sum(token, index):
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        (Token(2, 1, 0), "resume token is for shard 2, this stream serves shard 0"),
-        (Token(MERGED, 1, 0), "this stream serves shard 0"),
-        (Token(0, 2**64 - 1, 1), "exceeds 64 bits"),
-        (Token(0, 2**63, 2**63), "exceeds 64 bits"),
+        (ResumeToken(2, 1, 0), "resume token is for shard 2, this stream serves shard 0"),
+        (ResumeToken(MERGED, 1, 0), "this stream serves shard 0"),
+        (ResumeToken(0, 2**64 - 1, 1), "exceeds 64 bits"),
+        (ResumeToken(0, 2**63, 2**63), "exceeds 64 bits"),
     ],
     ids=str,
 )

@@ -4,7 +4,7 @@ import pytest
 
 from held import held_memory
 from tailrace.interface.coordinode.operation import Mapper
-from tailrace.interface.coordinode.selection import Selection
+from tailrace.interface.coordinode.selection import CommitSelection
 from tailrace.interface.coordinode.shard import StreamShard, Terms
 from tailrace.interface.coordinode.window import Placing, Windows
 from tailrace.log.hybrid import HybridClock
@@ -40,9 +40,9 @@ async def test_streams_share_what_was_encoded():
     shard, mapper, windows = StreamShard(0, "app", log, Terms([(1, 1)])), Mapper(0, {}), Windows(1 << 20)
     placing = Placing(shard, 4_000_000, merged=False)
     (chunk, *_) = await chunks_of(log)
-    first = windows.get(chunk, 0, mapper, Selection(), placing, None)
-    again = windows.get(chunk, 0, mapper, Selection(), placing, None)
-    other = windows.get(chunk, 0, mapper, Selection(frozenset({"follows"})), placing, None)
+    first = windows.get(chunk, 0, mapper, CommitSelection(), placing, None)
+    again = windows.get(chunk, 0, mapper, CommitSelection(), placing, None)
+    other = windows.get(chunk, 0, mapper, CommitSelection(frozenset({"follows"})), placing, None)
     assert again[0] is first[0] is other[0]
     assert again[1] is first[1]
     assert other[1].data == b""
@@ -52,7 +52,7 @@ async def test_streams_share_what_was_encoded():
 async def test_what_is_counted_is_what_is_held(changes, note):
     log = await filled(60, changes, note)
     shard, mapper, windows = StreamShard(0, "app", log, Terms([(1, 1)])), Mapper(0, {}), Windows(100_000)
-    placing, selection = Placing(shard, 4_000_000, merged=False), Selection()
+    placing, selection = Placing(shard, 4_000_000, merged=False), CommitSelection()
     around = held_memory(windows, shard, mapper, placing, selection)
     most = 0
     for chunk in await chunks_of(log):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
 from tailrace.delivery.grpc.proto import status_pb2
 from tailrace.interface.jimdb import errors as range_errors
@@ -48,57 +48,61 @@ TOLD = [
     (
         ClusterMismatchError(requested=3, actual=0),
         proto.CDCError(cluster_mismatch=proto.ClusterMismatch(request_cluster=3, actual_cluster=0)),
-        Code.FAILED_PRECONDITION,
+        StatusCode.FAILED_PRECONDITION,
     ),
-    (UnknownRangeError(7), proto.CDCError(range_not_found=proto.RangeNotFound(range_id=7)), Code.NOT_FOUND),
+    (UnknownRangeError(7), proto.CDCError(range_not_found=proto.RangeNotFound(range_id=7)), StatusCode.NOT_FOUND),
     (
         OutOfBoundError(b"k", ONE),
         proto.CDCError(out_of_bound=proto.OutOfBound(key=b"k", range_id=4, range_start=ONE.start, range_limit=ONE.end)),
-        Code.OUT_OF_RANGE,
+        StatusCode.OUT_OF_RANGE,
     ),
     (
         StaleEpochError(ONE, TWO),
         proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(ONE), new_range=shown(TWO))),
-        Code.ABORTED,
+        StatusCode.ABORTED,
     ),
     (
         StaleEpochError(TWO, None),
         proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(TWO))),
-        Code.ABORTED,
+        StatusCode.ABORTED,
     ),
     (
         NotRegisteredError(4, "a"),
         proto.CDCError(not_registered=proto.NotRegistered(range_id=4, subscriber_name="a")),
-        Code.FAILED_PRECONDITION,
+        StatusCode.FAILED_PRECONDITION,
     ),
     (
         PullerBusyError(4, "a"),
         proto.CDCError(busy=proto.Busy(range_id=4, subscriber_name="a")),
-        Code.ABORTED,
+        StatusCode.ABORTED,
     ),
     (
         BehindHorizonError(requested=3, horizon=8),
         proto.CDCError(log_lost=proto.LogLost(requested_index=3, oldest_index=8)),
-        Code.OUT_OF_RANGE,
+        StatusCode.OUT_OF_RANGE,
     ),
     (
         BeyondHeadError(requested=9, head=8),
         proto.CDCError(raft_fail=proto.RaftFail(reason="offset 9 is beyond the newest change 8")),
-        Code.OUT_OF_RANGE,
+        StatusCode.OUT_OF_RANGE,
     ),
     (
         CorruptSegmentError("x", place=3, reason="y"),
         proto.CDCError(raft_fail=proto.RaftFail(reason=INTERNAL)),
-        Code.INTERNAL,
+        StatusCode.INTERNAL,
     ),
-    (MetadataError("secret"), proto.CDCError(server_error=proto.ServerError(msg=INTERNAL)), Code.INTERNAL),
-    (InvalidRequestError("x"), proto.CDCError(server_error=proto.ServerError(msg="x")), Code.INVALID_ARGUMENT),
-    (SourceUnavailableError("x"), proto.CDCError(server_error=proto.ServerError(msg="x")), Code.UNAVAILABLE),
-    (RegistrationsFullError("x"), proto.CDCError(server_error=proto.ServerError(msg="x")), Code.RESOURCE_EXHAUSTED),
+    (MetadataError("secret"), proto.CDCError(server_error=proto.ServerError(msg=INTERNAL)), StatusCode.INTERNAL),
+    (InvalidRequestError("x"), proto.CDCError(server_error=proto.ServerError(msg="x")), StatusCode.INVALID_ARGUMENT),
+    (SourceUnavailableError("x"), proto.CDCError(server_error=proto.ServerError(msg="x")), StatusCode.UNAVAILABLE),
+    (
+        RegistrationsFullError("x"),
+        proto.CDCError(server_error=proto.ServerError(msg="x")),
+        StatusCode.RESOURCE_EXHAUSTED,
+    ),
     (
         UnknownTableError("s", "t"),
         proto.CDCError(server_error=proto.ServerError(msg="table s.t not found")),
-        Code.NOT_FOUND,
+        StatusCode.NOT_FOUND,
     ),
 ]
 
@@ -124,10 +128,10 @@ def test_the_table_has_all_errors_of_ranges():
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UnauthenticatedError(), Code.UNAUTHENTICATED),
-        (PermissionDeniedError("no"), Code.PERMISSION_DENIED),
-        (LogClosedError("x"), Code.UNAVAILABLE),
-        (CaptureDisabledError(), Code.FAILED_PRECONDITION),
+        (UnauthenticatedError(), StatusCode.UNAUTHENTICATED),
+        (PermissionDeniedError("no"), StatusCode.PERMISSION_DENIED),
+        (LogClosedError("x"), StatusCode.UNAVAILABLE),
+        (CaptureDisabledError(), StatusCode.FAILED_PRECONDITION),
     ],
 )
 def test_what_is_no_matter_of_a_range_is_told_by_status_alone(error, code):
@@ -137,4 +141,4 @@ def test_what_is_no_matter_of_a_range_is_told_by_status_alone(error, code):
 
 
 def test_a_pipeline_that_is_there_already_has_a_status_of_its_own():
-    assert cdc_status(PipelineExistsError("x")).code is Code.ALREADY_EXISTS
+    assert cdc_status(PipelineExistsError("x")).code is StatusCode.ALREADY_EXISTS

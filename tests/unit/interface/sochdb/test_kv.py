@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.access.key_value import KeyValues
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
 from tailrace.interface.sochdb.kv import kv_service
@@ -122,23 +122,23 @@ FEW = [proto.KvPutEntry(key=b"k", value=b"v")]
 @pytest.mark.parametrize(
     ("method", "request_", "principal", "code"),
     [
-        ("Get", proto.KvGetRequest(namespace="none", key=b"k"), ANONYMOUS, Code.NOT_FOUND),
-        ("Get", proto.KvGetRequest(namespace="lake", key=b"k"), ANONYMOUS, Code.FAILED_PRECONDITION),
-        ("Put", proto.KvPutRequest(namespace="lake", key=b"k"), ANONYMOUS, Code.FAILED_PRECONDITION),
-        ("Scan", proto.KvScanRequest(namespace="lake"), ANONYMOUS, Code.FAILED_PRECONDITION),
-        ("Get", proto.KvGetRequest(), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Put", proto.KvPutRequest(key=b"k" * 65537), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Put", proto.KvPutRequest(key=b"k", value=b"v" * ((4 << 20) + 1)), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Put", proto.KvPutRequest(key=b"k", ttl_seconds=2**64 - 1), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Scan", proto.KvScanRequest(prefix=b"k" * 65537), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("BatchGet", proto.KvBatchGetRequest(keys=[b"k"] * 4097), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("BatchPut", proto.KvBatchPutRequest(entries=FEW * 4097), ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Get", b"\xff\xff\xff", ANONYMOUS, Code.INVALID_ARGUMENT),
-        ("Put", proto.KvPutRequest(key=b"k"), READER, Code.PERMISSION_DENIED),
-        ("Get", proto.KvGetRequest(namespace="default", key=b"k"), TENANT, Code.PERMISSION_DENIED),
-        ("Get", proto.KvGetRequest(namespace="none", key=b"k"), TENANT, Code.PERMISSION_DENIED),
-        ("Get", proto.KvGetRequest(key=b"k"), TABLES, Code.PERMISSION_DENIED),
-        ("Get", proto.KvGetRequest(key=b"k"), ROWS, Code.PERMISSION_DENIED),
+        ("Get", proto.KvGetRequest(namespace="none", key=b"k"), ANONYMOUS, StatusCode.NOT_FOUND),
+        ("Get", proto.KvGetRequest(namespace="lake", key=b"k"), ANONYMOUS, StatusCode.FAILED_PRECONDITION),
+        ("Put", proto.KvPutRequest(namespace="lake", key=b"k"), ANONYMOUS, StatusCode.FAILED_PRECONDITION),
+        ("Scan", proto.KvScanRequest(namespace="lake"), ANONYMOUS, StatusCode.FAILED_PRECONDITION),
+        ("Get", proto.KvGetRequest(), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Put", proto.KvPutRequest(key=b"k" * 65537), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Put", proto.KvPutRequest(key=b"k", value=b"v" * ((4 << 20) + 1)), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Put", proto.KvPutRequest(key=b"k", ttl_seconds=2**64 - 1), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Scan", proto.KvScanRequest(prefix=b"k" * 65537), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("BatchGet", proto.KvBatchGetRequest(keys=[b"k"] * 4097), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("BatchPut", proto.KvBatchPutRequest(entries=FEW * 4097), ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Get", b"\xff\xff\xff", ANONYMOUS, StatusCode.INVALID_ARGUMENT),
+        ("Put", proto.KvPutRequest(key=b"k"), READER, StatusCode.PERMISSION_DENIED),
+        ("Get", proto.KvGetRequest(namespace="default", key=b"k"), TENANT, StatusCode.PERMISSION_DENIED),
+        ("Get", proto.KvGetRequest(namespace="none", key=b"k"), TENANT, StatusCode.PERMISSION_DENIED),
+        ("Get", proto.KvGetRequest(key=b"k"), TABLES, StatusCode.PERMISSION_DENIED),
+        ("Get", proto.KvGetRequest(key=b"k"), ROWS, StatusCode.PERMISSION_DENIED),
     ],
 )
 async def test_what_cannot_be_done_is_refused_with_its_status(server, method, request_, principal, code):
@@ -153,7 +153,7 @@ async def test_an_answer_too_large_for_one_message_is_refused(server):
         await server.call("Put", proto.KvPutRequest(key=b"%d" % number, value=b"v" * (1 << 20)))
     with pytest.raises(StatusError) as refused:
         await server.call("BatchGet", proto.KvBatchGetRequest(keys=[b"%d" % number for number in range(5)]))
-    assert refused.value.code is Code.RESOURCE_EXHAUSTED
+    assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_the_largest_value_that_a_message_can_put_can_be_got(server):

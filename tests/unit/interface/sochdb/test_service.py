@@ -8,7 +8,7 @@ import pytest
 from feeding import feeding, schema_of
 from tailrace.access.keeper import Keeper
 from tailrace.access.keys import Keys
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.presenter import Presenter
@@ -188,7 +188,7 @@ async def test_a_start_beyond_the_next_change_is_out_of_range(world):
     await world.feeds.append(Op.INSERT)
     for start in (3, 2**64 - 1):
         status = await refused(world, request_of(start_sequence=start))
-        assert status.code is Code.OUT_OF_RANGE
+        assert status.code is StatusCode.OUT_OF_RANGE
         assert dict(status.trailing) == {"x-tailrace-requested": str(start), "x-tailrace-head": "1"}
 
 
@@ -197,7 +197,7 @@ async def test_a_start_behind_the_horizon_is_an_overrun_with_both_numbers(world)
     world.log.forget_before(5)
     status = await refused(world, request_of(start_sequence=2))
     assert (status.code, status.message) == (
-        Code.OUT_OF_RANGE,
+        StatusCode.OUT_OF_RANGE,
         "CDC overrun: requested seq 2 but oldest available is 5",
     )
     assert dict(status.trailing) == {"x-tailrace-requested": "2", "x-tailrace-oldest": "5"}
@@ -252,7 +252,7 @@ async def test_with_all_tables_one_that_lacks_a_column_has_nothing_to_send(world
 )
 async def test_a_predicate_that_cannot_be_right_is_refused_with_its_place(world, tables, where, says):
     status = await refused(world, request_of(tables=tables, where_predicate=where))
-    assert status.code is Code.INVALID_ARGUMENT
+    assert status.code is StatusCode.INVALID_ARGUMENT
     assert says in status.message
     assert len(status.message) < 1000
 
@@ -264,7 +264,7 @@ async def test_a_named_table_that_loses_a_column_of_the_predicate_ends_the_strea
         await world.feeds.write((Op.INSERT, 1, None, "Ada"), schema=changed)
         with pytest.raises(StatusError) as caught:
             await stream.event()
-    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert caught.value.code is StatusCode.FAILED_PRECONDITION
 
 
 async def test_a_write_has_no_more_events_than_the_client_wants(world):
@@ -286,7 +286,7 @@ async def test_a_namespace_is_a_source_and_none_is_the_only_one(world, namespace
 
 async def test_an_unknown_namespace_is_told_with_those_that_there_are(world):
     status = await refused(world, request_of(namespace="nowhere"))
-    assert (status.code, status.message) == (Code.NOT_FOUND, "namespace 'nowhere' not found; there is app")
+    assert (status.code, status.message) == (StatusCode.NOT_FOUND, "namespace 'nowhere' not found; there is app")
     assert await world.list("nowhere") == []
 
 
@@ -294,7 +294,7 @@ async def test_a_foreign_namespace_is_denied(world):
     stranger = Principal("x", tenant="t", capabilities=frozenset({"read"}), namespaces=frozenset({"mine"}))
     status = await refused(world, request_of(namespace="app"), principal=stranger)
     assert (status.code, status.message) == (
-        Code.PERMISSION_DENIED,
+        StatusCode.PERMISSION_DENIED,
         "Access denied to namespace 'app' for tenant 't'",
     )
     async with world.stream() as stream:
@@ -324,7 +324,7 @@ async def test_subscriptions_of_others_are_not_there(world):
         assert await world.list(principal=bob) == []
         assert await world.cancel(name, bob) == (False, f"Subscription '{name}' not found")
         status = await refused(world, metadata={"x-tailrace-subscription": name}, principal=bob)
-        assert status.code is Code.NOT_FOUND
+        assert status.code is StatusCode.NOT_FOUND
         root = Principal("root", capabilities=frozenset({"admin"}))
         assert [info.subscription_id for info in await world.list(principal=root)] == [name]
 
@@ -337,7 +337,10 @@ async def test_a_stream_ends_with_the_credentials_that_opened_it(world):
         await world.keeper.look()
         with pytest.raises(StatusError) as caught:
             await stream.ended()
-    assert (caught.value.code, caught.value.message) == (Code.UNAUTHENTICATED, "Authentication token has expired.")
+    assert (caught.value.code, caught.value.message) == (
+        StatusCode.UNAUTHENTICATED,
+        "Authentication token has expired.",
+    )
     assert world.service.subscriptions() == []
 
 
@@ -423,12 +426,12 @@ async def test_a_subscription_of_another_interface_is_streamed_with_the_cursor_o
 @pytest.mark.parametrize(
     ("fields", "name", "code"),
     [
-        ({}, "sub-7", Code.NOT_FOUND),
-        ({}, "seven", Code.NOT_FOUND),
-        ({"tables": ["users"]}, "sub-1", Code.INVALID_ARGUMENT),
-        ({"operations": [1]}, "sub-1", Code.INVALID_ARGUMENT),
-        ({"where_predicate": "id = 1"}, "sub-1", Code.INVALID_ARGUMENT),
-        ({"namespace": "other"}, "sub-1", Code.NOT_FOUND),
+        ({}, "sub-7", StatusCode.NOT_FOUND),
+        ({}, "seven", StatusCode.NOT_FOUND),
+        ({"tables": ["users"]}, "sub-1", StatusCode.INVALID_ARGUMENT),
+        ({"operations": [1]}, "sub-1", StatusCode.INVALID_ARGUMENT),
+        ({"where_predicate": "id = 1"}, "sub-1", StatusCode.INVALID_ARGUMENT),
+        ({"namespace": "other"}, "sub-1", StatusCode.NOT_FOUND),
     ],
 )
 async def test_a_named_subscription_must_be_there_and_says_itself_what_it_is_for(world, fields, name, code):
@@ -440,13 +443,13 @@ async def test_a_named_subscription_must_be_there_and_says_itself_what_it_is_for
 async def test_metadata_that_say_neither_yes_nor_no_are_refused(world, name):
     await world.feeds.subscribe()
     for more in ({}, {"x-tailrace-subscription": "sub-1"}):
-        assert (await refused(world, metadata={name: "perhaps", **more})).code is Code.INVALID_ARGUMENT
+        assert (await refused(world, metadata={name: "perhaps", **more})).code is StatusCode.INVALID_ARGUMENT
 
 
 async def test_an_existing_subscription_is_kept_and_acknowledges_as_the_stream_asks(world):
     made = await world.feeds.subscribe(auto_ack=True)
     named = {"x-tailrace-subscription": "sub-1"}
-    assert (await refused(world, metadata=named | {"x-tailrace-keep": "false"})).code is Code.INVALID_ARGUMENT
+    assert (await refused(world, metadata=named | {"x-tailrace-keep": "false"})).code is StatusCode.INVALID_ARGUMENT
     await world.feeds.append(*[Op.INSERT] * 2)
     async with world.stream(request_of(), named | {"x-tailrace-auto-ack": "false"}) as stream:
         assert [event.sequence for event in await stream.events(2)] == [1, 2]
@@ -484,8 +487,8 @@ async def test_streams_end_when_the_server_stops(world):
         world.service.stop()
         with pytest.raises(StatusError) as caught:
             await stream.ended()
-    assert (caught.value.code, caught.value.message) == (Code.UNAVAILABLE, "CDC engine shut down")
-    assert (await refused(world)).code is Code.UNAVAILABLE
+    assert (caught.value.code, caught.value.message) == (StatusCode.UNAVAILABLE, "CDC engine shut down")
+    assert (await refused(world)).code is StatusCode.UNAVAILABLE
 
 
 async def test_where_nothing_is_captured_streams_say_so():
@@ -493,7 +496,7 @@ async def test_where_nothing_is_captured_streams_say_so():
         world = World(feeds)
         for method, request in (("Subscribe", request_of()), ("WatchKey", proto.WatchKeyRequest())):
             status = await refused(world, request, method=method)
-            assert (status.code, status.message) == (Code.FAILED_PRECONDITION, "CDC not enabled")
+            assert (status.code, status.message) == (StatusCode.FAILED_PRECONDITION, "CDC not enabled")
         assert await world.list() == []
 
 
@@ -558,7 +561,7 @@ async def test_watching_without_a_table_or_a_key_means_any(world):
     ],
 )
 async def test_requests_that_are_none_or_too_large_are_refused(world, method, message):
-    assert (await refused(world, message, method=method)).code is Code.INVALID_ARGUMENT
+    assert (await refused(world, message, method=method)).code is StatusCode.INVALID_ARGUMENT
     assert (world.service.subscriptions(), world.service.feeds_open()) == ([], 0)
 
 
@@ -566,14 +569,14 @@ async def test_requests_that_are_none_or_too_large_are_refused(world, method, me
 async def test_unary_requests_that_are_none_are_refused(world, method):
     with pytest.raises(StatusError) as caught:
         await world.unary(method, b"\xff", proto.ListSubscriptionsResponse)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_query_or_a_snapshot_is_not_for_this_interface(world):
     made = await world.feeds.subscribe()
     world.service._registry._changed(made.id, snapshot=True)
     status = await refused(world, metadata={"x-tailrace-subscription": "sub-1"})
-    assert (status.code, "snapshot" in status.message) == (Code.INVALID_ARGUMENT, True)
+    assert (status.code, "snapshot" in status.message) == (StatusCode.INVALID_ARGUMENT, True)
 
 
 async def test_what_streams_carry_is_counted(world):

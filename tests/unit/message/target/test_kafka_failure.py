@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.message.target.kafka_failure import REFUSED, Batch, Failure, error_of, failed_places
+from tailrace.message.target.kafka_failure import REFUSED, KafkaBatch, KafkaFailure, error_of, failed_places
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from target_messages import Teller
 
@@ -34,7 +34,7 @@ def test_the_last_messages_of_each_key_are_those_that_failed(keys, data):
     for name, count in failing.items():
         mine = [place for place in names if names[place] == name]
         for place in mine[len(mine) - count :]:
-            failures.append(Failure(*name, 1000 + place))
+            failures.append(KafkaFailure(*name, 1000 + place))
             expected.add(place)
     found = failed_places(failures, list(names), names)
     assert list(found) == sorted(expected)
@@ -44,7 +44,7 @@ def test_the_last_messages_of_each_key_are_those_that_failed(keys, data):
 def test_what_is_behind_a_refused_message_in_its_key_is_refused_with_it():
     teller = Teller("orders", "lines")
     messages = teller.changes(6, keys=2) + teller.changes(2, keys=2, table=1)
-    batch = Batch(messages, {schema.table: schema.table.name for schema in teller.schemas})
+    batch = KafkaBatch(messages, {schema.table: schema.table.name for schema in teller.schemas})
     batch.refuse(2, KafkaError.INVALID_RECORD)
     assert [refusal.place for refusal in batch.keyed_refusals()] == [2, 4]
     assert [refusal.reason for refusal in batch.refusals()] == [REFUSED[KafkaError.INVALID_RECORD]]

@@ -7,15 +7,15 @@ import pytest
 
 from tailrace.pipeline.fold import CHANGE_COLUMNS, VALIDITY
 from tailrace.pipeline.sink import catalog_statements as statements
-from tailrace.pipeline.sink.catalog_statements import Target
+from tailrace.pipeline.sink.catalog_statements import CatalogTarget
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "catalog"
 ORDERS = ("lake", "shop", "orders")
-CURRENT = Target(ORDERS, ("id", "note", "old", "_offset"), ("id",), "v", (*CHANGE_COLUMNS, "id", "note"))
-LINES = Target(
+CURRENT = CatalogTarget(ORDERS, ("id", "note", "old", "_offset"), ("id",), "v", (*CHANGE_COLUMNS, "id", "note"))
+LINES = CatalogTarget(
     ("lake", "shop", "two words"), (*CHANGE_COLUMNS, "a", "b`c"), ("a", "b`c"), "v", (*CHANGE_COLUMNS, "a", "b`c")
 )
-HISTORY = Target(ORDERS, ("id", "note", *VALIDITY.names), ("id",), "v", (*CHANGE_COLUMNS, "id", "note"))
+HISTORY = CatalogTarget(ORDERS, ("id", "note", *VALIDITY.names), ("id",), "v", (*CHANGE_COLUMNS, "id", "note"))
 COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string())])
 WIDER = pa.schema([("id", pa.string()), ("note", pa.binary())])
 

@@ -4,10 +4,10 @@ import pytest
 
 from sink_changes import ChangingSource
 from tailrace.model.errors import SinkRefusedError
-from tailrace.pipeline.sink.base import Batch, Progress
+from tailrace.pipeline.sink.base import Batch, SinkProgress
 from tailrace.pipeline.sink.progress import after, decode, decode_columns, encode, encode_columns, has, refuse_lost
 
-HELD = Progress(7, {"shop": 100, "crm": 5}, {"shop.orders": 90})
+HELD = SinkProgress(7, {"shop": 100, "crm": 5}, {"shop.orders": 90})
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_progress_goes_on_with_each_batch():
     orders.insert(1, "Ann", 1.0)
     orders.insert(2, "Bob", 1.0)
     first = after(None, source.batch())
-    assert first == Progress(0, {"shop": 2}, {"shop.orders": 2})
+    assert first == SinkProgress(0, {"shop": 2}, {"shop.orders": 2})
     source.table("lines").insert(1, "x", None)
-    assert after(first, source.batch()) == Progress(1, {"shop": 3}, {"shop.orders": 2, "shop.lines": 3})
+    assert after(first, source.batch()) == SinkProgress(1, {"shop": 3}, {"shop.orders": 2, "shop.lines": 3})
 
 
 def test_progress_is_read_as_it_was_written():
@@ -62,6 +62,6 @@ def test_a_table_that_was_there_must_be_there():
     schema = source.table().schema
     refuse_lost(HELD, [schema], [schema])
     refuse_lost(None, [schema], [])
-    refuse_lost(Progress(1, {}, {}), [schema], [])
+    refuse_lost(SinkProgress(1, {}, {}), [schema], [])
     with pytest.raises(SinkRefusedError, match="table orders: it is gone"):
         refuse_lost(HELD, [schema], [])

@@ -3,7 +3,7 @@ import pytest
 from tailrace.model.errors import SourceStateError
 from tailrace.source.sqlite.change_table import (
     CELLS_MAX,
-    Code,
+    ChangeCode,
     format_position,
     header,
     in_migration,
@@ -33,8 +33,8 @@ def test_a_position_of_another_capture_is_refused_with_advice(position):
 
 
 def test_the_header_holds_version_and_code():
-    assert header(5, Code.DELETE) == 43
-    assert max(Code) < 8
+    assert header(5, ChangeCode.DELETE) == 43
+    assert max(ChangeCode) < 8
 
 
 def test_quotes_in_identifiers_are_doubled():
@@ -43,7 +43,7 @@ def test_quotes_in_identifiers_are_doubled():
 
 def test_a_row_too_wide_for_one_is_written_in_parts():
     cells = [f"NEW.x{number}" for number in range(CELLS_MAX + 2)]
-    first, second = insert_statements(3, Code.INSERT, cells)
-    assert f"VALUES({header(3, Code.INSERT)}," in first
-    assert f"VALUES({header(3, Code.MORE)}," in second
+    first, second = insert_statements(3, ChangeCode.INSERT, cells)
+    assert f"VALUES({header(3, ChangeCode.INSERT)}," in first
+    assert f"VALUES({header(3, ChangeCode.MORE)}," in second
     assert second.endswith(f"NEW.x{CELLS_MAX},NEW.x{CELLS_MAX + 1})")

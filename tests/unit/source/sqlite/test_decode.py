@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind
-from tailrace.source.sqlite.change_table import CELLS_MAX, Border, Code, header, in_migration
+from tailrace.source.sqlite.change_table import CELLS_MAX, Border, ChangeCode, header, in_migration
 from tailrace.source.sqlite.decode import Decoder, repair
 from tailrace.source.sqlite.table_version import TableVersion
 
@@ -54,7 +54,9 @@ def row(number, u, v):
 
 def test_inserts_updates_and_deletes_become_changes_with_images():
     assert decoded(
-        (Code.INSERT, 1, "a", None), (Code.UPDATE, 1, "a", None, 1, "b", 2.5), (Code.DELETE, 1, "b", 2.5)
+        (ChangeCode.INSERT, 1, "a", None),
+        (ChangeCode.UPDATE, 1, "a", None, 1, "b", 2.5),
+        (ChangeCode.DELETE, 1, "b", 2.5),
     ) == [
         ("insert", [1], None, row(1, "a", None)),
         ("update", [1], row(1, "a", None), row(1, "b", 2.5)),
@@ -63,20 +65,20 @@ def test_inserts_updates_and_deletes_become_changes_with_images():
 
 
 def test_an_update_of_the_key_is_a_delete_and_an_insert():
-    assert decoded((Code.UPDATE, 1, "a", 0, 2, "a", 0)) == [
+    assert decoded((ChangeCode.UPDATE, 1, "a", 0, 2, "a", 0)) == [
         ("delete", [1], row(1, "a", 0), None),
         ("insert", [2], None, row(2, "a", 0)),
     ]
 
 
 def test_a_row_replaced_under_its_own_key_is_the_before_image():
-    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 1, "b", 9)) == [
+    assert decoded((ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (ChangeCode.INSERT, 1, "b", 9)) == [
         ("update", [1], row(1, "a", 0), row(1, "b", 9))
     ]
 
 
 def test_a_row_replaced_by_one_with_another_key_is_deleted_first():
-    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.INSERT, 5, "a", 9)) == [
+    assert decoded((ChangeCode.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (ChangeCode.INSERT, 5, "a", 9)) == [
         ("delete", [1], row(1, "a", 0), None),
         ("insert", [5], None, row(5, "a", 9)),
     ]
@@ -84,9 +86,9 @@ def test_a_row_replaced_by_one_with_another_key_is_deleted_first():
 
 def test_one_insert_can_replace_several_rows():
     assert decoded(
-        (Code.INSERT_CANDIDATE, 1, "x", 0, 1, "y", 9),
-        (Code.INSERT_CANDIDATE, 2, "y", 0, 1, "y", 9),
-        (Code.INSERT, 1, "y", 9),
+        (ChangeCode.INSERT_CANDIDATE, 1, "x", 0, 1, "y", 9),
+        (ChangeCode.INSERT_CANDIDATE, 2, "y", 0, 1, "y", 9),
+        (ChangeCode.INSERT, 1, "y", 9),
     ) == [
         ("delete", [2], row(2, "y", 0), None),
         ("update", [1], row(1, "x", 0), row(1, "y", 9)),
@@ -94,21 +96,23 @@ def test_one_insert_can_replace_several_rows():
 
 
 def test_an_update_that_replaces_a_row_and_takes_its_key_updates_it():
-    assert decoded((Code.UPDATE_CANDIDATE, 2, "y", 0, 2, "x", 0), (Code.UPDATE, 1, "x", 0, 2, "x", 0)) == [
+    assert decoded((ChangeCode.UPDATE_CANDIDATE, 2, "y", 0, 2, "x", 0), (ChangeCode.UPDATE, 1, "x", 0, 2, "x", 0)) == [
         ("delete", [1], row(1, "x", 0), None),
         ("update", [2], row(2, "y", 0), row(2, "x", 0)),
     ]
 
 
 def test_a_candidate_without_its_insert_is_forgotten():
-    assert decoded((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 3, "c", 0)) == [
+    assert decoded((ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (ChangeCode.INSERT, 3, "c", 0)) == [
         ("insert", [3], None, row(3, "c", 0))
     ]
 
 
 def test_a_candidate_whose_row_was_deleted_by_a_trigger_of_its_own_is_not_deleted_twice():
     assert decoded(
-        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.DELETE, 1, "a", 0), (Code.INSERT, 1, "b", 9)
+        (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9),
+        (ChangeCode.DELETE, 1, "a", 0),
+        (ChangeCode.INSERT, 1, "b", 9),
     ) == [
         ("delete", [1], row(1, "a", 0), None),
         ("insert", [1], None, row(1, "b", 9)),
@@ -117,7 +121,9 @@ def test_a_candidate_whose_row_was_deleted_by_a_trigger_of_its_own_is_not_delete
 
 def test_a_candidate_that_was_changed_before_it_was_replaced_carries_the_change():
     assert decoded(
-        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.UPDATE, 1, "a", 0, 1, "a", 7), (Code.INSERT, 1, "b", 9)
+        (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9),
+        (ChangeCode.UPDATE, 1, "a", 0, 1, "a", 7),
+        (ChangeCode.INSERT, 1, "b", 9),
     ) == [
         ("update", [1], row(1, "a", 0), row(1, "a", 7)),
         ("update", [1], row(1, "a", 7), row(1, "b", 9)),
@@ -126,7 +132,9 @@ def test_a_candidate_that_was_changed_before_it_was_replaced_carries_the_change(
 
 def test_a_candidate_that_moved_out_of_the_way_was_not_replaced():
     assert decoded(
-        (Code.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9), (Code.UPDATE, 1, "a", 0, 1, "z", 0), (Code.INSERT, 2, "a", 9)
+        (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, None, "a", 9),
+        (ChangeCode.UPDATE, 1, "a", 0, 1, "z", 0),
+        (ChangeCode.INSERT, 2, "a", 9),
     ) == [
         ("update", [1], row(1, "a", 0), row(1, "z", 0)),
         ("insert", [2], None, row(2, "a", 9)),
@@ -134,32 +142,36 @@ def test_a_candidate_that_moved_out_of_the_way_was_not_replaced():
 
 
 def test_a_row_numbered_minus_one_is_not_taken_for_one_without_a_number():
-    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, -1, "b", 9), (Code.INSERT, 6, "b", 9)) == [
+    assert decoded((ChangeCode.INSERT_CANDIDATE, -1, "a", 0, -1, "b", 9), (ChangeCode.INSERT, 6, "b", 9)) == [
         ("insert", [6], None, row(6, "b", 9))
     ]
-    assert decoded((Code.INSERT_CANDIDATE, -1, "a", 0, None, "a", 9), (Code.INSERT, 6, "a", 9)) == [
+    assert decoded((ChangeCode.INSERT_CANDIDATE, -1, "a", 0, None, "a", 9), (ChangeCode.INSERT, 6, "a", 9)) == [
         ("delete", [-1], row(-1, "a", 0), None),
         ("insert", [6], None, row(6, "a", 9)),
     ]
 
 
 def test_candidates_do_not_outlive_their_commit():
-    rows = rows_of((Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 3, "c", 0), (Code.INSERT, 1, "b", 9))
+    rows = rows_of(
+        (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9),
+        (ChangeCode.INSERT, 3, "c", 0),
+        (ChangeCode.INSERT, 1, "b", 9),
+    )
     drafts = decoder().feed(rows, borders_of(2, 3))
     assert changes_of(drafts)[-1] == ("insert", [1], None, row(1, "b", 9))
 
 
 def test_a_table_without_a_key_is_identified_by_its_row_number():
-    assert decoded((Code.INSERT, 7, "a", None), table=KEYLESS) == [("insert", [7], None, {"u": "a", "v": None})]
+    assert decoded((ChangeCode.INSERT, 7, "a", None), table=KEYLESS) == [("insert", [7], None, {"u": "a", "v": None})]
 
 
 def test_schema_notes_carry_the_text_of_the_table_or_its_removal():
-    assert decoded((Code.SCHEMA, 1)) == [("schema", [], None, {"ddl": "CREATE TABLE t(...)"})]
-    assert decoded((Code.SCHEMA, 0)) == [("schema", [], None, {"ddl": 'DROP TABLE "t"'})]
+    assert decoded((ChangeCode.SCHEMA, 1)) == [("schema", [], None, {"ddl": "CREATE TABLE t(...)"})]
+    assert decoded((ChangeCode.SCHEMA, 0)) == [("schema", [], None, {"ddl": 'DROP TABLE "t"'})]
 
 
 def test_commits_end_at_borders_and_carry_position_and_time():
-    rows = rows_of(*((Code.INSERT, number, "a", 0) for number in range(5)))
+    rows = rows_of(*((ChangeCode.INSERT, number, "a", 0) for number in range(5)))
     machine = decoder()
     drafts = machine.feed(rows[:4], borders_of(1, 3, 5))
     assert [(draft.position, len(draft), draft.commit_time_us) for draft in drafts] == [
@@ -170,18 +182,20 @@ def test_commits_end_at_borders_and_carry_position_and_time():
 
 
 def test_a_commit_with_nothing_in_it_is_left_out():
-    rows = rows_of((Code.NOTE, None), (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (Code.INSERT, 1, "a", 0))
+    rows = rows_of(
+        (ChangeCode.NOTE, None), (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "b", 9), (ChangeCode.INSERT, 1, "a", 0)
+    )
     assert [draft.position for draft in decoder().feed(rows, borders_of(1, 2, 3))] == ["c-3"]
 
 
 @pytest.mark.parametrize("bounds", [{"changes_max": 2}, {"bytes_max": 30}], ids=["changes", "bytes"])
 def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_row(bounds):
     rows = rows_of(
-        (Code.INSERT, 1, "a", 0),
-        (Code.INSERT, 2, "b", 0),
-        (Code.INSERT, 3, "c", 0),
-        (Code.INSERT_CANDIDATE, 1, "a", 0, 1, "d", 0),
-        (Code.INSERT, 1, "d", 0),
+        (ChangeCode.INSERT, 1, "a", 0),
+        (ChangeCode.INSERT, 2, "b", 0),
+        (ChangeCode.INSERT, 3, "c", 0),
+        (ChangeCode.INSERT_CANDIDATE, 1, "a", 0, 1, "d", 0),
+        (ChangeCode.INSERT, 1, "d", 0),
     )
     drafts = decoder(**bounds, cut_through=5).feed(rows, borders_of(5))
     assert [(draft.position, draft.whole) for draft in drafts] == [("c-2", True), ("c-5", True)]
@@ -196,7 +210,7 @@ def test_a_commit_beyond_the_bound_is_cut_but_not_between_a_candidate_and_its_ro
 @pytest.mark.parametrize("changes", range(1, 12))
 @pytest.mark.parametrize("fed", [1, 2, 5, 100])
 def test_no_part_is_empty_and_all_but_the_last_are_full(changes, fed):
-    rows = [*rows_of(*[(Code.INSERT, number, "u", "v") for number in range(changes)]), (changes + 1, 0, None)]
+    rows = [*rows_of(*[(ChangeCode.INSERT, number, "u", "v") for number in range(changes)]), (changes + 1, 0, None)]
     machine = decoder(TABLE, changes_max=3)
     drafts = [
         draft
@@ -211,14 +225,14 @@ def test_no_part_is_empty_and_all_but_the_last_are_full(changes, fed):
 
 
 def test_behind_a_backlog_without_borders_commits_come_in_parts():
-    rows = rows_of(*[(Code.INSERT, number, "u", "v") for number in range(60)])
+    rows = rows_of(*[(ChangeCode.INSERT, number, "u", "v") for number in range(60)])
     drafts = decoder(TABLE, changes_max=16, changes_first=2, cut_through=40).feed(rows, borders_of(40, 60))
     assert [(len(draft), draft.part) for draft in drafts] == [(2, 0), (4, 0), (8, 0), (16, 0), (10, 0), (16, 0), (4, 1)]
     assert [draft.more for draft in drafts] == [False] * 5 + [True, False]
 
 
 def test_a_first_run_without_a_border_is_cut_small_and_then_in_growing_steps():
-    rows = rows_of(*[(Code.INSERT, number, "u", "v") for number in range(60)])
+    rows = rows_of(*[(ChangeCode.INSERT, number, "u", "v") for number in range(60)])
     made = decoder(TABLE, changes_max=16, changes_first=2, cut_through=60)
     drafts = made.feed(rows, borders_of(40, 60))
     assert [len(draft) for draft in drafts] == [2, 4, 8, 16, 10, 16, 4]
@@ -228,12 +242,12 @@ def test_a_row_in_parts_is_put_together_also_across_two_readings():
     columns = tuple(Column(f"x{number}", Kind.I64) for number in range(CELLS_MAX + 3))
     wide = TableVersion(3, "wide", 1, columns, ("x0",), "", None, None)
     cells = list(range(CELLS_MAX + 3))
-    insert = rows_of((Code.INSERT, *cells[:CELLS_MAX]), (Code.MORE, *cells[CELLS_MAX:]), table=wide)
+    insert = rows_of((ChangeCode.INSERT, *cells[:CELLS_MAX]), (ChangeCode.MORE, *cells[CELLS_MAX:]), table=wide)
     doubled = cells + cells
     update = rows_of(
-        (Code.UPDATE, *doubled[:CELLS_MAX]),
-        (Code.MORE, *doubled[CELLS_MAX : 2 * CELLS_MAX]),
-        (Code.MORE, *doubled[2 * CELLS_MAX :]),
+        (ChangeCode.UPDATE, *doubled[:CELLS_MAX]),
+        (ChangeCode.MORE, *doubled[CELLS_MAX : 2 * CELLS_MAX]),
+        (ChangeCode.MORE, *doubled[2 * CELLS_MAX :]),
         table=wide,
         first=3,
     )
@@ -248,14 +262,14 @@ def test_a_row_in_parts_is_put_together_also_across_two_readings():
 
 
 def test_only_unknown_versions_are_asked_for():
-    rows = rows_of((Code.INSERT, 1, "a", 0)) + rows_of(
-        (Code.INSERT, 1, "a"), table=TableVersion(9, "n", 1, COLUMNS, (), "", 0, ())
+    rows = rows_of((ChangeCode.INSERT, 1, "a", 0)) + rows_of(
+        (ChangeCode.INSERT, 1, "a"), table=TableVersion(9, "n", 1, COLUMNS, (), "", 0, ())
     )
     assert decoder().unknown(rows) == {9}
 
 
 def test_tables_with_triggers_of_the_users_are_put_in_order():
-    rows = rows_of((Code.UPDATE, 1, "a", 0, 1, "a", 1), (Code.INSERT, 1, "a", 0))
+    rows = rows_of((ChangeCode.UPDATE, 1, "a", 0, 1, "a", 1), (ChangeCode.INSERT, 1, "a", 0))
     drafts = decoder(chained=[1]).feed(rows, borders_of(2))
     assert [change[0] for change in changes_of(drafts)] == ["insert", "update"]
 
@@ -265,13 +279,13 @@ def marked(drafts):
 
 
 def insert(number):
-    return (Code.INSERT, number, "x", None)
+    return (ChangeCode.INSERT, number, "x", None)
 
 
 def test_a_mark_makes_what_follows_it_in_its_transaction_moved_data():
-    records = (insert(1), (Code.NOTE, "migration"), insert(2), insert(3), insert(4))
+    records = (insert(1), (ChangeCode.NOTE, "migration"), insert(2), insert(3), insert(4))
     rows = [
-        (number, 0 if code is Code.NOTE else header(1, code), *cells)
+        (number, 0 if code is ChangeCode.NOTE else header(1, code), *cells)
         for number, (code, *cells) in enumerate(records, 1)
     ]
     assert marked(decoder().feed(rows, borders_of(4, 5))) == [
@@ -282,9 +296,9 @@ def test_a_mark_makes_what_follows_it_in_its_transaction_moved_data():
 
 
 def test_the_end_of_a_bulk_load_can_be_told_where_the_border_is_lost():
-    records = (insert(1), (Code.NOTE, "migration"), insert(2), (Code.NOTE, "migration end"), insert(3))
+    records = (insert(1), (ChangeCode.NOTE, "migration"), insert(2), (ChangeCode.NOTE, "migration end"), insert(3))
     rows = [
-        (number, 0 if code is Code.NOTE else header(1, code), *cells)
+        (number, 0 if code is ChangeCode.NOTE else header(1, code), *cells)
         for number, (code, *cells) in enumerate(records, 1)
     ]
     assert marked(decoder().feed(rows, borders_of(5))) == [

@@ -20,13 +20,13 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from tailrace.delivery.grpc.call import Code, Method, StatusError
+from tailrace.delivery.grpc.call import Method, StatusCode, StatusError
 from tailrace.delivery.grpc.http2.header import BEGIN, NotGrpcError, read_request, status_headers
 from tailrace.delivery.grpc.http2.meter import FrameMeter, FrameRefusedError
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.stream import Held, Stream
-from tailrace.delivery.grpc.http2.turns import Account, Turns
-from tailrace.delivery.grpc.http2.wire import Wire
+from tailrace.delivery.grpc.http2.stream import Held, Http2Stream
+from tailrace.delivery.grpc.http2.turns import Account, ReadTurns
+from tailrace.delivery.grpc.http2.wire import Http2Wire
 
 __all__ = ["Connection", "Host"]
 
@@ -38,12 +38,12 @@ class Host(Protocol):
 
     options: TransportOptions
     held: Held
-    turns: Turns
+    turns: ReadTurns
 
     def find(self, path: str) -> Method | None:
         """Return the method at a path."""
 
-    def handle(self, stream: Stream, method: Method) -> Coroutine[Any, Any, None]:
+    def handle(self, stream: Http2Stream, method: Method) -> Coroutine[Any, Any, None]:
         """Handle a call to its end. Raises nothing but CancelledError."""
 
     def joined(self, connection: "Connection") -> None:
@@ -71,11 +71,11 @@ class Connection(asyncio.Protocol):
         self._meter = FrameMeter(self._options.frame_bytes_max, self._options.frames_a_step)
         self._held = Held(self._options.connection_held_bytes_max, host.held)
         self._transport: asyncio.Transport
-        self._wire: Wire
+        self._wire: Http2Wire
         self._peer = ""
         self._local: str | None = None
         self._descriptor = -1
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, Http2Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog = memoryview(b"")
         self._spoken = False
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def calls(self) -> Iterable[Stream]:
+    def calls(self) -> Iterable[Http2Stream]:
         """The calls that are under way."""
         return list(self._streams.values())
 
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         own = transport.get_extra_info("sockname")
         self._local = own[0] if isinstance(own, tuple) else None
         transport.set_write_buffer_limits(high=self._options.write_bytes)
-        self._wire = Wire(transport, self._options, self._meter.sent)
+        self._wire = Http2Wire(transport, self._options, self._meter.sent)
         self._host.joined(self)
         self._timer = self._loop.call_later(self._options.handshake_s_max, self._tick)
         self._wire.flush()
@@ -245,13 +245,13 @@ class Connection(asyncio.Protocol):
             request = read_request(event.headers)
             method = self._host.find(request.path)
             if method is None:
-                raise StatusError(Code.UNIMPLEMENTED, f"there is no method {request.path}")
+                raise StatusError(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
         except NotGrpcError as error:
             self._refuse(event, [(b":status", b"%d" % error.status)])
         except StatusError as error:
             self._refuse(event, [*BEGIN, *status_headers(error.code, error.message, error.trailing)])
         else:
-            stream = Stream(self._wire, stream_id, request, self._peer, self._held, self._options, self._forget)
+            stream = Http2Stream(self._wire, stream_id, request, self._peer, self._held, self._options, self._forget)
             stream.local = self._local
             self._streams[stream_id] = stream
             stream.task = task = self._loop.create_task(self._host.handle(stream, method))
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
         if not self.account.offend(self._host.turns.now_s()):
             raise FrameRefusedError("too_many_calls_refused_or_reset")
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: Http2Stream) -> None:
         self._streams.pop(stream.stream_id, None)
         self._called_s = self._loop.time()
         if stream.refused:

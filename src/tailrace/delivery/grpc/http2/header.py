@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from tailrace.delivery.grpc.call import Code, Metadata, StatusError
+from tailrace.delivery.grpc.call import Metadata, StatusCode, StatusError
 from tailrace.delivery.grpc.http2.message import ENCODINGS
 
 __all__ = [
     "BEGIN",
     "Header",
     "NotGrpcError",
-    "Request",
+    "RequestHeaders",
     "metadata_headers",
     "percent_encoded",
     "read_request",
@@ -48,7 +48,7 @@ class NotGrpcError(Exception):
         self.status = status
 
 
-class Request(Struct, frozen=True):
+class RequestHeaders(Struct, frozen=True):
     """What the headers of a call say."""
 
     path: str
@@ -58,7 +58,7 @@ class Request(Struct, frozen=True):
     encoding: str
 
 
-def read_request(headers: Iterable[Header]) -> Request:
+def read_request(headers: Iterable[Header]) -> RequestHeaders:
     """Read the headers of a request; HTTP/2 itself has been checked.
 
     Raises:
@@ -78,12 +78,12 @@ def read_request(headers: Iterable[Header]) -> Request:
     if kind not in (b"application/grpc", b"application/grpc+proto"):
         raise NotGrpcError(415)
     if fields.get(b"te") != b"trailers":
-        raise StatusError(Code.INTERNAL, "the header te: trailers is missing; something on the way dropped it")
+        raise StatusError(StatusCode.INTERNAL, "the header te: trailers is missing; something on the way dropped it")
     encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
     if encoding not in ENCODINGS:
-        raise StatusError(Code.UNIMPLEMENTED, f"grpc-encoding is not one of {', '.join(ENCODINGS)}")
+        raise StatusError(StatusCode.UNIMPLEMENTED, f"grpc-encoding is not one of {', '.join(ENCODINGS)}")
     authority = fields.get(b":authority", fields.get(b"host"))
-    return Request(
+    return RequestHeaders(
         fields[b":path"].decode("latin-1"),
         None if authority is None else authority.decode("latin-1"),
         metadata,
@@ -115,7 +115,7 @@ def metadata_headers(metadata: Metadata) -> list[Header]:
     return headers
 
 
-def status_headers(code: Code, message: str, trailing: Metadata) -> list[Header]:
+def status_headers(code: StatusCode, message: str, trailing: Metadata) -> list[Header]:
     """Return the headers that end a call.
 
     Raises:
@@ -148,7 +148,7 @@ def _read_metadata(name: str, value: bytes) -> Iterable[tuple[str, str | bytes]]
     try:
         return [(name, _read_base64(part)) for part in value.split(b",")]
     except Base64Error:
-        raise StatusError(Code.INVALID_ARGUMENT, f"the value of {name} is not base64") from None
+        raise StatusError(StatusCode.INVALID_ARGUMENT, f"the value of {name} is not base64") from None
 
 
 def _read_base64(text: bytes) -> bytes:
@@ -162,5 +162,7 @@ def _read_timeout_s(fields: dict[bytes, bytes]) -> float | None:
         return None
     match = _TIMEOUT.fullmatch(text)
     if match is None:
-        raise StatusError(Code.INVALID_ARGUMENT, "grpc-timeout is not up to eight digits and one of H, M, S, m, u, n")
+        raise StatusError(
+            StatusCode.INVALID_ARGUMENT, "grpc-timeout is not up to eight digits and one of H, M, S, m, u, n"
+        )
     return int(match[1]) * _TIMEOUT_UNIT_S[match[2]]

@@ -2,7 +2,7 @@
 
 import zlib
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 
 __all__ = ["ENCODINGS", "MessageReader"]
 
@@ -57,19 +57,19 @@ class MessageReader:
         if size > self._size_max:
             raise self._too_large()
         if flag > 1 or (flag and self._encoding == "identity"):
-            raise StatusError(Code.INTERNAL, "a message is marked as compressed, but no grpc-encoding says how")
+            raise StatusError(StatusCode.INTERNAL, "a message is marked as compressed, but no grpc-encoding says how")
 
     def _decompressed(self, message: bytes) -> bytes:
         decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
         try:
             whole = decompressor.decompress(message, self._size_max + 1)
         except zlib.error:
-            raise StatusError(Code.INTERNAL, "a message cannot be decompressed") from None
+            raise StatusError(StatusCode.INTERNAL, "a message cannot be decompressed") from None
         if len(whole) > self._size_max:
             raise self._too_large()
         if not decompressor.eof:
-            raise StatusError(Code.INTERNAL, "a message cannot be decompressed")
+            raise StatusError(StatusCode.INTERNAL, "a message cannot be decompressed")
         return whole
 
     def _too_large(self) -> StatusError:
-        return StatusError(Code.RESOURCE_EXHAUSTED, f"a message exceeds the limit of {self._size_max} bytes")
+        return StatusError(StatusCode.RESOURCE_EXHAUSTED, f"a message exceeds the limit of {self._size_max} bytes")

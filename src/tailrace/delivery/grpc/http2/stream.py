@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 
 from h2.errors import ErrorCodes
 
-from tailrace.delivery.grpc.call import Code, Metadata, StatusError, prefixed
-from tailrace.delivery.grpc.http2.header import BEGIN, Request, metadata_headers, status_headers
+from tailrace.delivery.grpc.call import Metadata, StatusCode, StatusError, prefixed
+from tailrace.delivery.grpc.http2.header import BEGIN, RequestHeaders, metadata_headers, status_headers
 from tailrace.delivery.grpc.http2.message import MessageReader
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.wire import Outgoing, Wire
+from tailrace.delivery.grpc.http2.wire import Http2Wire, SendBuffer
 from tailrace.model.principal import ANONYMOUS, Principal
 
-__all__ = ["Held", "Stream"]
+__all__ = ["Held", "Http2Stream"]
 
 
 class Held:
@@ -43,7 +43,7 @@ _WRITE_COST_BYTES = 4096
 _TIMEOUT_S_MAX = 365 * 86_400.0
 
 
-class Stream:
+class Http2Stream:
     """One call, as its handler sees it (`Call`) and as its connection does.
 
     Ends once: by `finish`, by `end` from outside, or when its client goes (`lost`). Whatever ends it, `closed` is
@@ -52,13 +52,13 @@ class Stream:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Http2Wire,
         stream_id: int,
-        request: Request,
+        request: RequestHeaders,
         peer: str,
         held: Held,
         options: TransportOptions,
-        closed: Callable[["Stream"], None],
+        closed: Callable[["Http2Stream"], None],
     ) -> None:
         self.path = request.path
         self.metadata: Metadata = request.metadata
@@ -69,7 +69,7 @@ class Stream:
         self.peer = peer
         self.principal: Principal = ANONYMOUS
         self.stream_id = stream_id
-        self.outgoing = Outgoing(stream_id, self._drained)
+        self.outgoing = SendBuffer(stream_id, self._drained)
         self.task: asyncio.Task[None] | None = None
         self.ended = False
         """Whether its status is decided: nothing more is written."""
@@ -148,7 +148,9 @@ class Stream:
                 await self._arrival()
             timer.cancel()
         if len(self._messages) != 1:
-            raise StatusError(Code.UNIMPLEMENTED, f"the method takes one message; {len(self._messages)} were sent")
+            raise StatusError(
+                StatusCode.UNIMPLEMENTED, f"the method takes one message; {len(self._messages)} were sent"
+            )
         return self._take()
 
     async def all_messages(self) -> AsyncIterator[bytes]:
@@ -160,7 +162,7 @@ class Stream:
                 return
             await self._arrival()
 
-    def finish(self, code: Code, message: str = "", trailing: Metadata = ()) -> None:
+    def finish(self, code: StatusCode, message: str = "", trailing: Metadata = ()) -> None:
         """End the call with a status, after what is on its way; nothing happens where it has ended.
 
         Raises:
@@ -169,7 +171,7 @@ class Stream:
         if self.ended:
             return
         self._trailers = status_headers(code, message, trailing)
-        self.refused = code is Code.UNAUTHENTICATED
+        self.refused = code is StatusCode.UNAUTHENTICATED
         self._decide()
         if self.outgoing.left:
             self.outgoing.cut()
@@ -202,7 +204,7 @@ class Stream:
         self._messages_bytes += sum(map(len, messages))
         if not self._hold():
             self._wire.acknowledge(self.stream_id, size)
-            self.end(StatusError(Code.RESOURCE_EXHAUSTED, "too many bytes of requests wait for their handlers"))
+            self.end(StatusError(StatusCode.RESOURCE_EXHAUSTED, "too many bytes of requests wait for their handlers"))
             return
         self._owed_bytes += size
         self._acknowledge()
@@ -213,7 +215,7 @@ class Stream:
         """Take note that the client has sent everything."""
         self._complete = True
         if self._reader.held_bytes and not self.ended:
-            self.end(StatusError(Code.INTERNAL, "the request ended within a message"))
+            self.end(StatusError(StatusCode.INTERNAL, "the request ended within a message"))
         self._wake_reader()
 
     def lost(self) -> None:
@@ -236,7 +238,7 @@ class Stream:
 
     def _offer(self, messages: bytes | memoryview) -> None:
         if self.ended:
-            raise StatusError(Code.CANCELLED, "the call has ended")
+            raise StatusError(StatusCode.CANCELLED, "the call has ended")
         if not self._begun:
             self._begin()
         self.outgoing.load(messages)
@@ -278,7 +280,7 @@ class Stream:
         self._closed(self)
 
     def _expire(self) -> None:
-        self.end(StatusError(Code.DEADLINE_EXCEEDED, "the time for the call is over"))
+        self.end(StatusError(StatusCode.DEADLINE_EXCEEDED, "the time for the call is over"))
 
     def _timer(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         timer = self._loop.call_later(delay_s, callback)

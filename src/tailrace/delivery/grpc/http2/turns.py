@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tailrace.delivery.grpc.http2.options import TransportOptions
 
-__all__ = ["Account", "Reader", "Turns"]
+__all__ = ["Account", "ReadTurns", "ReadyConnection"]
 
 
 class Account:
@@ -56,7 +56,7 @@ class Account:
             self._offences = max(0.0, self._offences - passed_s * self._options.offences_per_s)
 
 
-class Reader(Protocol):
+class ReadyConnection(Protocol):
     """A connection that has something to read."""
 
     account: Account
@@ -65,7 +65,7 @@ class Reader(Protocol):
         """Read what has come until a point in time, but something in any case; tell whether there is more."""
 
 
-class Turns:
+class ReadTurns:
     """Has connections read what has come, each its share, and all together only so long in one turn of the loop.
 
     `now_s` is a clock of its own: that of an event loop may stand still for the length of a turn.
@@ -76,11 +76,11 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self.now_s = now_s
         self._left_s = options.turn_s
-        self._light: deque[Reader] = deque()
-        self._heavy: deque[Reader] = deque()
+        self._light: deque[ReadyConnection] = deque()
+        self._heavy: deque[ReadyConnection] = deque()
         self._next: asyncio.Handle | None = None
 
-    def offer(self, reader: Reader) -> bool:
+    def offer(self, reader: ReadyConnection) -> bool:
         """Have a connection read now, or put it in its place of the queue; tell whether it has read everything.
 
         It must not be offered again before `read_share` has said that nothing is left.
@@ -100,7 +100,7 @@ class Turns:
         """Take note of work that was begun now and is done later in the same turn."""
         self._left_s -= cost_s
 
-    def _give(self, reader: Reader) -> bool:
+    def _give(self, reader: ReadyConnection) -> bool:
         begun_s = self.now_s()
         more = reader.read_share(begun_s + self._options.share_s)
         now_s = self.now_s()
@@ -111,7 +111,7 @@ class Turns:
         self._schedule()
         return not more
 
-    def _enqueue(self, reader: Reader) -> None:
+    def _enqueue(self, reader: ReadyConnection) -> None:
         (self._light if reader.account.is_light(self.now_s()) else self._heavy).append(reader)
         self._schedule()
 

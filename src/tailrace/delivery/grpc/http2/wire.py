@@ -13,7 +13,7 @@ from h2.settings import SettingCodes, Settings
 from tailrace.delivery.grpc.http2.header import Header
 from tailrace.delivery.grpc.http2.options import TransportOptions
 
-__all__ = ["Outgoing", "Wire"]
+__all__ = ["Http2Wire", "SendBuffer"]
 
 _FRAME = struct.Struct(">HBBBL")
 """Length in three bytes (two and one), type, flags, stream."""
@@ -29,7 +29,7 @@ _DEFAULT_WINDOW_BYTES = 65_535
 _PING_DATA = b"tailrace"
 
 
-class Outgoing:
+class SendBuffer:
     """The bytes that one stream has still to send."""
 
     def __init__(self, stream_id: int, drained: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class Outgoing:
         self.left = whole[sent:border]
 
 
-class Wire:
+class Http2Wire:
     """The sending half of one connection.
 
     Data frames are written past the h2 library, which keeps the windows and everything else: framing a piece of a
@@ -70,7 +70,7 @@ class Wire:
         self._sent = sent
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes | memoryview] = []
-        self._queue: deque[Outgoing] = deque()
+        self._queue: deque[SendBuffer] = deque()
         self._paused = False
         self._pumping: asyncio.Handle | None = None
         self.closed = False
@@ -80,7 +80,7 @@ class Wire:
         if self._is_open(stream_id):
             self.h2.send_headers(stream_id, headers, end_stream=end)
 
-    def offer(self, outgoing: Outgoing) -> None:
+    def offer(self, outgoing: SendBuffer) -> None:
         """Send what can be sent of it now, and the rest in its turns; `drained` is called when nothing is left."""
         if not self._queue and not self._paused:
             self._send_share(outgoing)
@@ -88,11 +88,11 @@ class Wire:
             self._enqueue(outgoing)
             self._pump_soon()
 
-    def drop(self, outgoing: Outgoing) -> None:
+    def drop(self, outgoing: SendBuffer) -> None:
         """Forget what a stream has still to send."""
         outgoing.left = memoryview(b"")
 
-    def window_opened(self, streams: Iterable[Outgoing]) -> None:
+    def window_opened(self, streams: Iterable[SendBuffer]) -> None:
         """Go on: the client takes more on the connection, and on these streams of it."""
         for outgoing in streams:
             if outgoing.left:
@@ -169,7 +169,7 @@ class Wire:
         stream = self.h2.streams.get(stream_id)
         return stream is not None and not stream.closed and not self.closed
 
-    def _enqueue(self, outgoing: Outgoing) -> None:
+    def _enqueue(self, outgoing: SendBuffer) -> None:
         if not outgoing.waiting:
             outgoing.waiting = True
             self._queue.append(outgoing)
@@ -198,7 +198,7 @@ class Wire:
         if self.h2.outbound_flow_control_window > 0:
             self._pump_soon()
 
-    def _send_share(self, outgoing: Outgoing) -> bool:
+    def _send_share(self, outgoing: SendBuffer) -> bool:
         """Frame as much as the windows and its share allow; tell whether its own window takes more."""
         h2 = self.h2
         stream = h2.streams.get(outgoing.stream_id)

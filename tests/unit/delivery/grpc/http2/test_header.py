@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.delivery.grpc.call import Code, StatusError
+from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.http2.header import (
     NotGrpcError,
     metadata_headers,
@@ -64,12 +64,12 @@ def test_a_timeout_has_a_unit(text, timeout_s):
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"te": None}, Code.INTERNAL),
-        ({"grpc_timeout": b"1"}, Code.INVALID_ARGUMENT),
-        ({"grpc_timeout": b"999999999S"}, Code.INVALID_ARGUMENT),
-        ({"grpc_timeout": b"-1S"}, Code.INVALID_ARGUMENT),
-        ({"grpc_encoding": b"snappy"}, Code.UNIMPLEMENTED),
-        ({"x_bin": b"*"}, Code.INVALID_ARGUMENT),
+        ({"te": None}, StatusCode.INTERNAL),
+        ({"grpc_timeout": b"1"}, StatusCode.INVALID_ARGUMENT),
+        ({"grpc_timeout": b"999999999S"}, StatusCode.INVALID_ARGUMENT),
+        ({"grpc_timeout": b"-1S"}, StatusCode.INVALID_ARGUMENT),
+        ({"grpc_encoding": b"snappy"}, StatusCode.UNIMPLEMENTED),
+        ({"x_bin": b"*"}, StatusCode.INVALID_ARGUMENT),
     ],
 )
 def test_what_is_wrong_has_its_status(changed, code):
@@ -133,8 +133,8 @@ def test_a_long_message_is_cut_between_characters():
 
 
 def test_a_status_without_a_message_is_its_code():
-    assert status_headers(Code.OK, "", ()) == [(b"grpc-status", b"0")]
-    assert status_headers(Code.INTERNAL, "a%b", [("x", "y")]) == [
+    assert status_headers(StatusCode.OK, "", ()) == [(b"grpc-status", b"0")]
+    assert status_headers(StatusCode.INTERNAL, "a%b", [("x", "y")]) == [
         (b"grpc-status", b"13"),
         (b"grpc-message", b"a%25b"),
         (b"x", b"y"),

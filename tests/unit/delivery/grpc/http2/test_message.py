@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.delivery.grpc.call import Code, StatusError, prefixed
+from tailrace.delivery.grpc.call import StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.http2.message import MessageReader
 
 
@@ -46,13 +46,13 @@ def test_any_bytes_give_messages_or_a_status(data, encoding):
 @pytest.mark.parametrize(
     ("data", "encoding", "code"),
     [
-        (prefixed(b"x" * 101), "identity", Code.RESOURCE_EXHAUSTED),
-        (b"\x00\xff\xff\xff\xff", "identity", Code.RESOURCE_EXHAUSTED),
-        (compressed(b"x" * 10_000), "gzip", Code.RESOURCE_EXHAUSTED),
-        (compressed(b"x"), "identity", Code.INTERNAL),
-        (b"\x02" + prefixed(b"x")[1:], "gzip", Code.INTERNAL),
-        (b"\x01\x00\x00\x00\x02no", "gzip", Code.INTERNAL),
-        (b"\x01\x00\x00\x00\x08" + gzip.compress(b"x")[:8], "gzip", Code.INTERNAL),
+        (prefixed(b"x" * 101), "identity", StatusCode.RESOURCE_EXHAUSTED),
+        (b"\x00\xff\xff\xff\xff", "identity", StatusCode.RESOURCE_EXHAUSTED),
+        (compressed(b"x" * 10_000), "gzip", StatusCode.RESOURCE_EXHAUSTED),
+        (compressed(b"x"), "identity", StatusCode.INTERNAL),
+        (b"\x02" + prefixed(b"x")[1:], "gzip", StatusCode.INTERNAL),
+        (b"\x01\x00\x00\x00\x02no", "gzip", StatusCode.INTERNAL),
+        (b"\x01\x00\x00\x00\x08" + gzip.compress(b"x")[:8], "gzip", StatusCode.INTERNAL),
     ],
     ids=[
         "one byte too large",

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.turns import Account, Turns
+from tailrace.delivery.grpc.http2.turns import Account, ReadTurns
 
 OPTIONS = TransportOptions(share_s=1.0, turn_s=4.0, light_s=10.0, offence_s=5.0, offences_max=3, offences_per_s=1.0)
 
@@ -45,13 +45,13 @@ async def turn():
 
 
 async def test_who_comes_alone_reads_at_once(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     assert turns.offer(Client("a", clock, served, 0.5))
     assert served == ["a"]
 
 
 async def test_all_together_read_no_longer_in_a_turn_than_they_may(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     begun_s = clock.time_s
     for number in range(20):
         turns.offer(Client(number, clock, served, 100.0))
@@ -62,7 +62,7 @@ async def test_all_together_read_no_longer_in_a_turn_than_they_may(clock):
 
 
 async def test_each_has_its_share_in_turn(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     for name in "abc":
         turns.offer(Client(name, clock, served, 100.0, proven=False))
     for _ in range(6):
@@ -73,7 +73,7 @@ async def test_each_has_its_share_in_turn(clock):
 
 
 async def test_who_costs_little_comes_before_who_costs_much_and_before_strangers(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     for number in range(10):
         turns.offer(Client(number, clock, served, 100.0, proven=False))
     served.clear()
@@ -83,7 +83,7 @@ async def test_who_costs_little_comes_before_who_costs_much_and_before_strangers
 
 
 async def test_the_others_have_their_share_too(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     for number in range(5):
         turns.offer(Client(number, clock, served, 100.0))
     turns.offer(Client("stranger", clock, served, 3.0, proven=False))
@@ -93,7 +93,7 @@ async def test_the_others_have_their_share_too(clock):
 
 
 async def test_work_that_is_begun_counts_although_it_is_done_later(clock):
-    turns, served = Turns(OPTIONS, clock), []
+    turns, served = ReadTurns(OPTIONS, clock), []
     turns.charge(OPTIONS.turn_s)
     assert not turns.offer(Client("a", clock, served, 0.5))
     assert served == []
@@ -102,7 +102,7 @@ async def test_work_that_is_begun_counts_although_it_is_done_later(clock):
 
 
 async def test_it_is_crowded_where_many_wait(clock):
-    turns, served = Turns(TransportOptions(turn_s=0.0, waiting_max=2), clock), []
+    turns, served = ReadTurns(TransportOptions(turn_s=0.0, waiting_max=2), clock), []
     assert not turns.crowded
     for name in "ab":
         turns.offer(Client(name, clock, served, 100.0))

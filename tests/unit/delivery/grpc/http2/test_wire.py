@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.delivery.grpc.call import prefixed
 from tailrace.delivery.grpc.http2.options import TransportOptions
-from tailrace.delivery.grpc.http2.wire import Outgoing, Wire
+from tailrace.delivery.grpc.http2.wire import Http2Wire, SendBuffer
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")]
 
@@ -39,7 +39,7 @@ class Line:
     def __init__(self, streams, **options):
         self.transport = Transport()
         self.frames_sent = 0
-        self.wire = self.transport.wire = Wire(self.transport, TransportOptions(**options), self._sent)
+        self.wire = self.transport.wire = Http2Wire(self.transport, TransportOptions(**options), self._sent)
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.initiate_connection()
         self.received = dict.fromkeys(streams, b"")
@@ -81,7 +81,7 @@ async def test_everything_arrives_in_order_however_small_the_windows():
     line = Line([1, 3], share_bytes=10_000)
     data = {1: bytes(range(256)) * 2000, 3: bytes(range(255)) * 1000}
     drained = []
-    outgoings = [Outgoing(stream, lambda stream=stream: drained.append(stream)) for stream in data]
+    outgoings = [SendBuffer(stream, lambda stream=stream: drained.append(stream)) for stream in data]
     for outgoing in outgoings:
         outgoing.load(data[outgoing.stream_id])
         line.wire.offer(outgoing)
@@ -95,7 +95,7 @@ async def test_everything_arrives_in_order_however_small_the_windows():
 
 async def test_streams_take_turns():
     line = Line([1, 3], share_bytes=1000)
-    outgoings = [Outgoing(stream, lambda: None) for stream in (1, 3)]
+    outgoings = [SendBuffer(stream, lambda: None) for stream in (1, 3)]
     for outgoing in outgoings:
         outgoing.load(bytes(20_000))
         line.wire.offer(outgoing)
@@ -107,7 +107,7 @@ async def test_streams_take_turns():
 async def test_nothing_is_written_while_the_socket_is_full():
     line = Line([1], share_bytes=1000)
     line.transport.room = 2500
-    outgoing = Outgoing(1, lambda: None)
+    outgoing = SendBuffer(1, lambda: None)
     outgoing.load(bytes(30_000))
     line.wire.offer(outgoing)
     line.wire.flush()
@@ -123,7 +123,7 @@ async def test_nothing_is_written_while_the_socket_is_full():
 
 async def test_what_was_written_first_goes_out_first():
     line = Line([1])
-    outgoing = Outgoing(1, lambda: None)
+    outgoing = SendBuffer(1, lambda: None)
     outgoing.load(b"data")
     line.wire.offer(outgoing)
     line.wire.send_headers(1, [(b"grpc-status", b"0")], end=True)
@@ -135,7 +135,7 @@ async def test_what_was_written_first_goes_out_first():
 
 async def test_a_stream_that_is_gone_sends_nothing_and_holds_up_nobody():
     line = Line([1, 3])
-    gone, other = Outgoing(1, lambda: None), Outgoing(3, lambda: None)
+    gone, other = SendBuffer(1, lambda: None), SendBuffer(3, lambda: None)
     line.client.reset_stream(1)
     line.wire.h2.receive_data(line.client.data_to_send())
     for outgoing in (gone, other):
@@ -150,7 +150,7 @@ async def test_a_stream_that_is_gone_sends_nothing_and_holds_up_nobody():
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6), st.data())
 def test_a_cut_keeps_the_rest_of_the_message_that_is_on_its_way(messages, data):
     whole = b"".join(map(prefixed, messages))
-    outgoing = Outgoing(1, lambda: None)
+    outgoing = SendBuffer(1, lambda: None)
     outgoing.load(whole)
     sent = data.draw(st.integers(0, len(whole)))
     outgoing.left = outgoing.left[sent:]
