@@ -39,16 +39,16 @@ def park(store, *drafts, sink="s", letters_max=100):
 
 
 def states(store, sink="s"):
-    return {letter.change.offset: letter.state for letter in store.letters(sink)}
+    return {letter.change.offset: letter.state for letter in store.parked(sink)}
 
 
 def ids(store, *offsets, sink="s"):
-    return [letter.id for letter in store.letters(sink) if letter.change.offset in offsets]
+    return [letter.id for letter in store.parked(sink) if letter.change.offset in offsets]
 
 
 def test_a_letter_is_kept_to_the_letter(store, clock):
     assert park(store, draft(1, 7)) == 1
-    (letter,) = store.letters("s")
+    (letter,) = store.parked("s")
     assert letter.change == change(1, 7)
     assert (letter.sink, letter.message_id, letter.state, letter.reason) == ("s", "shop/7", REFUSED, "too large")
     assert (letter.parked_time_us, letter.tries, letter.snapshot) == (clock.now_us(), 1, False)
@@ -151,10 +151,10 @@ def test_many_and_large_letters_fit(store):
     large = msgspec.structs.replace(change(1, 1), after=b'{"customer":"' + b"x" * 1_000_000 + b'"}')
     many = [draft(key, key) for key in range(2, 1300)]
     assert park(store, LetterDraft("shop/1", large, False, REFUSED, ""), *many, letters_max=5000) == 1299
-    assert store.letters("s")[0].change == large
-    assert len(store.letters("s", limit=2000)) == 1299
-    assert len(store.letters(limit=10, after=ids(store, 1)[0])) == 10
-    store.sent([letter.id for letter in store.letters("s", limit=2000)])
+    assert store.parked("s")[0].change == large
+    assert len(store.parked("s", limit=2000)) == 1299
+    assert len(store.parked(limit=10, after=ids(store, 1)[0])) == 10
+    store.sent([letter.id for letter in store.parked("s", limit=2000)])
     assert store.figures() == {}
 
 

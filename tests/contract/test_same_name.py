@@ -55,7 +55,7 @@ def test_each_has_its_own_mark_and_letters(url, metadata_url, letters):
     live.deliver([], b"live")
     piped = pipeline_sink(url, metadata_url, source.schemas)
     piped.apply(batch)
-    assert len(letters.letters()) == 1  # the pipeline's change is not behind the sink's
+    assert len(letters.parked()) == 1  # the pipeline's change is not behind the sink's
     live.close()
     piped.close()
 
@@ -79,5 +79,5 @@ def test_a_pipeline_counts_its_letters_and_takes_them_with_it(metadata_url, lett
     letters.park(f"pipeline/{NAME}", [draft], 10)
     assert store.letters_of_all() == {NAME: 1}
     store.remove(store.acquire(NAME, "me", 60))
-    assert [letter.sink for letter in letters.letters()] == [NAME]
+    assert [letter.sink for letter in letters.parked()] == [NAME]
     store.close()

@@ -68,7 +68,7 @@ def contents(data):
     found = {
         "pipelines": {one.definition.name: pipelines.progress(one.definition.name) for one in pipelines.all()},
         "sinks": [one.name for one in SinkStore(database).all()],
-        "letters": [(one.id, one.sink, one.message_id, one.change.op) for one in letters.letters()],
+        "letters": [(one.id, one.sink, one.message_id, one.change.op) for one in letters.parked()],
     }
     database.close()
     return found

@@ -20,7 +20,7 @@ __all__ = ["LetterPlace", "dead_letter_group"]
 class LetterPlace(Protocol):
     """What the options of a command say about where letters are kept, and how to print."""
 
-    def letters(self) -> DeadLetterStore:
+    def dead_letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
 
     def sink(self, name: str) -> str:
@@ -71,7 +71,7 @@ _IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
 def _list(place: LetterPlace, name: str | None, limit: int) -> None:
     """List letters, the oldest first, of one sink or of all."""
     sink = None if name is None else place.sink(name)
-    found = [_summary(letter) for letter in place.letters().letters(sink, limit)]
+    found = [_summary(letter) for letter in place.dead_letters().parked(sink, limit)]
     if name is not None and not found:
         place.require(name)
     columns = ("id", "sink", "table", "key", "offset", "op", "state", "tries", "parked", "reason")
@@ -83,7 +83,7 @@ def _list(place: LetterPlace, name: str | None, limit: int) -> None:
 @click.argument("letter_id", type=int, metavar="ID")
 def _show(place: LetterPlace, name: str, letter_id: int) -> None:
     """Show one letter with the row as it was before and after."""
-    letter = place.letters().get(place.sink(name), letter_id)
+    letter = place.dead_letters().get(place.sink(name), letter_id)
     if letter is None:
         raise NotFoundError(f"{name!r} has no dead letter {letter_id}")
     change = letter.change
@@ -101,7 +101,7 @@ def _show(place: LetterPlace, name: str, letter_id: int) -> None:
 def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Have letters sent again, with all others of the same keys, in order; the sink does so while it runs."""
     chosen = _chosen(letter_ids, every=every)
-    count = place.letters().retry(place.sink(name), chosen)
+    count = place.dead_letters().retry(place.sink(name), chosen)
     _require(name, chosen, count)
     line = f"{counted(count, 'letter')} of {name} to be sent again: at once if it runs now, else when it is run next"
     place.show({"sink": name, "retried": count}, line)
@@ -113,7 +113,7 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
 def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
     """Forget letters unsent. Those that were parked behind them stay: retry them."""
     chosen = _chosen(letter_ids, every=every)
-    count = place.letters().drop(place.sink(name), chosen)
+    count = place.dead_letters().drop(place.sink(name), chosen)
     _require(name, chosen, count)
     place.show({"sink": name, "dropped": count}, f"{counted(count, 'letter')} of {name} dropped")
 

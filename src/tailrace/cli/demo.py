@@ -106,12 +106,12 @@ async def _subscribe(client: AsyncClient) -> list[AsyncSubscription]:
 
 def _pipeline(directory: Path, server: str) -> DemoPipeline | None:
     """Return the demo's pipeline; None, and say why, where it cannot be run."""
-    made = DemoPipeline(directory, server)
-    reason = made.skipped()
+    demo = DemoPipeline(directory, server)
+    reason = demo.skipped()
     if reason is not None:
         click.echo(f"demo: {reason}")
         return None
-    return made
+    return demo
 
 
 async def _show_live(client: AsyncClient, shop: Shop, stop: asyncio.Event, copy: DemoPipeline | None) -> None:

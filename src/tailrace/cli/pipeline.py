@@ -75,10 +75,10 @@ def create(
         raise click.UsageError("name the pipeline, its tables and its sink: NAME --table TABLE --sink URL")
     else:
         chosen = None if mode is None else Mode(mode)
-        told = envelope or ""
+        envelope_name = envelope or ""
         policy = OnRefused(on_refused)
         definition = check_definition(
-            Definition(name=name, sink=sink, mode=chosen, envelope=told, on_refused=policy, **rest)
+            Definition(name=name, sink=sink, mode=chosen, envelope=envelope_name, on_refused=policy, **rest)
         )
     check_sink(definition.sink, definition.mode, definition.tables)
     definition = structs.replace(definition, mode=mode_of(definition.sink, definition.mode))
@@ -136,13 +136,13 @@ def alter(place: PipelinePlace, name: str, server: str | None, sink: str | None,
     store = place.store()
     definition = store.get(name).definition
     begun = bool(store.progress(name))
-    made = altered(definition, server=server, sink=sink, transform=transform, begun=begun)
-    if begun and is_elsewhere(definition, made):
-        check_place(made)
-    if made.transform == definition.transform:
-        store.alter(made)
+    changed = altered(definition, server=server, sink=sink, transform=transform, begun=begun)
+    if begun and is_elsewhere(definition, changed):
+        check_place(changed)
+    if changed.transform == definition.transform:
+        store.alter(changed)
     else:  # nobody may begin with the old one meanwhile
-        place.job(store).alter(made, place.watcher())
+        place.job(store).alter(changed, place.watcher())
     place.show(place.status(store.get(name), store), f"pipeline {name} is altered")
 
 

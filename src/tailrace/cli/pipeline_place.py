@@ -55,7 +55,7 @@ class PipelinePlace(Struct, frozen=True):
         """Return the pipelines of the metadata database."""
         return PipelineStore(self._database())
 
-    def letters(self) -> DeadLetterStore:
+    def dead_letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
         return DeadLetterStore(self._database())
 

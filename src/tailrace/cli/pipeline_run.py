@@ -41,7 +41,7 @@ class Stop:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._take)
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Tell whether the process is asked to end."""
         return self._first_s is not None
 
@@ -69,12 +69,12 @@ def apart(work: Callable[[], None], stop: Stop) -> None:
 
     thread = threading.Thread(target=run, name="tailrace-work", daemon=True)
     thread.start()
-    told = False
+    announced = False
     while thread.is_alive():
         thread.join(_LOOK_S)
-        if not told and stop.waited_s >= _TELL_S:
+        if not announced and stop.waited_s >= _TELL_S:
             click.echo("stopping: waiting for what is in hand; ask again to end at once", err=True)
-            told = True
+            announced = True
     if raised:
         raise raised[0]
 
@@ -93,7 +93,7 @@ def run(place: PipelinePlace, name: str, *, once: bool, no_wait: bool, **spark: 
     store, watcher = place.store(), place.watcher()
     job = place.job(store, choice, copy)
     try:
-        apart(lambda: job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.asked), stop)
+        apart(lambda: job.run(name, once=once, wait=not no_wait, watcher=watcher, stopped=stop.requested), stop)
     finally:
         watcher.end()
     try:
@@ -102,7 +102,7 @@ def run(place: PipelinePlace, name: str, *, once: bool, no_wait: bool, **spark: 
         place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is as it was")
         return
     place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
-    if once and (stop.asked() or found.state == "paused"):
+    if once and (stop.requested() or found.state == "paused"):
         raise PipelineError(f"pipeline {name!r} was stopped before it was done: run it again")
 
 
@@ -129,7 +129,7 @@ def work(place: PipelinePlace, *, most: int, owner: str | None, **spark: Any) ->
     place.show(
         {"event": "working", "worker": owner, "most": most}, f"worker {owner}: up to {counted(most, 'pipeline')}"
     )
-    apart(lambda: worker.run(stop.asked), stop)
+    apart(lambda: worker.run(stop.requested), stop)
     place.show({"event": "ended", "worker": owner}, f"worker {owner} has ended")
 
 

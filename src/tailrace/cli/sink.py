@@ -53,7 +53,7 @@ class SinkPlace(Struct, frozen=True):
         """Return the sinks of the metadata database."""
         return SinkStore(self.database())
 
-    def letters(self) -> DeadLetterStore:
+    def dead_letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
         return DeadLetterStore(self.database())
 
@@ -75,10 +75,10 @@ class SinkPlace(Struct, frozen=True):
         Raises:
             NotFoundError: There is none.
         """
-        kept = self.store().get(name)
-        if kept is None:
+        stored = self.store().get(name)
+        if stored is None:
             raise NotFoundError(f"there is no sink {name[:64]!r}: `tailrace sink ls` lists them")
-        return kept
+        return stored
 
     def show(self, result: Any, *lines: str) -> None:
         """Print a result: as one line of JSON, or as lines for people."""
@@ -152,14 +152,14 @@ def sink() -> None:
 )
 @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
 @_placed
-def run(place: SinkPlace, name: str, server: str, token: str | None, outage_max: str, **told: Any) -> None:
+def run(place: SinkPlace, name: str, server: str, token: str | None, outage_max: str, **given_options: Any) -> None:
     """Send changes until stopped. The first run creates a subscription; later runs continue it."""
     set_up_logging(place.config.logging.level, place.config.logging.format)
-    config = _config(place, name, told)
+    config = _config(place, name, given_options)
     store, clock = place.store(), SystemClock()
     with sink_named(name):
         url = revealed(parse(config.url), Secrets(place.config.secrets_file).values())
-        outbox = Outbox(name, target_of(url, name), config.shape, place.letters(), clock, config.outbox)
+        outbox = Outbox(name, target_of(url, name), config.shape, place.dead_letters(), clock, config.outbox)
     reader = ServerReader(server, token, name, config, store)
     this = SinkRun(store, name)
     last: list[SinkFigures] = []
@@ -192,8 +192,8 @@ def run(place: SinkPlace, name: str, server: str, token: str | None, outage_max:
 @_placed
 def list_all(place: SinkPlace) -> None:
     """List all sinks that were ever run with this metadata database."""
-    letters = place.letters().figures()
-    found = [_shown(kept, letters) for kept in place.store().all()]
+    figures = place.dead_letters().figures()
+    found = [_shown(stored, figures) for stored in place.store().all()]
     columns = ("name", "state", "source", "url", "offset", "letters", "problem")
     place.show(found, *table_lines(columns, [[one[column] for column in columns] for one in found]))
 
@@ -203,7 +203,7 @@ def list_all(place: SinkPlace) -> None:
 @_placed
 def status(place: SinkPlace, name: str) -> None:
     """Show a sink's status."""
-    shown = _shown(place.require(name), place.letters().figures())
+    shown = _shown(place.require(name), place.dead_letters().figures())
     place.show(shown, *member_lines(shown))
 
 
@@ -214,21 +214,21 @@ def status(place: SinkPlace, name: str) -> None:
 @_placed
 def rm(place: SinkPlace, name: str, server: str, token: str | None) -> None:
     """Remove a sink, its subscription and its dead letters: its next run starts over. Stop it first."""
-    kept = place.require(name)
-    _require_rest(kept)
+    stored = place.require(name)
+    _require_rest(stored)
     client = BulkClient(server, token, BulkOptions(timeout_s=5.0, outage_s_max=0.0))
     try:
-        if kept.subscription:
-            client.call("cdc.close", {"sub_id": kept.subscription})
+        if stored.subscription:
+            client.call("cdc.close", {"sub_id": stored.subscription})
         closed = True
     except ClientError:
         closed = False
     finally:
         client.close()
-    place.letters().forget(name)
+    place.dead_letters().forget(name)
     place.store().remove(name)
     rest = (
-        "" if closed else f"; its subscription {kept.subscription} is still on the server, which could not be reached"
+        "" if closed else f"; its subscription {stored.subscription} is still on the server, which could not be reached"
     )
     place.show({"removed": name, "closed": closed}, f"sink {name} is removed{rest}")
 
@@ -236,48 +236,52 @@ def rm(place: SinkPlace, name: str, server: str, token: str | None) -> None:
 sink.add_command(dead_letter_group(_placed))
 
 
-def _config(place: SinkPlace, name: str, told: dict[str, Any]) -> SinkConfig:
+def _config(place: SinkPlace, name: str, given_options: dict[str, Any]) -> SinkConfig:
     """Return what the command line, or else the configuration, says of a sink."""
-    if told["url"] is not None:
-        whole = {**told, "envelope": told["envelope"] or "", "on_refused": OnRefused(told["on_refused"])}
+    if given_options["url"] is not None:
+        whole = {
+            **given_options,
+            "envelope": given_options["envelope"] or "",
+            "on_refused": OnRefused(given_options["on_refused"]),
+        }
         return check_sink_config(name, SinkConfig(**whole))
     if name not in place.config.sinks:
         raise ConfigError(f"sink {name}: name its --url, or a --config with [sinks.{name}]")
-    given = click.get_current_context().get_parameter_source
-    besides = [option for option in told if given(option) is ParameterSource.COMMANDLINE]
+    source_of = click.get_current_context().get_parameter_source
+    besides = [option for option in given_options if source_of(option) is ParameterSource.COMMANDLINE]
     if besides:
         raise ConfigError(f"sink {name} is as [sinks.{name}] says: without --url leave out {', '.join(besides)}")
     return place.config.sinks[name]
 
 
-def _warn_of_start(config: SinkConfig, kept: KeptSink | None) -> None:
+def _warn_of_start(config: SinkConfig, stored: KeptSink | None) -> None:
     """Say that a sink which was run before does not begin where the options say."""
-    given = click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE
-    if given and kept is not None and kept.subscription and kept.source == config.source:
+    on_command_line = click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE
+    if on_command_line and stored is not None and stored.subscription and stored.source == config.source:
         click.echo(
-            f"sink {kept.name} goes on from its cursor, --start is for the first run: "
-            f"`tailrace sink rm {kept.name}` makes it start over",
+            f"sink {stored.name} goes on from its cursor, --start is for the first run: "
+            f"`tailrace sink rm {stored.name}` makes it start over",
             err=True,
         )
 
 
-def _require_rest(kept: KeptSink) -> None:
+def _require_rest(stored: KeptSink) -> None:
     """Refuse to remove a sink that runs."""
     now_us = SystemClock().now_us()
-    if kept.lives(now_us):
-        age_s = max(0, round((now_us - kept.figures.time_us) / 1e6))
+    if stored.lives(now_us):
+        age_s = max(0, round((now_us - stored.figures.time_us) / 1e6))
         raise InvalidRequestError(
-            f"sink {kept.name} runs, or did {age_s} s ago: stop it first; "
+            f"sink {stored.name} runs, or did {age_s} s ago: stop it first; "
             f"one that was killed can be removed {LIVES_S} s after it last said something"
         )
 
 
-def _shown(kept: KeptSink, letters: Mapping[str, LetterFigures]) -> dict[str, Any]:
-    figures = msgspec.to_builtins(kept.figures)
+def _shown(stored: KeptSink, parked: Mapping[str, LetterFigures]) -> dict[str, Any]:
+    figures = msgspec.to_builtins(stored.figures)
     time_us = figures.pop("time_us")
     said = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds") if time_us else ""
-    count = letters[kept.name].letters if kept.name in letters else 0
-    named = {"name": kept.name, "source": kept.source, "url": kept.url, "subscription": kept.subscription}
+    count = parked[stored.name].letters if stored.name in parked else 0
+    named = {"name": stored.name, "source": stored.source, "url": stored.url, "subscription": stored.subscription}
     return {**named, **figures, "said": said, "letters": count}
 
 

@@ -126,17 +126,17 @@ class ServerReader:
 
     def _open(self, after: Offset) -> str:
         config = self._config
-        kept = self._store.get(self._name)
-        if kept is None or not kept.subscription or kept.source != config.source:
+        stored = self._store.get(self._name)
+        if stored is None or not stored.subscription or stored.source != config.source:
             begin = self._head if config.start == "latest" and self._head is not None else config.start
             subscription, cursor = self._calling.subscribe(config.source, config.tables, begin)
             url, source = config.shown_url, config.source
             began_us = self._store.put(self._name, source=source, url=url, subscription=subscription)
-            if kept is not None and kept.subscription:
+            if stored is not None and stored.subscription:
                 with contextlib.suppress(NotFound):
-                    self._calling.call("cdc.close", {"sub_id": kept.subscription})
+                    self._calling.call("cdc.close", {"sub_id": stored.subscription})
         else:
-            subscription, began_us = kept.subscription, kept.began_us
+            subscription, began_us = stored.subscription, stored.began_us
             cursor = self._cursor(subscription)
         self._subscription = subscription
         self._after = self._done = self._told = Offset(max(cursor, after))

@@ -27,12 +27,12 @@ def source_at(url: str, options: Sequence[str]) -> ResolvedSource:
     Raises:
         ConfigError: No kind of source has such a URL or such options.
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
             raise SourceOptionError(name, ": write NAME=VALUE", _FLAG)
-        if name in given:
+        if name in values:
             raise SourceOptionError(name, ": it is given twice", _FLAG)
-        given[name] = value
-    return resolve(url, given, _FLAG)
+        values[name] = value
+    return resolve(url, values, _FLAG)

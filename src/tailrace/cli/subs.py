@@ -81,7 +81,7 @@ def show(sub_id: str, access: ServerAccess) -> None:
 @click.option("--auto-ack", is_flag=True, help="Acknowledge changes when they are sent.")
 @access_options
 def create(
-    access: ServerAccess, table: str | None, query: str | None, source: str | None, args: Sequence[str], **given: Any
+    access: ServerAccess, table: str | None, query: str | None, source: str | None, args: Sequence[str], **flags: Any
 ) -> None:
     """Create a durable subscription to TABLE or to a prepared query.
 
@@ -89,18 +89,21 @@ def create(
     """
     if (table is None) == (query is None):
         raise click.UsageError("name a TABLE or --query, one of the two")
-    if given["precise"] and query is None:
+    if flags["precise"] and query is None:
         raise click.UsageError("--precise is for --query")
-    options = _options(given)
+    options = _options(flags)
     with access.client() as client:
         if query is not None:
-            made = client.subscribe_query(
+            subscription = client.subscribe_query(
                 query_id_of(client, query, source), [parse_value(text) for text in args], **options
             )
         else:
             assert table is not None
-            made = client.subscribe_table(source, table, **options)
-    access.show({"sub_id": made.sub_id, "offset": made.offset, "sse_url": made.sse_url}, lambda: [made.sub_id])
+            subscription = client.subscribe_table(source, table, **options)
+    access.show(
+        {"sub_id": subscription.sub_id, "offset": subscription.offset, "sse_url": subscription.sse_url},
+        lambda: [subscription.sub_id],
+    )
 
 
 @subs.command()
@@ -183,30 +186,30 @@ def import_all(file: Path, access: ServerAccess) -> None:
     access.show(result, lambda: [f"{counted(result.get('imported', 0), 'subscription')} imported"])
 
 
-def _options(given: dict[str, Any]) -> SubscribeOptions:
+def _options(flags: dict[str, Any]) -> SubscribeOptions:
     """Return the options of a subscription from those of the command line."""
-    options = SubscribeOptions(format=given["format_"])
-    if given["include"]:
-        options["include"] = [image for image in given["include"] if image != "none"]
-    if given["ops"]:
-        options["ops"] = given["ops"]
-    if given["columns"]:
-        options["columns"] = given["columns"]
-    if given["pk"]:
-        options["pk"] = [parse_value(text) for text in given["pk"]]
-    if given["pk_from"] or given["pk_to"]:
-        options["pk_range"] = (_bound(given["pk_from"]), _bound(given["pk_to"]))
-    if given["where"]:
-        options["where"] = given["where"]
-    if given["cel"]:
-        options["cel"] = given["cel"]
-    if given["start"]:
-        options["from_"] = parse_start(given["start"])
-    if given["snapshot"]:
+    options = SubscribeOptions(format=flags["format_"])
+    if flags["include"]:
+        options["include"] = [image for image in flags["include"] if image != "none"]
+    if flags["ops"]:
+        options["ops"] = flags["ops"]
+    if flags["columns"]:
+        options["columns"] = flags["columns"]
+    if flags["pk"]:
+        options["pk"] = [parse_value(text) for text in flags["pk"]]
+    if flags["pk_from"] or flags["pk_to"]:
+        options["pk_range"] = (_bound(flags["pk_from"]), _bound(flags["pk_to"]))
+    if flags["where"]:
+        options["where"] = flags["where"]
+    if flags["cel"]:
+        options["cel"] = flags["cel"]
+    if flags["start"]:
+        options["from_"] = parse_start(flags["start"])
+    if flags["snapshot"]:
         options["snapshot"] = True
-    if given["auto_ack"]:
+    if flags["auto_ack"]:
         options["auto_ack"] = True
-    if given["precise"]:
+    if flags["precise"]:
         options["precise"] = True
     return options
 

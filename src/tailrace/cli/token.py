@@ -94,7 +94,7 @@ def _vault_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--expires", metavar="WHEN", help="After a time such as 30d, or at one such as 2030-01-31.")
 @_vault_options
 def create(
-    vault: Vault, name: str, expires: str | None, tables: Sequence[str], rows: Sequence[str], **given: Any
+    vault: Vault, name: str, expires: str | None, tables: Sequence[str], rows: Sequence[str], **flags: Any
 ) -> None:
     """Create a key for NAME and show it once.
 
@@ -104,10 +104,10 @@ def create(
         raise click.BadParameter("a name has 1 to 128 characters, none of them a space or a slash")
     predicates = dict(_parse_rows(text) for text in rows)
     grant = Grant(
-        tenant=given["tenant"],
-        role=given["role"],
-        capabilities=tuple(given["capabilities"]),
-        namespaces=tuple(given["namespaces"]) or None,
+        tenant=flags["tenant"],
+        role=flags["role"],
+        capabilities=tuple(flags["capabilities"]),
+        namespaces=tuple(flags["namespaces"]) or None,
         tables=tuple(tables) or None,
         rows=predicates,
     )
@@ -116,15 +116,15 @@ def create(
         check_rows(predicates, {})
     except InvalidRequestError as error:
         raise click.BadParameter(str(error)) from error
-    made = make_key()
+    key = make_key()
     encoded = msgspec.json.encode(grant).decode()
     expires_time_us = None if expires is None else _parse_expiry(expires)
-    hash_ = key_hash(made, vault.config.auth.key_pepper)
+    hash_ = key_hash(key, vault.config.auth.key_pepper)
     stored = vault.run(lambda keys: keys.add(hash_, name, encoded, expires_time_us))
     if vault.as_json:
-        click.echo(msgspec.json.encode({**_members(stored), "token": made}))
+        click.echo(msgspec.json.encode({**_members(stored), "token": key}))
         return
-    click.echo(made)
+    click.echo(key)
     click.echo(f"{credential_of(stored.id)} for {name}. The key is not shown again.", err=True)
 
 

@@ -63,22 +63,22 @@ class AsyncClient(Calls):
 
         A server with one source needs no `db`: a single name is the table's, `subscribe("users")`.
         """
-        made = await self.create_for_table(db, table, options)
-        return self._handle(made, format_of(options), temporary=True)
+        subscribed = await self.create_for_table(db, table, options)
+        return self._handle(subscribed, format_of(options), temporary=True)
 
     async def subscribe_table(
         self, db: str | None = None, table: str | None = None, **options: Unpack[SubscribeOptions]
     ) -> AsyncSubscription:
         """Make a durable subscription to a table: it stays until it is closed. Keep its `sub_id`."""
-        made = await self.create_for_table(db, table, options)
-        return self._handle(made, format_of(options), temporary=False)
+        subscribed = await self.create_for_table(db, table, options)
+        return self._handle(subscribed, format_of(options), temporary=False)
 
     async def subscribe_query(
         self, query_id: str, args: Sequence[Any] = (), **options: Unpack[SubscribeOptions]
     ) -> AsyncSubscription:
         """Make a durable subscription to a prepared query: its events say that the result may have changed."""
-        made = await self.create_for_query(query_id, args, options)
-        return self._handle(made, format_of(options), temporary=False)
+        subscribed = await self.create_for_query(query_id, args, options)
+        return self._handle(subscribed, format_of(options), temporary=False)
 
     def subscription(
         self,
@@ -91,8 +91,8 @@ class AsyncClient(Calls):
         """
         return self._handle(Subscribed(sub_id, 0, _SSE_PATH + sub_id), format, temporary=False)
 
-    def _handle(self, made: Subscribed, format_: Format | None, *, temporary: bool) -> AsyncSubscription:
-        state = SubscriptionState(made.sub_id, made.offset, format_, made.sse_url, temporary)
+    def _handle(self, subscribed: Subscribed, format_: Format | None, *, temporary: bool) -> AsyncSubscription:
+        state = SubscriptionState(subscribed.sub_id, subscribed.offset, format_, subscribed.sse_url, temporary)
         handle = AsyncSubscription(self._transport, self, state, self._temporary.discard)
         if temporary:
             self._temporary.add(handle)

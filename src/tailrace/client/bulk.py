@@ -143,8 +143,8 @@ class BulkClient:
             BehindHorizonError: The change after `after` was removed by retention.
             ClientError: The server cannot be reached, or refused.
         """
-        asked = {"after": after, "through": through, "changes": changes, "bytes": bytes_max, "count": count}
-        params = {name: value for name, value in asked.items() if value is not None}
+        query = {"after": after, "through": through, "changes": changes, "bytes": bytes_max, "count": count}
+        params = {name: value for name, value in query.items() if value is not None}
         return self._get(_path(source, "cuts"), params, _Cuts).cuts
 
     def subscribe(self, source: str, tables: Sequence[str], place: str | int) -> tuple[str, Offset]:
@@ -155,8 +155,10 @@ class BulkClient:
         """
         body = msgspec.json.encode({"tables": list(tables), "from": place})
         self._retried(self._reach)
-        made = self._ask("POST", _path(source, "subscriptions"), body, _Subscribed)  # once: tried twice, it may be two
-        return made.sub_id, made.offset
+        subscribed = self._ask(
+            "POST", _path(source, "subscriptions"), body, _Subscribed
+        )  # once: tried twice, it may be two
+        return subscribed.sub_id, subscribed.offset
 
     def call(self, method: str, params: Mapping[str, Any], *, again: bool = False) -> Any:
         """Call a method of the RPC interface once; return its result. One that may be called `again` is, where need be.

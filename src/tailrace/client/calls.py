@@ -133,8 +133,8 @@ class Calls:
         self, query: str | Mapping[str, Any], *, name: str | None = None, db: str | None = None
     ) -> Prepared:
         """Prepare a query: SQL text, or the tree of the HTTP interface. One source alone needs no `db`."""
-        given = {"query": query, "name": name, "db": db}
-        params = {member: value for member, value in given.items() if value is not None}
+        fields = {"query": query, "name": name, "db": db}
+        params = {member: value for member, value in fields.items() if value is not None}
         return await self._transport.call("query.prepare", params, Prepared)
 
     async def execute(

@@ -77,9 +77,9 @@ def subscribe_params(target: Mapping[str, Any], options: SubscribeOptions) -> di
         "include": dict.fromkeys(include, True),
         "format": format_of(options).value,
     }
-    given: Mapping[str, Any] = options
-    params |= {name: list(given[name]) for name in ("ops", "columns") if name in given}
-    params |= {name: given[name] for name in _AS_THEY_ARE if name in given}
+    fields: Mapping[str, Any] = options
+    params |= {name: list(fields[name]) for name in ("ops", "columns") if name in fields}
+    params |= {name: fields[name] for name in _AS_THEY_ARE if name in fields}
     if "pk" in options:
         params["pk"] = literals(options["pk"])
     if "pk_range" in options:

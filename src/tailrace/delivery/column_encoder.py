@@ -76,8 +76,8 @@ class Tables(Struct, frozen=True):
         if odd is None:
             return target
         values = zip(column.filter(odd).to_pylist(), self.places.filter(odd).to_pylist(), strict=True)
-        made = [convert(value, self.schemas[place]) for value, place in values]
-        return pc.replace_with_mask(target, odd, pa.array(made, pa.binary())) if made else target
+        replacements = [convert(value, self.schemas[place]) for value, place in values]
+        return pc.replace_with_mask(target, odd, pa.array(replacements, pa.binary())) if replacements else target
 
 
 @cache

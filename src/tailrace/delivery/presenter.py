@@ -40,7 +40,7 @@ class Presenter:
 
         self._bytes_max = bytes_max
         self._encoded_changes = encoded_changes
-        self._kept: OrderedDict[_Key, Encoded | None] = OrderedDict()
+        self._cache: OrderedDict[_Key, Encoded | None] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -62,10 +62,10 @@ class Presenter:
         if isinstance(batch.filter, QueryFilter):
             view = structs.replace(view, mark=batch.filter.mark)
         key = (batch.source, chunk.first, chunk.last, view, batch.filter)
-        kept = self._kept.get(key, _ABSENT)
-        if kept is not _ABSENT:
-            self._kept.move_to_end(key)
-            return kept or self._whole(batch, view)
+        cached = self._cache.get(key, _ABSENT)
+        if cached is not _ABSENT:
+            self._cache.move_to_end(key)
+            return cached or self._whole(batch, view)
         rows = batch.rows()
         if batch.filter.is_restricted:
             encoded = self._encode(batch, rows, view)  # what a whole chunk says is not for everybody
@@ -86,9 +86,9 @@ class Presenter:
         """Return the events of all changes of the batch's chunk, whatever its filter."""
         chunk = batch.chunk
         key = (batch.source, chunk.first, chunk.last, view, None)
-        whole = self._kept.get(key)
+        whole = self._cache.get(key)
         if whole is not None:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
             return whole
         whole = self._encode(batch, range(len(chunk)), view)
         self._keep(key, whole)
@@ -100,10 +100,10 @@ class Presenter:
 
     def _keep(self, key: _Key, encoded: Encoded | None) -> None:
         """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""
-        self._kept[key] = encoded
+        self._cache[key] = encoded
         self._bytes += _charge(encoded)
         while self._bytes > self._bytes_max:
-            _, oldest = self._kept.popitem(last=False)
+            _, oldest = self._cache.popitem(last=False)
             self._bytes -= _charge(oldest)
 
 

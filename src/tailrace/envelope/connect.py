@@ -26,21 +26,21 @@ class ConnectColumn(Struct, frozen=True):
 
 def connect_columns(columns: Sequence[Column]) -> list[ConnectColumn]:
     """Return the types of columns."""
-    made = []
+    described = []
     for column in columns:
         type_, meaning, form = _TYPES[column.kind]
-        made.append(ConnectColumn(column.name, type_, meaning, column.nullable, form))
-    return made
+        described.append(ConnectColumn(column.name, type_, meaning, column.nullable, form))
+    return described
 
 
 def struct_schema(name: str, columns: Sequence[ConnectColumn], *, optional: bool, field: str = "") -> dict[str, Any]:
     """Return the schema of a row."""
     fields = []
     for one in columns:
-        made: dict[str, Any] = {"type": one.type, "optional": one.optional}
+        schema: dict[str, Any] = {"type": one.type, "optional": one.optional}
         if one.meaning:
-            made |= {"name": one.meaning, "version": 1}
-        fields.append({**made, "field": one.name})
+            schema |= {"name": one.meaning, "version": 1}
+        fields.append({**schema, "field": one.name})
     return {
         "type": "struct",
         "fields": fields,

@@ -143,16 +143,16 @@ def _typed(row: dict[str, Value], columns: tuple[Column, ...], unsent: frozenset
     Raises:
         UnfitError: One cannot be, or was not sent and has no marker.
     """
-    made: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
     for one in connect_columns(columns):
         if one.name in unsent:
             if one.type not in _MARKERS:
                 raise UnfitError(f"the source did not send column {one.name!r}, and its type has no marker for that")
-            made[one.name] = _MARKERS[one.type]
+            typed[one.name] = _MARKERS[one.type]
             continue
         try:
             value = row.get(one.name)
-            made[one.name] = None if value is None else one.form(value)
+            typed[one.name] = None if value is None else one.form(value)
         except (TypeError, ValueError):
             raise UnfitError(f"the value in column {one.name!r} is not of the column's type") from None
-    return msgspec.json.encode(made)
+    return msgspec.json.encode(typed)

@@ -67,7 +67,7 @@ def create_app(
         *([] if pipelines is None else pipeline_routes(pipelines)),
         Route("/health", health, methods=["GET"]),
         # Nobody is asked who they are there: where others are hidden, so are the names of sources.
-        Route("/ready", ready_endpoint(readiness, told=isinstance(gate, OpenGate)), methods=["GET"]),
+        Route("/ready", ready_endpoint(readiness, with_reasons=isinstance(gate, OpenGate)), methods=["GET"]),
         Route("/metrics", metrics_endpoint(metrics, scopes, look), methods=["GET"]),
     ]
     gateway = [] if stores is None else [WebSocketRoute("/{path:path}", GatewayEndpoint(tools, stores, clock))]

@@ -168,7 +168,7 @@ class Log:
         """
         self._floors[holder] = floor
         self._floor = self._writer.floor = min(
-            (kept for kept in self._floors.values() if kept is not None), default=None
+            (floor_ for floor_ in self._floors.values() if floor_ is not None), default=None
         )
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
@@ -286,11 +286,11 @@ class Log:
         chunk = self._ring.find(wanted) or self._cache.find(wanted)
         if chunk is None:
             try:
-                made = await asyncio.to_thread(self._segments.take_run, wanted, through, _RUN_BYTES_MAX, take)
+                run = await asyncio.to_thread(self._segments.take_run, wanted, through, _RUN_BYTES_MAX, take)
             except FileNotFoundError:
                 raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-            if made is not None:
-                return made[0]
+            if run is not None:
+                return run[0]
             chunk = await self._load(wanted)
         return await asyncio.to_thread(take, [chunk])
 

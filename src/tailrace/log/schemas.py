@@ -165,10 +165,10 @@ def numbered(known: Sequence[TableSchema], history: Sequence[TableSchema]) -> li
     (capture was set up again), and a table may be changed and changed back: so the least that is new is sought, where
     what is known ends with what the history begins with.
     """
-    shapes, told = _shapes(known), _shapes(history)
+    shapes, history_shapes = _shapes(known), _shapes(history)
     for place in range(max(0, len(known) - len(history)), len(known) + 1):
         common = len(known) - place
-        if shapes[place:] == told[:common]:
+        if shapes[place:] == history_shapes[:common]:
             break
     last = known[-1].version if known else 0
     fresh = [replace(schema, version=last + number) for number, schema in enumerate(history[common:], 1)]

@@ -80,15 +80,15 @@ class FeedReader:
 
     def open(self, after: Offset) -> str:
         """Begin behind the cursor, or further."""
-        kept = self._store.get(self._name)
-        former = parse_sub_id(kept.subscription) if kept is not None and kept.subscription else None
-        number = former if kept is not None and kept.source == self._config.source else None
+        stored = self._store.get(self._name)
+        former = parse_sub_id(stored.subscription) if stored is not None and stored.subscription else None
+        number = former if stored is not None and stored.source == self._config.source else None
         subscription = self._call(self._subscribed(number))
-        began_us = 0 if kept is None else kept.began_us
+        began_us = 0 if stored is None else stored.began_us
         if subscription.id != number:
-            url, source, told = self._config.shown_url, self._config.source, sub_id_of(subscription.id)
+            url, source, sub_id = self._config.shown_url, self._config.source, sub_id_of(subscription.id)
             goes_on = None if number is None else began_us
-            began_us = self._store.put(self._name, source=source, url=url, subscription=told, began_us=goes_on)
+            began_us = self._store.put(self._name, source=source, url=url, subscription=sub_id, began_us=goes_on)
             if former is not None:
                 self._call(self._close(former))
         self._number = subscription.id

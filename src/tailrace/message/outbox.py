@@ -99,7 +99,7 @@ class Outbox:
         name: str,
         target: Target,
         shape: ShapeOptions,
-        letters: DeadLetterStore,
+        dead_letters: DeadLetterStore,
         clock: Clock,
         options: OutboxOptions | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class Outbox:
         self._intake = target.traits.intake
         chosen = structs.replace(shape, envelope=envelope_for(target, shape.envelope))
         self._shape = Shape(chosen, tombstones=target.traits.tombstones)
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._clock = clock
         self._options = options or OutboxOptions()
         self._owner = ""
@@ -215,12 +215,12 @@ class Outbox:
             return 0
         if through is not None and waits:
             through = max(through, batch.settled)
-        due = list(self._letters.due(self.name, _LETTERS_AT_ONCE, through))
+        due = list(self._dead_letters.due(self.name, _LETTERS_AT_ONCE, through))
         stuck: set[str] = set()
         arrived = 0
         while due:
             run, due = first_of_each(due, self.name, stuck)
-            arrived += self._send_letters(run, stuck)
+            arrived += self._retry_parked(run, stuck)
         self._read_keys()
         return arrived
 
@@ -354,7 +354,7 @@ class Outbox:
         if not drafts:
             return
         try:
-            new = self._letters.park(self.name, drafts, self._options.letters_max)
+            new = self._dead_letters.park(self.name, drafts, self._options.letters_max)
         except BaseException:
             self._read_keys()
             raise
@@ -362,12 +362,12 @@ class Outbox:
         self.parked += new
         if new:
             first = drafts[0]
-            told = {"sink": self.name, "letters": new, "table": first.change.schema.table.wire}
-            logger.warning("changes parked", extra={**told, "offset": first.change.offset, "reason": first.reason})
+            fields = {"sink": self.name, "dead_letters": new, "table": first.change.schema.table.wire}
+            logger.warning("changes parked", extra={**fields, "offset": first.change.offset, "reason": first.reason})
 
-    def _send_letters(self, letters: Sequence[Letter], stuck: set[str]) -> int:
+    def _retry_parked(self, parked: Sequence[Letter], stuck: set[str]) -> int:
         """Send letters of different keys; return how many have arrived. Keys that are refused again are `stuck`."""
-        left = [(letter, self._reshaped(letter)) for letter in letters]
+        left = [(letter, self._reshaped(letter)) for letter in parked]
         while left:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
@@ -379,21 +379,21 @@ class Outbox:
             for letter, _ in left:
                 if letter.id in reasons:
                     refusal = reasons[letter.id]
-                    self._letters.refused(letter, refusal.reason, refusal.answer)
+                    self._dead_letters.refused(letter, refusal.reason, refusal.answer)
                     stuck.add(key_hash(self.name, letter.change))
             left = [(letter, shaped) for letter, shaped in left if letter.id not in reasons]
             if not refusals or self._intake is not Intake.WHOLE:
                 break
         self._in_doubt = self._intake is Intake.WHOLE  # until they are forgotten, they are known by the mark alone
-        self._letters.sent([letter.id for letter, _ in left])
+        self._dead_letters.sent([letter.id for letter, _ in left])
         self._in_doubt = False
         self.messages += len(left)
         return len(left)
 
     def _reshaped(self, letter: Letter) -> Shaped | None:
         """Return what the sink makes of a letter now; None where it no longer wants it."""
-        made = self._shape.shaped([letter.change], snapshot=letter.snapshot, parked=True)
-        return made[0] if made else None
+        shaped = self._shape.shaped([letter.change], snapshot=letter.snapshot, parked=True)
+        return shaped[0] if shaped else None
 
     def _send(self, messages: Sequence[Message], mark: OutboxMark) -> Sequence[Refusal]:
         self._in_doubt = self._intake is Intake.WHOLE  # until it has answered
@@ -408,11 +408,11 @@ class Outbox:
 
     def _recall(self) -> None:
         """Find out what the target has and what is parked."""
-        found, mine = self._kept_mark(), self._batch
+        found, mine = self._stored_mark(), self._batch
         if found is None and self._intake is Intake.WHOLE:
             self._batch = Interrupted(mine.mark, parked=mine.parked)  # it has nothing of it, or has lost it
         if found is not None:
-            self._letters.sent(found.letters)
+            self._dead_letters.sent(found.letters)
             self._mark = found.mark
             if found.batch:
                 parked = mine.parked if mine.mark == found.batch else set()
@@ -422,17 +422,17 @@ class Outbox:
                     Interrupted(b"") if mine.mark == found.mark else Interrupted(mine.mark, parked=mine.parked)
                 )
         self._in_doubt = False
-        self._dropped = self._letters.dropped(self.name)
+        self._dropped = self._dead_letters.dropped(self.name)
         self._read_keys()
 
-    def _kept_mark(self) -> OutboxMark | None:
-        kept = self._target.mark()
+    def _stored_mark(self) -> OutboxMark | None:
+        stored = self._target.mark()
         try:
-            found = None if kept is None else msgspec.json.decode(kept, type=OutboxMark)
+            found = None if stored is None else msgspec.json.decode(stored, type=OutboxMark)
         except msgspec.MsgspecError:
             raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
         return found if found is not None and found.owner == self._owner else None
 
     def _read_keys(self) -> None:
-        self._keys = self._letters.keys(self.name)
+        self._keys = self._dead_letters.keys(self.name)
         self._keys_read_s = self._clock.monotonic_s()

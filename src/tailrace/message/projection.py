@@ -40,8 +40,8 @@ class Projection:
     def __init__(self, schema: TableSchema, names: Sequence[str], computed: Sequence[_Computed]) -> None:
         self._names = tuple(names)
         self._computed = tuple(computed)
-        kept = [column for name in names if (column := schema.column(name)) is not None]
-        self.schema = structs.replace(schema, columns=(*kept, *(one.column for one in computed)))
+        named = [column for name in names if (column := schema.column(name)) is not None]
+        self.schema = structs.replace(schema, columns=(*named, *(one.column for one in computed)))
 
     def before(self, op: Op, image: bytes | None) -> bytes | None:
         """Return what becomes of the image before a change. What it lacks, and what depends on that, is left out.
@@ -71,10 +71,10 @@ class Projection:
         return self._image(op, completed(image, before) if lacking and before is not None else image, cells, changed)
 
     def _image(self, op: Op, image: bytes, cells: dict[str, msgspec.Raw], computed: Sequence[_Computed]) -> bytes:
-        made: dict[str, Any] = {name: cells[name] for name in self._names if name in cells}
+        projected: dict[str, Any] = {name: cells[name] for name in self._names if name in cells}
         for one in computed:
-            made[one.column.name] = to_natural(one.value.of(op, image), one.column.kind)
-        return msgspec.json.encode(made)
+            projected[one.column.name] = to_natural(one.value.of(op, image), one.column.kind)
+        return msgspec.json.encode(projected)
 
 
 def compile_projection(parts: Sequence[str], schema: TableSchema) -> Projection:
@@ -94,7 +94,7 @@ def compile_projection(parts: Sequence[str], schema: TableSchema) -> Projection:
         elif part.strip() == _ALL:
             names += [column.name for column in schema.columns if column.name not in names]
         elif (name := part.strip()).startswith("-") and schema.column(name[1:].strip()) is not None:
-            names = [kept for kept in names if kept != name[1:].strip()]
+            names = [one for one in names if one != name[1:].strip()]
         elif schema.column(name) is not None:
             names += [name] if name not in names else []
         else:

@@ -166,8 +166,8 @@ class Relay:
                 raise
             except Exception as error:
                 pause_s = retry.failed(error)
-                told = {"sink": self._outbox.name, "problem": _shown(error), "failures": retry.failures}
-                logger.error("sink failed, and is tried again", extra=told)
+                fields = {"sink": self._outbox.name, "problem": _shown(error), "failures": retry.failures}
+                logger.error("sink failed, and is tried again", extra=fields)
                 self._stop.wait(pause_s)
 
     def _follow(self) -> None:

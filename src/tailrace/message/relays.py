@@ -65,15 +65,15 @@ class Relays:
         if not self._sinks:
             return
         loop = asyncio.get_running_loop()
-        letters, store = DeadLetterStore(self._database), SinkStore(self._database)
+        dead_letters, store = DeadLetterStore(self._database), SinkStore(self._database)
         for name, config in self._sinks.items():
             with sink_named(name):
                 config = self._resolved(config)  # noqa: PLW2901
                 target = target_of(revealed(parse(config.url), self._secrets.values()), name)
-                outbox = Outbox(name, target, config.shape, letters, self._clock, config.outbox)
+                outbox = Outbox(name, target, config.shape, dead_letters, self._clock, config.outbox)
             store.meet(name, source=config.source, url=config.shown_url)
             reader = FeedReader(self._service, loop, name, config, store)
-            relay = Relay(outbox, reader, self._teller(name, store, letters), self._clock)
+            relay = Relay(outbox, reader, self._teller(name, store, dead_letters), self._clock)
             self._relays.append(relay)
             thread = threading.Thread(target=self._run, args=(name, relay), name=f"tailrace-sink-{name}", daemon=True)
             self._threads.append(thread)
@@ -101,17 +101,19 @@ class Relays:
         except TailraceError as error:
             logger.error("sink failed", extra={"sink": name, "problem": str(error)})
 
-    def _teller(self, name: str, store: SinkStore, letters: DeadLetterStore) -> "_Teller":
-        return _Teller(name, store, letters, self._metrics, self._clock)
+    def _teller(self, name: str, store: SinkStore, dead_letters: DeadLetterStore) -> "_Teller":
+        return _Teller(name, store, dead_letters, self._metrics, self._clock)
 
 
 class _Teller:
     """Keeps how a sink goes where people and programs look for it."""
 
-    def __init__(self, name: str, store: SinkStore, letters: DeadLetterStore, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, name: str, store: SinkStore, dead_letters: DeadLetterStore, metrics: Metrics, clock: Clock
+    ) -> None:
         self._name = name
         self._run = SinkRun(store, name)
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._metrics = metrics
         self._clock = clock
         self._messages = 0
@@ -125,7 +127,7 @@ class _Teller:
         metrics.sink_failed.labels(self._name).set(failed)
         metrics.sink_waiting.labels(self._name).set(bool(figures.problem) and not failed)
         self._run.note(figures)
-        parked = self._letters.figures().get(self._name)
+        parked = self._dead_letters.figures().get(self._name)
         metrics.sink_letters.labels(self._name).set(0 if parked is None else parked.letters)
         age_s = 0.0 if parked is None else (self._clock.now_us() - parked.oldest_time_us) / 1e6
         metrics.sink_letter_age.labels(self._name).set(age_s)

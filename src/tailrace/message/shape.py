@@ -112,12 +112,12 @@ class Shape:
         Raises:
             SinkRefusedError: A table has changed so that filter or projection no longer fit it.
         """
-        made: list[Shaped] = []
+        messages: list[Shaped] = []
         for _, group in groupby(changes, lambda change: id(change.schema)):
             run = [change for change in group if change.op != Op.SCHEMA]
             if run and (not self._tables or run[0].schema.table.wire in self._tables):
-                made += self._shape_run(run, self._version(run[0].schema), snapshot=snapshot, parked=parked)
-        return made
+                messages += self._shape_run(run, self._version(run[0].schema), snapshot=snapshot, parked=parked)
+        return messages
 
     def _shape_run(
         self, changes: Sequence[Change], version: _Version, *, snapshot: bool, parked: bool

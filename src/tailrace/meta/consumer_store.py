@@ -75,22 +75,22 @@ class ConsumerStore:
             lambda connection: [_from_row(row) for row in connection.execute(statement).mappings()]
         )
 
-    async def put(self, kept: Consumer) -> None:
+    async def put(self, consumer_: Consumer) -> None:
         """Keep a consumer, in place of one of the same owner and id."""
         values = {
-            "id": kept.id,
-            "shard": kept.shard,
-            "incarnation": kept.incarnation,
-            "retention": msgspec.json.encode(kept.retention).decode(),
-            "checkpoint": kept.checkpoint,
-            "checkpoint_offset": kept.checkpoint_offset,
-            "owner": kept.owner,
-            "ended": kept.ended,
+            "id": consumer_.id,
+            "shard": consumer_.shard,
+            "incarnation": consumer_.incarnation,
+            "retention": msgspec.json.encode(consumer_.retention).decode(),
+            "checkpoint": consumer_.checkpoint,
+            "checkpoint_offset": consumer_.checkpoint_offset,
+            "owner": consumer_.owner,
+            "ended": consumer_.ended,
             "changed_time_us": self._clock.now_us(),
         }
 
         def run(connection: Connection) -> None:
-            connection.execute(delete(consumer).where(_is(kept.key)))
+            connection.execute(delete(consumer).where(_is(consumer_.key)))
             connection.execute(insert(consumer).values(values))
 
         await self._store.transact(run)

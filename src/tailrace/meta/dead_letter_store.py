@@ -70,11 +70,11 @@ class DeadLetterStore(Store):
         wanted = [dead_letter.c.sink == sink, dead_letter.c.state == str(LetterState.RETRY)]
         if through is not None:
             wanted.append(dead_letter.c.offset <= through)
-        return self._letters(select(dead_letter).where(*wanted).order_by(*_ORDER).limit(limit))
+        return self._select(select(dead_letter).where(*wanted).order_by(*_ORDER).limit(limit))
 
-    def sent(self, letters: Sequence[int]) -> None:
+    def sent(self, letter_ids: Sequence[int]) -> None:
         """Forget letters that have arrived."""
-        self._transact(lambda connection: _delete(connection, letters))
+        self._transact(lambda connection: _delete(connection, letter_ids))
 
     def refused(self, letter: Letter, reason: str, answer: str = "") -> None:
         """Note that a letter was refused once more: all of its key stay parked."""
@@ -92,14 +92,14 @@ class DeadLetterStore(Store):
 
         self._transact(run)
 
-    def letters(self, sink: str | None = None, limit: int = 1000, after: int = 0) -> Sequence[Letter]:
+    def parked(self, sink: str | None = None, limit: int = 1000, after: int = 0) -> Sequence[Letter]:
         """Return letters of a sink, or of all, with a larger number than `after`, the oldest first."""
         statement = select(dead_letter).where(dead_letter.c.id > after, _THERE).order_by(dead_letter.c.id).limit(limit)
-        return self._letters(statement if sink is None else statement.where(dead_letter.c.sink == sink))
+        return self._select(statement if sink is None else statement.where(dead_letter.c.sink == sink))
 
     def get(self, sink: str, letter_id: int) -> Letter | None:
         """Return one letter of a sink."""
-        found = self._letters(select(dead_letter).where(dead_letter.c.id == letter_id, _THERE))
+        found = self._select(select(dead_letter).where(dead_letter.c.id == letter_id, _THERE))
         return found[0] if found and found[0].sink == sink else None
 
     def retry(self, sink: str, letter_ids: Sequence[int] | None = None) -> int:
@@ -151,7 +151,7 @@ class DeadLetterStore(Store):
         rows = self._transact(lambda connection: connection.execute(statement).all())
         return {row[0]: LetterFigures(row[1], row[2]) for row in rows}
 
-    def _letters(self, statement: Any) -> Sequence[Letter]:
+    def _select(self, statement: Any) -> Sequence[Letter]:
         rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
         return [_letter(row) for row in rows]
 

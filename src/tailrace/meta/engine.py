@@ -94,16 +94,16 @@ def open_engine(url: str) -> Engine:
 
 def _harden_sqlite(engine: Engine, url: URL) -> None:
     """Have every connection sync each commit to disk before it counts, and a new file be for its owner alone."""
-    kept = url.database not in {None, "", ":memory:"}
+    on_disk = url.database not in {None, "", ":memory:"}
 
     def protect(_dialect: object, _record: object, arguments: Sequence[Any], _options: object) -> None:
-        if kept and not arguments[0].startswith("file:"):
+        if on_disk and not arguments[0].startswith("file:"):
             # Never one that is there: to close a file ends all locks that this process has on it, SQLite's among them.
             with contextlib.suppress(OSError):  # connecting tells what is wrong
                 os.close(os.open(arguments[0], os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
     def configure(connection: Any, _record: object) -> None:
-        if kept:
+        if on_disk:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 

@@ -149,9 +149,9 @@ def _rows(older: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
             yield {name: row[name] for name in row.keys() if name in table.c}  # noqa: SIM118 (a row yields its values)
 
 
-def _renumber(connection: Connection, letters: Sequence[dict[str, Any]]) -> None:
+def _renumber(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Give dead letters numbers behind those that are there, in their order."""
     highest = connection.execute(select(func.max(dead_letter.c.id))).scalar()
     if highest is not None:  # otherwise they keep those that people know
-        for number, letter in enumerate(sorted(letters, key=lambda one: one["id"]), start=highest + 1):
+        for number, letter in enumerate(sorted(rows, key=lambda one: one["id"]), start=highest + 1):
             letter["id"] = number

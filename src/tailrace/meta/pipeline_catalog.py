@@ -171,13 +171,13 @@ def _check(definition: Definition) -> None:
     """
     if "@" in definition.server.partition("://")[2].partition("/")[0]:
         raise InvalidRequestError("the URL of the server has no user: a worker has a token for it")
-    told = {
+    limits = {
         "the URL of the sink": (definition.sink, SINK_MAX),
         "the URL of the server": (definition.server, SERVER_MAX),
         "the name of the source": (definition.source, NAME_MAX),
         "the name of a table": (max(definition.tables, key=len, default=""), NAME_MAX),
     }
-    for what, (text, most) in told.items():
+    for what, (text, most) in limits.items():
         if len(text) > most:
             raise InvalidRequestError(f"{what} has up to {most} characters")
         if "\0" in text:

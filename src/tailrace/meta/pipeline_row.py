@@ -85,7 +85,7 @@ def progress_values(
     name: str, source: str, table: str, range_id: int, version: int, within: KeyInterval
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the rows of a new range: that of `progress`, and that of its keys."""
-    kept = {
+    row = {
         "db_name": source,
         "table_name": table,
         "subscribe_name": name,
@@ -103,4 +103,4 @@ def progress_values(
         "through_key": within.through,
         "rows_copied": 0,
     }
-    return kept, bounds
+    return row, bounds

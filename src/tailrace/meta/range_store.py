@@ -70,11 +70,11 @@ class RangeStore:
             number = _inserted(connection, insert(ranged_table), values)
             prefix = table_prefix(number)
             bounds = [prefix, *(prefix + cut + _AFTER for cut in cuts), table_prefix(number + 1)]
-            made = [
+            ranges = [
                 _insert_range(connection, KeyRange(0, number, start, end, born_end=end))
                 for start, end in itertools.pairwise(bounds)
             ]
-            return RangedTable(number, table, key), made
+            return RangedTable(number, table, key), ranges
 
         return await self._store.transact(run)
 
@@ -88,14 +88,14 @@ class RangeStore:
 
         def run(connection: Connection) -> tuple[KeyRange, KeyRange, Sequence[Registration]]:
             child = KeyRange(0, parent.table_id, border, parent.end, epoch, parent.id, epoch.version, parent.end)
-            made = _insert_range(connection, child)
+            inserted = _insert_range(connection, child)
             left = structs.replace(parent, end=border, epoch=epoch)
             connection.execute(update(key_range).where(key_range.c.id == parent.id).values(_range_values(left)))
             pullers = connection.execute(select(registration).where(registration.c.range_id == parent.id)).mappings()
-            inherited = [structs.replace(_registration_of(row), range_id=made.id) for row in pullers]
+            inherited = [structs.replace(_registration_of(row), range_id=inserted.id) for row in pullers]
             for puller in inherited:
                 connection.execute(insert(registration).values(structs.asdict(puller)))
-            return left, made, inherited
+            return left, inserted, inherited
 
         return await self._store.transact(run)
 
@@ -140,20 +140,20 @@ def _inserted(connection: Connection, statement: Any, values: Mapping[str, Any])
     return int(key[0])
 
 
-def _insert_range(connection: Connection, made: KeyRange) -> KeyRange:
-    return structs.replace(made, id=_inserted(connection, insert(key_range), _range_values(made)))
+def _insert_range(connection: Connection, range_: KeyRange) -> KeyRange:
+    return structs.replace(range_, id=_inserted(connection, insert(key_range), _range_values(range_)))
 
 
-def _range_values(kept: KeyRange) -> dict[str, Any]:
+def _range_values(range_: KeyRange) -> dict[str, Any]:
     return {
-        "table_id": kept.table_id,
-        "start_key": kept.start,
-        "end_key": kept.end,
-        "conf_ver": kept.epoch.conf_ver,
-        "version": kept.epoch.version,
-        "parent": kept.parent,
-        "born_version": kept.born_version,
-        "born_end": kept.born_end,
+        "table_id": range_.table_id,
+        "start_key": range_.start,
+        "end_key": range_.end,
+        "conf_ver": range_.epoch.conf_ver,
+        "version": range_.epoch.version,
+        "parent": range_.parent,
+        "born_version": range_.born_version,
+        "born_end": range_.born_end,
     }
 
 

@@ -80,13 +80,13 @@ class SinkStore(Store):
         """Return a sink; None where it was never run."""
         statement = select(_sink).where(_sink.c.name == name)
         row = self._transact(lambda connection: connection.execute(statement).mappings().first())
-        return None if row is None else _kept(row)
+        return None if row is None else _sink_of_row(row)
 
     def all(self) -> Sequence[KeptSink]:
         """Return all sinks in order of their names."""
         statement = select(_sink).order_by(_sink.c.name)
         rows = self._transact(lambda connection: connection.execute(statement).mappings().all())
-        return [_kept(row) for row in rows]
+        return [_sink_of_row(row) for row in rows]
 
     def meet(self, name: str, *, source: str, url: str, new: bool = True) -> None:
         """Keep where a sink goes to now; one that is not known is kept without a subscription, if it may be `new`."""
@@ -132,7 +132,7 @@ class SinkStore(Store):
             if connection.execute(update(_sink).where(_sink.c.name == name, mine).values(figures=text)).rowcount:
                 return
             row = connection.execute(select(_sink).where(_sink.c.name == name)).mappings().first()
-            if row is not None and not takes and _kept(row).lives(figures.time_us):
+            if row is not None and not takes and _sink_of_row(row).lives(figures.time_us):
                 raise SinkRefusedError(f"another process has begun to send for the sink {name!r}: this one ends")
             connection.execute(update(_sink).where(_sink.c.name == name).values(figures=text))
 
@@ -177,7 +177,7 @@ class SinkRun:
         self._has = self._has or connected
 
 
-def _kept(row: Any) -> KeptSink:
+def _sink_of_row(row: Any) -> KeptSink:
     try:
         figures = msgspec.json.decode(row["figures"], type=SinkFigures)
     except msgspec.MsgspecError as error:

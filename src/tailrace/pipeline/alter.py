@@ -32,41 +32,41 @@ def altered(
         PipelineError: The transformation cannot be altered now.
         ConfigError: The sink is another one, or the server's address is none.
     """
-    given = {"server": server, "sink": sink, "transform": transform}
-    made = structs.replace(definition, **{name: value for name, value in given.items() if value is not None})
-    mode_of(made.sink, made.mode)
+    fields = {"server": server, "sink": sink, "transform": transform}
+    changed = structs.replace(definition, **{name: value for name, value in fields.items() if value is not None})
+    mode_of(changed.sink, changed.mode)
     if server is not None:
         check_server(server)
-    if begun and made.transform != definition.transform:
+    if begun and changed.transform != definition.transform:
         name = definition.name
         raise PipelineError(
             f"the sink has rows that the old transformation made: run `tailrace pipeline reset {name}`, then alter it, "
             f"then run it, which copies the tables again"
         )
-    if begun and _inside(parse(made.sink)) != _inside(parse(definition.sink)):
+    if begun and _inside(parse(changed.sink)) != _inside(parse(definition.sink)):
         raise ConfigError(
             "that is another sink, which lacks what was copied: make a new pipeline for it. "
             "Of this one's sink its host, port, user and password may be altered"
         )
-    return made
+    return changed
 
 
-def is_elsewhere(definition: Definition, made: Definition) -> bool:
+def is_elsewhere(definition: Definition, changed: Definition) -> bool:
     """Tell whether a sink has another host or port, so that it might be another one."""
-    before, after = parse(definition.sink), parse(made.sink)
+    before, after = parse(definition.sink), parse(changed.sink)
     return (before.host, before.port) != (after.host, after.port)
 
 
-def check_place(made: Definition) -> None:
+def check_place(changed: Definition) -> None:
     """Look whether a sink at another address has what a pipeline put into it. What takes messages keeps no such thing.
 
     Raises:
         ConfigError: It has nothing of it.
         SinkError: It cannot be reached, or refuses.
     """
-    if is_message_sink(made):
+    if is_message_sink(changed):
         return
-    sink = sink_of(made.sink, made.mode, pipeline=made.name)
+    sink = sink_of(changed.sink, changed.mode, pipeline=changed.name)
     try:
         sink.open([])
         found = sink.progress()
@@ -74,7 +74,7 @@ def check_place(made: Definition) -> None:
         sink.close()
     if found is None:
         raise ConfigError(
-            f"the sink at {parse(made.sink)} has nothing of pipeline {made.name!r}: bring its data there first"
+            f"the sink at {parse(changed.sink)} has nothing of pipeline {changed.name!r}: bring its data there first"
         )
 
 

@@ -140,9 +140,9 @@ def unsent_rows(
         )
         for id_, begin, count in _runs(rows.changes.column("schema"))
     ]
-    if all(told is None for _, told in parts):
+    if all(texts is None for _, texts in parts):
         return None
-    return pa.concat_arrays([pa.nulls(count, pa.string()) if told is None else told for count, told in parts])
+    return pa.concat_arrays([pa.nulls(count, pa.string()) if texts is None else texts for count, texts in parts])
 
 
 def table_changes(
@@ -160,7 +160,7 @@ def table_changes(
     for batch in whole:
         for number in pc.unique(batch.column("schema")).to_pylist():
             by_table.setdefault(schemas[number].table, set()).add(number)
-    made = []
+    changed = []
     for _, versions in sorted(by_table.items()):
         newest = schemas[max(versions)]
         wanted = row_schema(newest, as_text)
@@ -171,8 +171,8 @@ def table_changes(
             cells = typed_rows(rows, schemas, wanted, as_text)
             table = pa.Table.from_arrays([*rows.change_columns, *cells], schema=change_schema(newest, as_text))
             tables.append((table, unsent_rows(rows, schemas, wanted, cells)))
-        made.append(TableChanges(newest, with_unsent(tables)))
-    return made
+        changed.append(TableChanges(newest, with_unsent(tables)))
+    return changed
 
 
 def _runs(schemas: pa.Array) -> Iterator[tuple[SchemaId, int, int]]:

@@ -213,14 +213,14 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close connections, and remove a subscription that was made for a query which read nothing."""
-        made = None if self.options.subscription or self._initial is None else self._initial["subscription"]
+        subscription = None if self.options.subscription or self._initial is None else self._initial["subscription"]
         if self._opened is None:
             return
-        if made is not None and not self._begun:
+        if subscription is not None and not self._begun:
             try:
-                self._opened.unsubscribe(made)
+                self._opened.unsubscribe(subscription)
             except ClientError as error:
-                logger.warning("subscription %s not closed: %s", made, error)
+                logger.warning("subscription %s not closed: %s", subscription, error)
         self._opened.close()
         self._opened = None
 
@@ -300,5 +300,5 @@ def moved_alone(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     for name in key:
         column = rows.column(name)
         same = pc.and_(same, pc.fill_null(pc.equal(column[:-1], column[1:]), fill_value=False))
-    kept = pa.concat_arrays([pc.invert(same), pa.array([True])])
-    return rows.filter(kept)
+    mask = pa.concat_arrays([pc.invert(same), pa.array([True])])
+    return rows.filter(mask)

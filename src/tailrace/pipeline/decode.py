@@ -36,15 +36,15 @@ def read_rows(page: RowsPage, schema: TableSchema) -> pa.Table:
     count = page.rows.num_rows
     wanted = row_schema(schema)
     if page.typed:
-        made = fitted(pa.table(page.rows), wanted).columns
+        cells = fitted(pa.table(page.rows), wanted).columns
     else:
-        made = decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, wanted)
+        cells = decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, wanted)
     columns = [
         pa.repeat(pa.scalar(str(ChangeType.READ)), count),
         pa.repeat(pa.scalar(page.offset, pa.int64()), count),
         pa.repeat(pa.scalar(page.index, pa.int64()), count),
         pa.repeat(pa.scalar(page.time_us, COMMIT_TIME), count),
-        *made,
+        *cells,
     ]
     return pa.Table.from_arrays(columns, schema=change_schema(schema))
 
@@ -58,13 +58,13 @@ def changes_of_json(rows: pa.Table, versions: Versions, as_text: Collection[str]
         MisfitError: A value does not fit its column's type.
     """
     batch = rows.combine_chunks()
-    made = []
+    tables = []
     names = sorted(pc.unique(batch["_table"]).to_pylist())
     for name in names:
         chosen = batch if len(names) == 1 else batch.filter(pc.equal(batch["_table"], name)).combine_chunks()
         newest = versions[name, pc.max(chosen["_schema_version"]).as_py()]
-        made.append(TableChanges(newest, _typed(chosen, name, newest, versions, as_text)))
-    return made
+        tables.append(TableChanges(newest, _typed(chosen, name, newest, versions, as_text)))
+    return tables
 
 
 def _typed(
@@ -76,11 +76,11 @@ def _typed(
     def typed(some: pa.Table) -> tuple[pa.Table, pa.Array | None]:
         images, keys = (_bytes(some[column]) for column in ("_row", "_key"))
         version = versions[name, some["_schema_version"][0].as_py()]
-        made = decode_images(images, keys, version, wanted, as_text)
+        cells = decode_images(images, keys, version, wanted, as_text)
         table = pa.Table.from_arrays(
-            [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *made], schema=columns
+            [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *cells], schema=columns
         )
-        return table, unsent(images, made, wanted, version)
+        return table, unsent(images, cells, wanted, version)
 
     runs = list(_runs(rows))
     return with_unsent(list(map(typed, runs) if len(runs) == 1 else _threads().map(typed, runs)))

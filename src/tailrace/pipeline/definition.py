@@ -45,9 +45,11 @@ def check_definition(definition: Definition) -> Definition:
     check_server(definition.server)
     if definition.envelope:
         envelope_of(definition.envelope)
-    told = definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
+    shaped = (
+        definition.envelope or definition.filter or definition.project or definition.on_refused is not OnRefused.PARK
+    )
     scheme = parse(definition.sink).scheme
-    if told and scheme not in TARGETS:
+    if shaped and scheme not in TARGETS:
         raise ConfigError(f"envelope, filter, project and on_refused are for messages: a {scheme} sink takes transform")
     return definition
 

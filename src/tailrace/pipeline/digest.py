@@ -168,11 +168,11 @@ class Digests:
 
     def _add(self, rows: pa.Table, side: int, place: str, gone: str, range_: str) -> None:
         names = [name for name in ("_change_type", "_offset", RANGE) if name in rows.column_names]
-        given = fitted(rows, self.columns)
+        table = fitted(rows, self.columns)
         for name in names:
-            given = given.append_column(name, rows[name])
+            table = table.append_column(name, rows[name])
         hashed = f"hash({', '.join(map(_quoted, self.columns.names))})"
-        self._run(f"INSERT INTO digests {self._select(side, place, gone, range_, hashed)}", none=given)
+        self._run(f"INSERT INTO digests {self._select(side, place, gone, range_, hashed)}", none=table)
 
     def _select(self, side: Any, place: str, gone: str, range_: str, checksum: str = "0") -> str:
         """Return what makes digests of the rows of `none`."""

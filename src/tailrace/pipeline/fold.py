@@ -75,8 +75,8 @@ def fold_current(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """
     rows = last_changes(changes, key)
     deleted = pc.is_in(rows["_change_type"], _REMOVING)
-    told = [UNCHANGED] if UNCHANGED in rows.column_names else []
-    return rows.select([*row_columns(changes), OFFSET, *told]).append_column(DELETED, deleted)
+    markers = [UNCHANGED] if UNCHANGED in rows.column_names else []
+    return rows.select([*row_columns(changes), OFFSET, *markers]).append_column(DELETED, deleted)
 
 
 def last_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -91,11 +91,11 @@ def whole_changes(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table
     """
     if UNCHANGED not in changes.column_names:
         return changes
-    made = filled(ordered(changes), key)
-    if UNCHANGED in made.column_names:
-        told = pc.if_else(_removed(made), pa.scalar(None, pa.string()), made[UNCHANGED])
-        made = patched(made.drop_columns([UNCHANGED]).append_column(UNCHANGED, told), key, held)
-    return made
+    whole = filled(ordered(changes), key)
+    if UNCHANGED in whole.column_names:
+        unsent = pc.if_else(_removed(whole), pa.scalar(None, pa.string()), whole[UNCHANGED])
+        whole = patched(whole.drop_columns([UNCHANGED]).append_column(UNCHANGED, unsent), key, held)
+    return whole
 
 
 def lacks_now(changes: pa.Table) -> bool:
@@ -159,9 +159,9 @@ def _removed(changes: pa.Table) -> Any:
 
 def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last row of each key; those rows stay in order."""
-    kept = np.zeros(changes.num_rows, dtype=bool)
-    kept[_last_places(changes, key)] = True
-    return changes.filter(pa.array(kept))
+    mask = np.zeros(changes.num_rows, dtype=bool)
+    mask[_last_places(changes, key)] = True
+    return changes.filter(pa.array(mask))
 
 
 def _last_places(changes: pa.Table, key: Sequence[str]) -> Any:

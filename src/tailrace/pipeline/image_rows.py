@@ -68,16 +68,16 @@ def image_page(page: RowsPage) -> pa.Table:
 
 def image_changes(rows: pa.Table, versions: Mapping[tuple[str, int], TableSchema]) -> list[TableChanges]:
     """Return the changes of a batch in the layout `json` by table and version of its schema, with images for rows."""
-    made = []
+    changes = []
     pairs = rows.group_by(["_table", "_schema_version"]).aggregate([])
     for name, version in zip(pairs["_table"].to_pylist(), pairs["_schema_version"].to_pylist(), strict=True):
         here = pc.and_(pc.equal(rows["_table"], name), pc.equal(rows["_schema_version"], version))
         chosen = rows if len(pairs) == 1 else rows.filter(here)
         columns = [chosen[field.name].cast(field.type) for field in IMAGE_SCHEMA]
-        made.append(
+        changes.append(
             TableChanges(versions[name, version], pa.Table.from_arrays(columns, schema=IMAGE_SCHEMA), images=True)
         )
-    return made
+    return changes
 
 
 def changes_of_images(one: TableChanges) -> Iterator[Change]:

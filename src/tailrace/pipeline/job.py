@@ -139,17 +139,17 @@ class Job:
             shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
             unsubscribe(found.definition.server, self._token, found.subscription)
 
-    def alter(self, made: Definition, watcher: Watcher) -> None:
+    def alter(self, changed: Definition, watcher: Watcher) -> None:
         """Give a pipeline another transformation, before anything of it is copied.
 
         Raises:
             LeaseError: A worker has it: pause it first.
             PipelineError: Something is copied: reset it first.
         """
-        with taken(self._store, made.name, wait=False, watcher=watcher, stopped=lambda: False):
-            definition, begun = self._store.get(made.name).definition, bool(self._store.progress(made.name))
-            given = {"server": made.server, "sink": made.sink, "transform": made.transform}
-            self._store.alter(altered(definition, **given, begun=begun))
+        with taken(self._store, changed.name, wait=False, watcher=watcher, stopped=lambda: False):
+            definition, begun = self._store.get(changed.name).definition, bool(self._store.progress(changed.name))
+            fields = {"server": changed.server, "sink": changed.sink, "transform": changed.transform}
+            self._store.alter(altered(definition, **fields, begun=begun))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
         """Compare the sink of a pipeline with its source, also while a worker has it; fix it if wanted and nobody has.
@@ -280,8 +280,8 @@ class Job:
         began_empty = found.generation == 0 and found.number_min <= NUMBER_MIN_FOREIGN
         sink = writer.sink()
         unsure = not began_empty and not has_offsets(checkpoint)
-        kept = _mode(found) is not Mode.APPEND or sink.progress() is not None
-        if unsure and kept and all(map(sink.is_readable, writer.schemas())):
+        has_rows = _mode(found) is not Mode.APPEND or sink.progress() is not None
+        if unsure and has_rows and all(map(sink.is_readable, writer.schemas())):
             watcher.comparing("what the sink has may differ from the source")
             self._verifier(found, lease, client, writer, watcher).run(repair=True)
 

@@ -123,7 +123,7 @@ def taken(
         MetadataError: The metadata database refuses, also after a while to whoever waits.
     """
     owner = owner or worker_name()
-    told = ""
+    reported_owner = ""
     answered_s = time.monotonic()
     while True:
         begin_s = time.monotonic()
@@ -134,11 +134,11 @@ def taken(
             if not wait:
                 raise
             answered_s = time.monotonic()
-            if error.owner != told:
+            if error.owner != reported_owner:
                 watcher.waiting(error.owner)
-                told = error.owner
+                reported_owner = error.owner
         except MetadataError:
-            if not told or time.monotonic() - answered_s > _SILENT_S_MAX:
+            if not reported_owner or time.monotonic() - answered_s > _SILENT_S_MAX:
                 raise
         if stopped():
             yield None

@@ -26,16 +26,16 @@ def latest(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa
     ops = batch.column("op").to_numpy(zero_copy_only=False)
     names = _names(batch, schemas)
     last = _last_places(names)
-    kept = np.zeros(len(ops), bool)
-    kept[last] = True
+    mask = np.zeros(len(ops), bool)
+    mask[last] = True
     voiding = last[(np.bincount(names, minlength=len(last)) > 1) & (ops[last] == Op.UPDATE)]
     partial = _partial(batch, voiding, schemas)
     if partial:
-        kept |= np.isin(names, names[partial])
-    kept &= ops != Op.SCHEMA
+        mask |= np.isin(names, names[partial])
+    mask &= ops != Op.SCHEMA
     before = batch.schema.get_field_index("before")
     images = pc.if_else(pa.array(ops == Op.UPDATE), pa.scalar(None, pa.binary()), batch.column(before))
-    return batch.set_column(before, batch.schema.field(before), images).filter(pa.array(kept))
+    return batch.set_column(before, batch.schema.field(before), images).filter(pa.array(mask))
 
 
 def _partial(batch: pa.RecordBatch, places: Any, schemas: Mapping[SchemaId, TableSchema]) -> list[int]:

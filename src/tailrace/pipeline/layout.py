@@ -144,28 +144,28 @@ def rows_of(
         else:
             typed = pa.schema([field for field in wanted if field.name not in columns and field.name != UNCHANGED])
             cells = typed_rows(rows, schemas, typed, as_text)
-            made = dict(zip(typed.names, cells, strict=True))
-            told = unsent_rows(rows, schemas, typed, cells)
-            if told is not None and UNCHANGED in wanted.names:
-                made[UNCHANGED] = told
-            elif told is not None:
-                _refuse_unsent(rows, told, schemas)
-            columns |= {name: (lambda column=column: column) for name, column in made.items()}
+            by_name = dict(zip(typed.names, cells, strict=True))
+            unsent = unsent_rows(rows, schemas, typed, cells)
+            if unsent is not None and UNCHANGED in wanted.names:
+                by_name[UNCHANGED] = unsent
+            elif unsent is not None:
+                _refuse_unsent(rows, unsent, schemas)
+            columns |= {name: (lambda column=column: column) for name, column in by_name.items()}
     arrays = [_exactly(columns[f.name](), f.type) if f.name in columns else pa.nulls(count, f.type) for f in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _refuse_unsent(rows: ChangeRows, told: pa.Array, schemas: Schemas) -> None:
+def _refuse_unsent(rows: ChangeRows, unsent: pa.Array, schemas: Schemas) -> None:
     """Check that only rows before changes lack something.
 
     Raises:
         UnsentError: Another one does.
     """
     now = pc.is_in(rows.words, value_set=pa.array([ChangeType.INSERT, ChangeType.UPDATE_POSTIMAGE], pa.string()))
-    found = pc.index(pc.and_(now, told.is_valid()), pa.scalar(value=True)).as_py()
+    found = pc.index(pc.and_(now, unsent.is_valid()), pa.scalar(value=True)).as_py()
     if found >= 0:
         schema = schemas[rows.changes.column("schema")[found].as_py()]
-        raise UnsentError(schema.table.wire, rows.changes.column("key")[found].as_py().decode(), told[found].as_py())
+        raise UnsentError(schema.table.wire, rows.changes.column("key")[found].as_py().decode(), unsent[found].as_py())
 
 
 def unpacked(rows: pa.Table) -> Iterator[pa.Table]:

@@ -98,11 +98,11 @@ class PushDown(Struct):
         """Return what of an interval is to be read."""
         return max(after, self.after), through if self.through is None else min(through, self.through)
 
-    def chosen(self, asked: Collection[str], known: Collection[str]) -> tuple[str, ...] | None:
+    def chosen(self, requested: Collection[str], known: Collection[str]) -> tuple[str, ...] | None:
         """Return of which tables rows are to be read: no names for all that were asked for; None for no table."""
         if self.tables is None:
             return ()
-        found = sorted(self.tables & set(asked or known))
+        found = sorted(self.tables & set(requested or known))
         return tuple(found) or None
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -92,8 +92,8 @@ class SinkThread:
         spread = self._sink.traits.spread
         if spread is None:
             raise SinkRefusedError("tasks cannot write this sink")
-        told = structs.replace(batch, proceed=self._proceed)
-        return self._patiently(lambda: spread.apply_spread(told))
+        guarded = structs.replace(batch, proceed=self._proceed)
+        return self._patiently(lambda: spread.apply_spread(guarded))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table as the sink has them now."""
@@ -142,10 +142,10 @@ class SinkThread:
 
         def attempt() -> _T:
             self._proceed()
-            made = self._call(use)
+            result = self._call(use)
             if retry.recovered():
                 self._away("")
-            return made
+            return result
 
         def rest(pause_s: float, error: Exception) -> bool:
             self._away(str(error))

@@ -104,11 +104,11 @@ def _chosen(parts: SinkUrl, mode: Mode | None) -> Mode:
 def _message_sink(url: SinkUrl, pipeline: str, options: MessageOptions) -> Sink:
     from tailrace.pipeline.sink.message import MessageSink
 
-    letters = DeadLetterStore.open(options.metadata_url, SystemClock())
+    dead_letters = DeadLetterStore.open(options.metadata_url, SystemClock())
     name = sink_of_pipeline(pipeline)
     target = target_of(url, name)
-    outbox = Outbox(name, target, options.shape, letters, SystemClock(), options.outbox)
-    return MessageSink(outbox, letters.close)
+    outbox = Outbox(name, target, options.shape, dead_letters, SystemClock(), options.outbox)
+    return MessageSink(outbox, dead_letters.close)
 
 
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:

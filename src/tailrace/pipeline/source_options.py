@@ -111,42 +111,42 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
     Raises:
         ConfigError: One is unknown, missing, wrong, or of no use here; the message names it and says what it takes.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    for name in given.keys() - _KNOWN.keys() - _SPARKS_OWN:
+    by_name = {name.lower(): value for name, value in options.items()}
+    for name in by_name.keys() - _KNOWN.keys() - _SPARKS_OWN:
         raise ConfigError(f"unknown option {name!r}: there are {', '.join(OPTIONS)}")
-    server, log_dir = given.get("server"), given.get("log_dir")
+    server, log_dir = by_name.get("server"), by_name.get("log_dir")
     if server is None and log_dir is None:
         server = os.environ.get("TAILRACE_SERVER")
     if (server is None) == (log_dir is None):
         raise ConfigError("name a server (option server) or the directory of a log (option log_dir), one of the two")
     useless = {True: _OF_BATCHES, False: _OF_STREAMS, None: {}}[streaming] | ({} if log_dir is None else _OF_SERVERS)
     for name, what in useless.items():
-        if name in given:
+        if name in by_name:
             raise ConfigError(f"option {_KNOWN[name]} is for {what}: leave it out")
-    tables = _names(given, "tables")
-    layout = _layout(given, tables)
+    tables = _names(by_name, "tables")
+    layout = _layout(by_name, tables)
     return SourceOptions(
         server=server,
         log_dir=log_dir,
-        source=given.get("source", "default"),
+        source=by_name.get("source", "default"),
         tables=tables,
-        start=given.get("start", "earliest"),
-        end=given.get("end", "latest"),
-        token=given.get("token") or os.environ.get("TAILRACE_TOKEN"),
-        subscription=given.get("subscription"),
-        changes_max=_count(given, "maxchangespertrigger"),
-        bytes_max=_count(given, "maxbytespertrigger"),
-        partition_changes=_count(given, "partitionchanges") or _PARTITION_CHANGES,
+        start=by_name.get("start", "earliest"),
+        end=by_name.get("end", "latest"),
+        token=by_name.get("token") or os.environ.get("TAILRACE_TOKEN"),
+        subscription=by_name.get("subscription"),
+        changes_max=_count(by_name, "maxchangespertrigger"),
+        bytes_max=_count(by_name, "maxbytespertrigger"),
+        partition_changes=_count(by_name, "partitionchanges") or _PARTITION_CHANGES,
         layout=layout,
-        columns=_names(given, "columns"),
-        string_columns=_names(given, "stringcolumns"),
-        compression=_one_of(given, "compression", _COMPRESSIONS),
-        preimages=Preimages(_one_of(given, "preimages", tuple(Preimages))),
+        columns=_names(by_name, "columns"),
+        string_columns=_names(by_name, "stringcolumns"),
+        compression=_one_of(by_name, "compression", _COMPRESSIONS),
+        preimages=Preimages(_one_of(by_name, "preimages", tuple(Preimages))),
     )
 
 
-def _layout(given: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
-    text = given.get("layout", Layout.TYPED if len(tables) == 1 else Layout.JSON)
+def _layout(by_name: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
+    text = by_name.get("layout", Layout.TYPED if len(tables) == 1 else Layout.JSON)
     try:
         layout = Layout(text)
     except ValueError:
@@ -155,13 +155,13 @@ def _layout(given: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
         raise ConfigError("typed columns are those of one table: name it (option tables), or choose another layout")
     if layout is not Layout.TYPED:
         for name in ("columns", "stringcolumns", "preimages"):
-            if name in given:
+            if name in by_name:
                 raise ConfigError(f"option {_KNOWN[name]} is for the layout {Layout.TYPED}")
     return layout
 
 
-def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
-    text = given.get(name, "").strip()
+def _names(by_name: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = by_name.get(name, "").strip()
     if text.startswith("["):
         try:
             return tuple(msgspec.json.decode(text, type=list[str]))
@@ -170,8 +170,8 @@ def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
+def _count(by_name: Mapping[str, str], name: str) -> int | None:
+    text = by_name.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**63):
@@ -179,8 +179,8 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> Any:
-    text = given.get(name, words[0]).lower()
+def _one_of(by_name: Mapping[str, str], name: str, words: tuple[str, ...]) -> Any:
+    text = by_name.get(name, words[0]).lower()
     if text not in words:
         raise ConfigError(f"option {_KNOWN[name]} takes {', '.join(words)}; this is none: {text[:64]!r}")
     return text

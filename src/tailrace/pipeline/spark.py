@@ -192,9 +192,9 @@ def open_session(
     else:
         os.environ["JAVA_HOME"] = str(java.home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    given = dict(confs or {})
-    given |= {name: f"{ours} {given[name]}" for name, ours in _JAVA_OPTIONS.items() if name in given}
-    settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **given}
+    configured = dict(confs or {})
+    configured |= {name: f"{ours} {configured[name]}" for name, ours in _JAVA_OPTIONS.items() if name in configured}
+    settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **configured}
     if remote is not None:
         return _started(_with(builder.remote(remote), settings), remote)
     settings = {"spark.app.name": name, "spark.master": master or "local[*]", **settings}
@@ -273,12 +273,12 @@ def _packaged(cache: Path) -> Java:
 def _version(program: Path) -> int:
     """Return the major version of a Java; 0 for what is none."""
     try:
-        asked = subprocess.run(  # noqa: S603 - the program that the user named
+        answer = subprocess.run(  # noqa: S603 - the program that the user named
             [str(program), "-version"], capture_output=True, text=True, timeout=_ASK_S_MAX, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    match = _VERSION.search(asked.stderr or asked.stdout)
+    match = _VERSION.search(answer.stderr or answer.stdout)
     if match is None:
         return 0
     return int(match[2] or 0) if match[1] == "1" else int(match[1])

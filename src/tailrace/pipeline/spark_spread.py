@@ -55,10 +55,10 @@ class SparkSpread:
     def over(self, items: Sequence[_I], work: Callable[[_I], Iterator[_T]]) -> list[_T]:
         """Run `work` over each item, each in a task of its own; a single one here."""
         if len(items) <= 1:
-            return [made for item in items for made in work(item)]
+            return [result for item in items for result in work(item)]
         numbers = self._frame.sparkSession.range(0, len(items), 1, len(items))
         found: TaskResults[_T] = _found(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
-        return found.made
+        return found.results
 
 
 class _Each(Struct, frozen=True):
@@ -71,8 +71,8 @@ class _Each(Struct, frozen=True):
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         met: list[Tally] = []
         changes = (one for batch in batches for one in _decoded(batch, self.decode, met))
-        for made in self.work(changes):
-            yield 0, _MADE, made
+        for result in self.work(changes):
+            yield 0, _MADE, result
         yield 0, _TALLY, _sum(met)
 
 
@@ -108,8 +108,8 @@ class _Gather(Struct, frozen=True):
                 else:
                     yield 0, row["kind"], held
         for bucket, changes in gathered.items():
-            for made in self.work(bucket, changes):
-                yield 0, _MADE, made
+            for result in self.work(bucket, changes):
+                yield 0, _MADE, result
 
 
 class _Over(Struct, frozen=True):
@@ -122,8 +122,8 @@ class _Over(Struct, frozen=True):
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for made in self.work(self.items[number]):
-                    yield 0, _MADE, made
+                for result in self.work(self.items[number]):
+                    yield 0, _MADE, result
 
 
 def _told(rows: Iterator[tuple[int, int, Any]]) -> Iterator[pa.RecordBatch]:
@@ -159,9 +159,9 @@ def _found(frame: Any) -> TaskResults[Any]:
     for kind, value in zip(rows["kind"].to_pylist(), rows["held"].to_pylist(), strict=True):
         held[kind].append(pickle.loads(value))  # noqa: S301 - of our own tasks
     for cls, args, fields in held[_FAILED]:
-        told = cls.__new__(cls, *args)
-        told.__dict__.update(fields)
-        raise told
+        restored = cls.__new__(cls, *args)
+        restored.__dict__.update(fields)
+        raise restored
     return TaskResults(held[_MADE], _sum(held[_TALLY]))
 
 

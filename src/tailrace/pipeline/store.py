@@ -120,8 +120,8 @@ class PipelineStore(PipelineCatalog):
         def run(connection: Connection) -> None:
             for table, ranges in plan.items():
                 for number, within in enumerate(ranges, 1):
-                    kept, bounds = progress_values(lease.name, source, table, number, version, within)
-                    connection.execute(insert(progress).values(kept))
+                    progress_row, bounds = progress_values(lease.name, source, table, number, version, within)
+                    connection.execute(insert(progress).values(progress_row))
                     connection.execute(insert(pipeline_range).values(bounds))
 
         self._fenced(lease, run, number_min=number_min, figures=encode(figures))

@@ -80,8 +80,8 @@ class Follower:
         self._changes = 0
         self._head = 0
         self._retry = Retry(_BACKOFF, outage_s_max=writer.outage_s_max)
-        self._told = (0, 0, 0, "")
-        self._told_s = 0.0
+        self._noted = (0, 0, 0, "")
+        self._noted_s = 0.0
 
     def check(self, checkpoint: Path) -> _Place:
         """Return how far the sink is, if all that is needed to go on is there.
@@ -133,12 +133,12 @@ class Follower:
         self._head = place.head
         while not stopped():
             spark = session()
-            with _told() as told:
+            with _spark_outcome() as outcome:
                 query = self._start(spark, checkpoint, place.init, once=once)
-                told.append(self._watch(query, stopped, tell))
-            if told[0] is None or not self._keeper.wanted or stopped():  # what stops a query may have failed it, too
+                outcome.append(self._watch(query, stopped, tell))
+            if outcome[0] is None or not self._keeper.wanted or stopped():  # what stops a query may have failed it, too
                 return
-            self._wait(self._reason(told[0]), stopped)
+            self._wait(self._reason(outcome[0]), stopped)
 
     def _settle(self) -> None:
         """Wait until the log has what is committed now, which any table tells that the source still has."""
@@ -216,12 +216,12 @@ class Follower:
             self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
             self._retry.recovered()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
-        told = (offset, head, self.changes, self._writer.waiting)
-        if told == self._told and time.monotonic() - self._told_s < _TELL_S:
+        outcome = (offset, head, self.changes, self._writer.waiting)
+        if outcome == self._noted and time.monotonic() - self._noted_s < _TELL_S:
             return
         figures = self._figures(head)
         self._store.advance(self._keeper.lease, offset, figures)
-        self._told, self._told_s = told, time.monotonic()
+        self._noted, self._noted_s = outcome, time.monotonic()
         tell(figures)
 
     def _figures(self, head: int, problem: str = "") -> Figures:
@@ -252,7 +252,7 @@ class Follower:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[list[Any]]:
+def _spark_outcome() -> Iterator[list[Any]]:
     """Give a list; what Spark fails with inside the `with` block is put into it.
 
     Raises:
@@ -261,13 +261,13 @@ def _told() -> Iterator[list[Any]]:
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    told: list[Any] = []
+    outcome: list[Any] = []
     try:
-        yield told
+        yield outcome
     except (Py4JNetworkError, ConnectionError) as error:
         raise SparkEndedError("Spark has ended: run the pipeline again") from error
     except (PySparkException, Py4JError) as error:
-        told.append(error)
+        outcome.append(error)
 
 
 def _offset(text: Any) -> int | None:

@@ -64,7 +64,7 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     for name in names:
         frame.createOrReplaceTempView(name)
     try:
-        made: pa.Table = session.sql(sql).toArrow()
+        result: pa.Table = session.sql(sql).toArrow()
     except PySparkException as error:
         raise TransformError(
             f"Spark does not take the transformation of table {one.schema.table.wire}: {_reason(error)}"
@@ -72,19 +72,19 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     finally:
         for name in names:  # what is transformed next must not see the rows of this table
             session.catalog.dropTempView(name)
-    if UNCHANGED not in made.column_names and lacks_now(one.changes):
+    if UNCHANGED not in result.column_names and lacks_now(one.changes):
         raise TransformError(
             f"the source did not send all cells of table {one.schema.table.wire}, and the transformation leaves out "
             f"{UNCHANGED}, which tells which: select it, too, e.g. by *, or have the source send whole rows"
         )
-    schema, changes = schema_of(made.schema, one.schema), _ordered(made, one.schema)
+    schema, changes = schema_of(result.schema, one.schema), _ordered(result, one.schema)
     truncations = one.changes.filter(gone).select(CHANGE_COLUMNS.names)
     if truncations.num_rows:
         changes = pa.concat_tables([changes, fitted(truncations, changes.schema)])
     return msgspec.structs.replace(one, schema=schema, changes=changes)
 
 
-def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
+def schema_of(result: pa.Schema, schema: TableSchema) -> TableSchema:
     """Return the schema of what a transformation made of a table.
 
     Raises:
@@ -92,10 +92,10 @@ def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
     """
     needed = [*CHANGE_COLUMNS.names, *key_names(schema)]
     for name in needed:
-        if name not in made.names:
+        if name not in result.names:
             raise TransformError(f"the transformation leaves out column {name!r}: select {', '.join(needed)}, too")
-    for field in made:
-        if made.names.count(field.name) > 1:
+    for field in result:
+        if result.names.count(field.name) > 1:
             raise TransformError(
                 f"the transformation makes several columns {field.name!r}: give each a name of its own"
             )
@@ -107,22 +107,22 @@ def schema_of(made: pa.Schema, schema: TableSchema) -> TableSchema:
     hidden = [] if schema.key else key_names(schema)
     columns = [
         schema.column(field.name) or Column(field.name, _kind(field.type))
-        for field in made
+        for field in result
         if field.name not in CHANGE_COLUMNS.names and field.name not in hidden and field.name != UNCHANGED
     ]
     return msgspec.structs.replace(schema, columns=tuple(columns))
 
 
-def _ordered(made: pa.Table, schema: TableSchema) -> pa.Table:
+def _ordered(result: pa.Table, schema: TableSchema) -> pa.Table:
     """Return the columns in the order that sinks expect, in the types that they know.
 
     Raises:
         TransformError: Those of changes cannot be read as what they were.
     """
     first = [*CHANGE_COLUMNS.names, *([] if schema.key else key_names(schema))]
-    told = [UNCHANGED] if UNCHANGED in made.column_names else []
-    rest = [name for name in made.column_names if name not in first and name not in told]
-    table = made.select([*first, *rest, *told])
+    markers = [UNCHANGED] if UNCHANGED in result.column_names else []
+    rest = [name for name in result.column_names if name not in first and name not in markers]
+    table = result.select([*first, *rest, *markers])
     fields = [_field(field) for field in table.schema]
     try:
         return table.cast(pa.schema(fields))

@@ -106,14 +106,16 @@ def decode_images(
         column = present.get(field.name)
         if column is not None:
             lenient = field.name in as_text
-            made = None if texts is None else _convert(texts[field.name], column.kind, field.type, lenient=lenient)
-            if made is None:
-                made = _carefully(images, keys, version, column, field.type, lenient=lenient)
+            column_values = (
+                None if texts is None else _convert(texts[field.name], column.kind, field.type, lenient=lenient)
+            )
+            if column_values is None:
+                column_values = _carefully(images, keys, version, column, field.type, lenient=lenient)
         elif field.name == hidden:
-            made = _numbers(keys).cast(field.type)
+            column_values = _numbers(keys).cast(field.type)
         else:
-            made = pa.nulls(len(images), field.type)
-        columns.append(made)
+            column_values = pa.nulls(len(images), field.type)
+        columns.append(column_values)
     return columns
 
 
@@ -178,10 +180,10 @@ def _convert(text: pa.Array, kind: Kind, type_: pa.DataType, *, lenient: bool) -
         fits = pc.is_in(text, value_set=pa.array(["true", "false", None], pa.string()))
         return pc.equal(text, "true") if fits.false_count == 0 else None
     try:
-        made = text.cast(type_)
+        cast = text.cast(type_)
     except pa.ArrowInvalid:
         return None
-    return None if pa.types.is_floating(type_) and _is_rounded(made, text) else made
+    return None if pa.types.is_floating(type_) and _is_rounded(cast, text) else cast
 
 
 def _is_rounded(numbers: pa.Array, text: pa.Array) -> bool:

@@ -65,21 +65,21 @@ def unsent(images: pa.Array, columns: Sequence[pa.Array], wanted: pa.Schema, ver
     if not doubtful.any():
         return None
     names = [field.name for field in wanted if version.column(field.name) is not None]
-    told: list[str | None] = [None] * len(images)
+    lacking_names: list[str | None] = [None] * len(images)
     for row in np.flatnonzero(doubtful).tolist():
         cells = _IMAGE.decode(images[row].as_py())
         missing = [name for name in names if name not in cells] if cells else []  # a truncation has no row
-        told[row] = msgspec.json.encode(missing).decode() if missing else None
-    return pa.array(told, pa.string()) if any(told) else None
+        lacking_names[row] = msgspec.json.encode(missing).decode() if missing else None
+    return pa.array(lacking_names, pa.string()) if any(lacking_names) else None
 
 
 def with_unsent(parts: Sequence[tuple[pa.Table, pa.Array | None]]) -> pa.Table:
     """Return tables of changes as one, with the column `UNCHANGED` if a row of them lacks something."""
-    if all(told is None for _, told in parts):
+    if all(lacking_names is None for _, lacking_names in parts):
         return pa.concat_tables([part for part, _ in parts])
     return pa.concat_tables(
-        part.append_column(UNCHANGED, pa.nulls(part.num_rows, pa.string()) if told is None else told)
-        for part, told in parts
+        part.append_column(UNCHANGED, pa.nulls(part.num_rows, pa.string()) if lacking_names is None else lacking_names)
+        for part, lacking_names in parts
     )
 
 
@@ -87,10 +87,10 @@ def lacking(rows: pa.Table) -> dict[str, Any]:
     """Return for each column that some row lacks which rows do, as an array of booleans."""
     if UNCHANGED not in rows.column_names:
         return {}
-    told = rows[UNCHANGED].combine_chunks().dictionary_encode()
-    codes = told.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    lacking_names = rows[UNCHANGED].combine_chunks().dictionary_encode()
+    codes = lacking_names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     masks: dict[str, Any] = {}
-    for code, text in enumerate(told.dictionary.to_pylist()):
+    for code, text in enumerate(lacking_names.dictionary.to_pylist()):
         here = codes == code
         for name in _NAMES.decode(text):
             if name in rows.column_names:
@@ -139,8 +139,8 @@ def patched(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table:
         known = mask & (found >= 0)
         cells = rows[name].take(pa.array(found[known]))
         column = changes[name].combine_chunks()
-        made = pc.replace_with_mask(column, pa.array(known), cells.combine_chunks())
-        changes = _replaced(changes, name, made)
+        patched_column = pc.replace_with_mask(column, pa.array(known), cells.combine_chunks())
+        changes = _replaced(changes, name, patched_column)
     lost = int((wanted & (found < 0)).sum())
     if lost:
         logger.warning("changes lack cells, and the sink has no row to take them from: null", extra={"changes": lost})
@@ -174,10 +174,10 @@ def _told(changes: pa.Table, left: dict[str, Any]) -> pa.Table:
     changes = changes.drop_columns([UNCHANGED])
     if not left:
         return changes
-    told: list[str | None] = [None] * changes.num_rows
+    lacking_names: list[str | None] = [None] * changes.num_rows
     for row in np.flatnonzero(np.logical_or.reduce(list(left.values()))).tolist():
-        told[row] = msgspec.json.encode([name for name in left if left[name][row]]).decode()
-    return changes.append_column(UNCHANGED, pa.array(told, pa.string()))
+        lacking_names[row] = msgspec.json.encode([name for name in left if left[name][row]]).decode()
+    return changes.append_column(UNCHANGED, pa.array(lacking_names, pa.string()))
 
 
 def _replaced(table: pa.Table, name: str, column: Any) -> pa.Table:

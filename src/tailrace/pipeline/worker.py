@@ -102,7 +102,7 @@ class Worker:
         self._rests: dict[str, _Rest] = {}
         self._ended: SimpleQueue[_Ended] = SimpleQueue()
         self._stop = threading.Event()
-        self._asked: Callable[[], bool] = self._stop.is_set
+        self._stopped: Callable[[], bool] = self._stop.is_set
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Run pipelines until `stopped`.
@@ -111,7 +111,7 @@ class Worker:
             PipelineError: Spark has ended.
         """
         had = self._owner
-        self._asked = stopped
+        self._stopped = stopped
         try:
             while not stopped():
                 if self._look(had):
@@ -143,7 +143,7 @@ class Worker:
         """Run one pipeline, in its thread, until it ends in whatever way."""
         begin_s = time.monotonic()
         name = found.definition.name
-        watcher, stopped = self._watchers(name), lambda: self._stop.is_set() or self._asked()
+        watcher, stopped = self._watchers(name), lambda: self._stop.is_set() or self._stopped()
         error: Exception | None = None
         try:
             runner = self._runners()

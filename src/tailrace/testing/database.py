@@ -97,9 +97,9 @@ class ScriptedDatabase:
 
     def create(self, name: str, columns: Mapping[str, Kind], key: Sequence[str] = (), schema: str = "") -> None:
         """Make a table. Without a key, its rows are known by a hidden number."""
-        made = tuple(Column(column, kind, nullable=column not in key) for column, kind in columns.items())
+        column_values = tuple(Column(column, kind, nullable=column not in key) for column, kind in columns.items())
         ddl = f"CREATE TABLE {name}({', '.join(columns)})"
-        self._histories[schema, name] = [TableSchema(TableName("", name, schema), 1, made, tuple(key), ddl)]
+        self._histories[schema, name] = [TableSchema(TableName("", name, schema), 1, column_values, tuple(key), ddl)]
         self._rows[schema, name] = {}
         self._note_schema((schema, name))
 
@@ -108,8 +108,8 @@ class ScriptedDatabase:
         old = self._table(name, schema)
         columns = (*old.columns, Column(column, kind))
         ddl = f"CREATE TABLE {name}({', '.join(one.name for one in columns)})"
-        made = structs.replace(old, version=old.version + 1, columns=columns, ddl=ddl)
-        self._histories[schema, name].append(made)
+        changed = structs.replace(old, version=old.version + 1, columns=columns, ddl=ddl)
+        self._histories[schema, name].append(changed)
         self._note_schema((schema, name))
 
     def insert(self, name: str, row: Row, schema: str = "") -> None:

@@ -124,7 +124,7 @@ class MemoryLog:
     def hold(self, floor: Offset | None, *, holder: str = "") -> None:
         """Note the floor; `forget_before` minds the lowest of all holders."""
         self._floors[holder] = floor
-        self.floor = min((kept for kept in self._floors.values() if kept is not None), default=None)
+        self.floor = min((one for one in self._floors.values() if one is not None), default=None)
 
     async def put_schema(self, schema: TableSchema) -> SchemaId:
         """Keep a schema version; the same version gives the same number."""

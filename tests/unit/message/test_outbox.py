@@ -51,14 +51,14 @@ class Sink:
         return [one.change.offset for one in self.target.arrived if wanted in (None, one.change.key)]
 
     def parked(self):
-        return {letter.change.offset: str(letter.state) for letter in self.letters.letters("s")}
+        return {letter.change.offset: str(letter.state) for letter in self.letters.parked("s")}
 
     def retry(self, *offsets):
-        wanted = [one.id for one in self.letters.letters("s") if one.change.offset in offsets]
+        wanted = [one.id for one in self.letters.parked("s") if one.change.offset in offsets]
         self.letters.retry("s", wanted if offsets else None)
 
     def drop(self, *offsets):
-        self.letters.drop("s", [one.id for one in self.letters.letters("s") if one.change.offset in offsets])
+        self.letters.drop("s", [one.id for one in self.letters.parked("s") if one.change.offset in offsets])
 
     def _refuses(self, message):
         return "too large" if message.change.offset in self.refused else None
@@ -108,7 +108,7 @@ def test_a_refused_change_is_parked_with_those_of_its_key_behind_it_and_the_rest
     sink.deliver((2, 6), (4, 7))
     assert sink.offsets() == [1, 3, 5, 7]
     assert sink.parked() == {2: "refused", 4: "behind", 6: "behind"}
-    (refused, *_) = sink.letters.letters("s")
+    (refused, *_) = sink.letters.parked("s")
     assert refused.reason == "too large"
     assert sink.outbox.parked == 3
 
@@ -398,7 +398,7 @@ def test_rows_of_a_snapshot_are_parked_by_their_keys():
     sink.target.refuses = lambda message: "no" if message.change.key == b"[2]" else None
     sink.deliver((1, 9), (2, 9), (3, 9), snapshot=True)
     sink.deliver((2, 10), (1, 11))
-    assert [(letter.change.offset, letter.snapshot) for letter in sink.letters.letters("s")] == [(9, True), (10, False)]
+    assert [(letter.change.offset, letter.snapshot) for letter in sink.letters.parked("s")] == [(9, True), (10, False)]
     assert sink.offsets() == [9, 9, 11]
 
 
@@ -502,11 +502,11 @@ def test_what_a_target_answers_is_kept_with_the_letter_and_not_logged(intake, ca
     sink.refused, sink.target.answer = {2}, "customer Ann is unknown"
     with caplog.at_level(logging.DEBUG):
         sink.deliver((1, 1), (2, 2))
-        [letter] = sink.letters.letters("s")
+        [letter] = sink.letters.parked("s")
         assert letter.reason == "too large: customer Ann is unknown"
         sink.target.answer = "customer Ann is still unknown"
         sink.retry(2)
         sink.outbox.tend()
-    [letter] = sink.letters.letters("s")
+    [letter] = sink.letters.parked("s")
     assert (letter.reason, letter.tries) == ("too large: customer Ann is still unknown", 2)
     assert "Ann" not in caplog.text + str([vars(record) for record in caplog.records])

@@ -367,7 +367,7 @@ def test_a_sink_with_too_many_letters_goes_on_when_they_are_retried(tmp_path):
     running.letters.retry("s")
     with running:
         wait_until(lambda: running.error or again.cursor == 2, "acknowledged")
-        assert [letter.change.offset for letter in running.letters.letters("s")] == [2]
+        assert [letter.change.offset for letter in running.letters.parked("s")] == [2]
     assert (running.error, running.offsets()) == (None, [1])
 
 
@@ -381,7 +381,7 @@ def test_a_letter_does_not_overtake_an_earlier_change_of_its_key_that_a_crash_ke
     running = Running(tmp_path, again, target)
     assert running.letters.retry("s") == 1
     with running:
-        wait_until(lambda: again.cursor == 3 and not running.letters.letters("s"), "all sent")
+        wait_until(lambda: again.cursor == 3 and not running.letters.parked("s"), "all sent")
     assert running.offsets() == [1, 2, 3]
 
 

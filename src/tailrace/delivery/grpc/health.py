@@ -62,12 +62,12 @@ class Health:
 
     async def _watch(self, call: GrpcCall, message: bytes) -> None:
         name = decoded(HealthCheckRequest, message).service
-        told = None
+        sent_status = None
         while True:
             changed, status = self._changed, self._status(name)
-            if status != told:
+            if status != sent_status:
                 await call.write(prefixed(encoded(HealthCheckResponse(status=status))))
-                told = status
+                sent_status = status
             if self._stopped:
                 raise StatusError(StatusCode.UNAVAILABLE, "the server is stopping")
             await changed.wait()

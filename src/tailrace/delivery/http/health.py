@@ -48,12 +48,12 @@ async def health(_request: Request) -> Response:
 _UNTOLD = "capture: the log of the server tells why"
 
 
-def ready_endpoint(readiness: Readiness, *, told: bool = True) -> _Endpoint:
-    """Return an endpoint that answers 200 when the server is ready and 503 until then, with the reasons if `told`."""
+def ready_endpoint(readiness: Readiness, *, with_reasons: bool = True) -> _Endpoint:
+    """Return an endpoint that answers 200 when the server is ready and 503 before, `with_reasons` or without."""
 
     async def ready(_request: Request) -> Response:
         waiting_for = readiness()
-        if waiting_for and not told:
+        if waiting_for and not with_reasons:
             waiting_for = [_UNTOLD]
         status = HTTPStatus.SERVICE_UNAVAILABLE if waiting_for else HTTPStatus.OK
         return json_answer(status, msgspec.json.encode(ReadyResult(not waiting_for, waiting_for)))

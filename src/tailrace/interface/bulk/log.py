@@ -223,17 +223,17 @@ class BulkChangesEndpoint:
         changes = self._metrics.delivered_changes.labels(_WIRE)
         size = self._metrics.delivered_bytes.labels(_WIRE)
         await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
-        told = after
+        sent_through = after
         try:
             async with aclosing(bulk_runs(log, after, through, schemas, encoder.encode_run)) as runs:
                 async for place, run in runs:
-                    if not run and place - told < _QUIET_CHANGES_MAX:
+                    if not run and place - sent_through < _QUIET_CHANGES_MAX:
                         continue
                     for count, message in run or [(0, encoder.encode(_NOTHING))]:
                         changes.inc(count)
                         size.inc(len(message))
                         await send({"type": "http.response.body", "body": message, "more_body": True})
-                    told = place
+                    sent_through = place
         except TailraceError as error:
             # The status is sent. Without an end the client sees that something is missing, and asks again.
             logger.warning("bulk stream broken off", extra={"problem": str(error)})

@@ -61,7 +61,7 @@ class BulkRowsEndpoint:
     async def ranges(self, request: Request) -> Response:
         """Cut an interval of keys into runs of `rows` rows, or a whole table into `parts`."""
         try:
-            shard, table = self._asked(request)
+            shard, table = self._shard_and_table(request)
             within = _interval(request)
             total: int | None = None
             if "rows" in request.query_params:
@@ -80,7 +80,7 @@ class BulkRowsEndpoint:
     async def rows(self, request: Request) -> Response:
         """Give the first rows of an interval of keys."""
         try:
-            shard, table = self._asked(request)
+            shard, table = self._shard_and_table(request)
             rows_max = min(_ROWS_MAX, number_of(request, "rows", _ROWS_MAX, least=1))
             page = await read_page(shard.source, shard.log, table, _interval(request), rows_max)
         except TailraceError as error:
@@ -91,7 +91,7 @@ class BulkRowsEndpoint:
         self._metrics.delivered_bytes.labels(_WIRE).inc(len(body))
         return Response(body, media_type=CONTENT_TYPE)
 
-    def _asked(self, request: Request) -> tuple[QueryShard, TableName]:
+    def _shard_and_table(self, request: Request) -> tuple[QueryShard, TableName]:
         """Return the source and the table that a request names.
 
         Raises:

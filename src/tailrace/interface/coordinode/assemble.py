@@ -33,17 +33,17 @@ async def _check(call: GrpcCall, message: bytes) -> bytes:
 class Coordinode:
     """The interface of one server. Get one by `open`, `add` each shard, then take the `services`."""
 
-    def __init__(self, store: MetaStore, kept: ConsumerStore, consumers: Sequence[Consumer]) -> None:
+    def __init__(self, store: MetaStore, consumer_store: ConsumerStore, consumers: Sequence[Consumer]) -> None:
         self._store = store
-        self._kept = kept
+        self._consumer_store = consumer_store
         self._consumers = consumers
         self._shards: dict[int, StreamShard] = {}
 
     @classmethod
     async def open(cls, store: MetaStore, clock: Clock) -> "Coordinode":
         """Return the interface with the consumers of the metadata database."""
-        kept = ConsumerStore(store, clock)
-        return cls(store, kept, await kept.consumers())
+        consumer_store = ConsumerStore(store, clock)
+        return cls(store, consumer_store, await consumer_store.consumers())
 
     def floor(self, shard: int) -> Offset | None:
         """Return the oldest change of a shard that a consumer still needs; None where there is none."""
@@ -59,7 +59,7 @@ class Coordinode:
     def services(self, core: Core, settings: ChangeStreamConfig) -> Sequence[Service]:
         """Return the services, and hold their consumers to their bounds."""
         bounds = consumer_options(settings)
-        consumers = Consumers(self._shards, self._kept, self._consumers, bounds, core.clock, core.metrics)
+        consumers = Consumers(self._shards, self._consumer_store, self._consumers, bounds, core.clock, core.metrics)
         core.keep_running(consumers.run())
         options = stream_options(settings, capture_enabled=core.capture_enabled)
         tools = ChangeStreamTools(self._shards, consumers, core.scopes.restrictions, Meter(core.metrics), options)

@@ -74,18 +74,18 @@ class Consumers:
         self,
         shards: Mapping[int, StreamShard],
         store: ConsumerStore,
-        kept: Iterable[Consumer],
+        consumers: Iterable[Consumer],
         options: ConsumerOptions,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """Know the consumers that the store has; `kept` are those."""
+        """Know the consumers that the store has; `consumers` are those."""
         self._shards = shards
         self._store = store
         self._options = options
         self._clock = clock
         self._metrics = metrics
-        self._consumers = {consumer.key: consumer for consumer in kept}
+        self._consumers = {consumer.key: consumer for consumer in consumers}
         self._heard_s = dict.fromkeys(self._consumers, clock.monotonic_s())
         self._attached: dict[ConsumerKey, set[Attachment]] = {}
         self._change = asyncio.Lock()
@@ -119,18 +119,18 @@ class Consumers:
             before = await shard.log.commits.offset_before(following)
             incarnation = 1 if known is None else known.incarnation + 1
             checkpoint = Index(following - 1)
-            made = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, principal.name)
-            self._consumers.pop(made.key, None)
-            self._consumers[made.key] = made
-            self._heard_s[made.key] = self._clock.monotonic_s()
+            consumer = Consumer(consumer_id, shard.number, incarnation, retention, checkpoint, before, principal.name)
+            self._consumers.pop(consumer.key, None)
+            self._consumers[consumer.key] = consumer
+            self._heard_s[consumer.key] = self._clock.monotonic_s()
             self._hold(shard)  # before anybody waits, so that retention cannot overtake it
             try:
-                await self._store.put(made)
+                await self._store.put(consumer)
             except BaseException:
-                self._forget(made.key, known, shard)
+                self._forget(consumer.key, known, shard)
                 raise
-            logger.info("consumer registered", extra={"consumer": made.id, "source": shard.source})
-            return made
+            logger.info("consumer registered", extra={"consumer": consumer.id, "source": shard.source})
+            return consumer
 
     def find(self, consumer_id: str, incarnation: int, principal: Principal) -> Consumer:
         """Return a living consumer of the principal, or for one with `admin` also someone else's.

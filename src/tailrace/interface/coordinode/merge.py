@@ -34,8 +34,8 @@ async def send_merged(
     """
     loop = asyncio.get_running_loop()
     lanes = [_Lane(cursor) for cursor in cursors]
-    told_s = loop.time()
-    told = 0
+    sent_s = loop.time()
+    sent_through = 0
     while True:
         for lane in lanes:
             await lane.fill()
@@ -44,14 +44,18 @@ async def send_merged(
         if data:
             await call.write(data)
             meter.sent(data)
-            told, told_s = last, loop.time()
+            sent_through, sent_s = last, loop.time()
             await asyncio.sleep(0)
             continue
         if any(lane.unread for lane in lanes):
             await asyncio.sleep(0)
             continue
-        if any(lane.owes_progress for lane in lanes) and limit > told and loop.time() - told_s > options.progress_s:
-            told, told_s = limit, loop.time()
+        if (
+            any(lane.owes_progress for lane in lanes)
+            and limit > sent_through
+            and loop.time() - sent_s > options.progress_s
+        ):
+            sent_through, sent_s = limit, loop.time()
             for lane in lanes:
                 lane.tell()
             await call.write(progress_message(0, Index(0), merged_token(limit, _ALL_SHARDS)))

@@ -134,8 +134,8 @@ class Mapper:
 
     def _truncation(self, schema: TableSchema) -> tuple[bytes, frozenset[str]]:
         table = schema.table
-        told = _encode_json({"ddl": table.truncate_statement})
-        done = _operation(_INSERT_SCHEMA, schema_key(table.wire, schema.version), encode_schema(schema, told))
+        image = _encode_json({"ddl": table.truncate_statement})
+        done = _operation(_INSERT_SCHEMA, schema_key(table.wire, schema.version), encode_schema(schema, image))
         edge_table = self._edges.get(table.wire)
         if edge_table is None:
             return done, NO_TYPES

@@ -133,19 +133,19 @@ class _Handlers:
 
     async def subscribe(self, call: GrpcCall, message: bytes) -> None:
         """Stream commits until the client goes or its consumer ends."""
-        await self._told(self._subscribe(call, decoded(proto.SubscribeRequest, message)))
+        await self._with_status(self._subscribe(call, decoded(proto.SubscribeRequest, message)))
 
     async def acknowledge(self, call: GrpcCall, message: bytes) -> bytes:
         """Move the checkpoint of a consumer."""
-        await self._told(self._acknowledge(call, decoded(proto.AcknowledgeSubscriptionRequest, message)))
+        await self._with_status(self._acknowledge(call, decoded(proto.AcknowledgeSubscriptionRequest, message)))
         return encoded(proto.AcknowledgeSubscriptionResponse())
 
     async def cancel(self, call: GrpcCall, message: bytes) -> bytes:
         """End a consumer and its streams."""
-        await self._told(self._cancel(call, decoded(proto.CancelSubscriptionRequest, message)))
+        await self._with_status(self._cancel(call, decoded(proto.CancelSubscriptionRequest, message)))
         return encoded(proto.CancelSubscriptionResponse())
 
-    async def _told(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _with_status(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something; an error becomes the status that CoordiNode's clients know."""
         try:
             await work

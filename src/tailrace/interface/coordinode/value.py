@@ -52,12 +52,12 @@ _shapes: dict[int, RowLayout] = {}
 
 def shape_of(schema: TableSchema) -> RowLayout:
     """Return the shape of a schema. Kept by identity: to hash a schema costs more than to encode a row."""
-    kept = _shapes.get(id(schema))
-    if kept is None or kept.schema is not schema:
+    known = _shapes.get(id(schema))
+    if known is None or known.schema is not schema:
         if len(_shapes) >= _SCHEMAS_KEPT:
             _shapes.clear()
-        kept = _shapes[id(schema)] = RowLayout(schema)
-    return kept
+        known = _shapes[id(schema)] = RowLayout(schema)
+    return known
 
 
 def cells_of(image: bytes) -> dict[str, Json]:
@@ -86,13 +86,13 @@ def encode_row(cells: Mapping[str, Json], shape: RowLayout) -> bytes:
 
 def encode_schema(schema: TableSchema, after: bytes | None) -> bytes:
     """Return the bytes of a schema change, whose image tells its DDL."""
-    told = cells_of(after) if after else {}
+    image = cells_of(after) if after else {}
     columns = [[column.name, str(column.kind), column.declared, column.nullable] for column in schema.columns]
     return _encode(
         {
             "table": schema.table.wire,
             "version": schema.version,
-            "ddl": told.get("ddl", schema.ddl),
+            "ddl": image.get("ddl", schema.ddl),
             "columns": columns,
             "key": list(schema.key),
         }

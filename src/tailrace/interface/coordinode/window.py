@@ -122,7 +122,7 @@ class Windows:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[Hashable, tuple[CommitWindow | Joined, int]] = OrderedDict()
+        self._cache: OrderedDict[Hashable, tuple[CommitWindow | Joined, int]] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -157,16 +157,16 @@ class Windows:
         return window, joined
 
     def _find(self, key: Hashable) -> CommitWindow | Joined | None:
-        if key not in self._kept:
+        if key not in self._cache:
             return None
-        self._kept.move_to_end(key)
-        return self._kept[key][0]
+        self._cache.move_to_end(key)
+        return self._cache[key][0]
 
-    def _keep(self, key: Hashable, made: CommitWindow | Joined, size_bytes: int) -> None:
-        self._kept[key] = made, size_bytes + _ENTRY_BYTES
+    def _keep(self, key: Hashable, window: CommitWindow | Joined, size_bytes: int) -> None:
+        self._cache[key] = window, size_bytes + _ENTRY_BYTES
         self._bytes += size_bytes + _ENTRY_BYTES
         while self._bytes > self._bytes_max:
-            _, (_, oldest_bytes) = self._kept.popitem(last=False)
+            _, (_, oldest_bytes) = self._cache.popitem(last=False)
             self._bytes -= oldest_bytes
 
 

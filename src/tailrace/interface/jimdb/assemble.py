@@ -23,9 +23,9 @@ __all__ = ["Jimdb"]
 class Jimdb:
     """The interface of one server. Get one by `open`, `add` each source, then take the `services`."""
 
-    def __init__(self, store: RangeStore, kept: KeptRanges, settings: JimdbConfig, clock: Clock) -> None:
+    def __init__(self, store: RangeStore, ranges: KeptRanges, settings: JimdbConfig, clock: Clock) -> None:
         self._store = store
-        self._kept = kept
+        self._ranges = ranges
         self._settings = settings
         self._clock = clock
         self._shards: dict[str, RangeShard] = {}
@@ -33,14 +33,14 @@ class Jimdb:
     @classmethod
     async def open(cls, store: MetaStore, settings: JimdbConfig, clock: Clock) -> Self:
         """Return the interface with the ranges and pullers of the metadata database."""
-        kept = RangeStore(store)
-        return cls(kept, await kept.load(), settings, clock)
+        range_store = RangeStore(store)
+        return cls(range_store, await range_store.load(), settings, clock)
 
     def floor(self, source: str) -> Offset | None:
         """Return the oldest change of a source that a puller still needs; None where there is none."""
         silent_s = range_options(self._settings).silent_s_max
         oldest_us = 0 if silent_s is None else self._clock.now_us() - round(silent_s * 1e6)
-        return range_floor(self._kept, source, oldest_us)
+        return range_floor(self._ranges, source, oldest_us)
 
     def add(self, number: int, name: str, reads: QuerySource | None, log: RangeLog) -> None:
         """Serve a source whose log is open, and hold the log for its pullers."""
@@ -53,7 +53,7 @@ class Jimdb:
         `http_url` tells where the workers of pipelines find the server, unless the settings say it.
         """
         settings, options = self._settings, range_options(self._settings)
-        ranges = Ranges(self._shards, self._store, self._kept, options, core.clock, core.metrics)
+        ranges = Ranges(self._shards, self._store, self._ranges, options, core.clock, core.metrics)
         core.keep_running(ranges.run())
         bounds = pull_options(settings)
         pulls = PullService(ranges, core.scopes, options, bounds, capture_enabled=core.capture_enabled)

@@ -41,15 +41,15 @@ class NotRegisteredError(NotFoundError):
 
 
 class StaleEpochError(TailraceError):
-    """The range is not what the request says. Go on with `left` and `made`, which the next split made of it.
+    """The range is not what the request says. Go on with `left` and `right`, which the next split made of it.
 
-    Where the request names no state that the range ever had, `left` is what it is now, and `made` is None.
+    Where the request names no state that the range ever had, `left` is what it is now, and `right` is None.
     """
 
-    def __init__(self, left: KeyRange, made: KeyRange | None) -> None:
+    def __init__(self, left: KeyRange, right: KeyRange | None) -> None:
         super().__init__(f"range {left.id} was split: it had epoch {left.epoch.conf_ver}.{left.epoch.version} then")
         self.left = left
-        self.made = made
+        self.right = right
 
 
 class OutOfBoundError(InvalidRequestError):

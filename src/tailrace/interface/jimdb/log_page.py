@@ -119,7 +119,7 @@ def _changes(taken: _Taken) -> list[Pulled]:
     return [change for _, change in taken.changes]
 
 
-def _drops(told: bytes | None) -> bool:
+def _drops(image: bytes | None) -> bool:
     """Tell whether a schema change drops its table."""
-    ddl = msgspec.json.decode(told).get("ddl", "") if told else ""
+    ddl = msgspec.json.decode(image).get("ddl", "") if image else ""
     return isinstance(ddl, str) and ddl.startswith("DROP TABLE ")

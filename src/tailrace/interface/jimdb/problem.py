@@ -66,20 +66,20 @@ def cdc_error(error: TailraceError, shown: RangeShower) -> proto.CDCError:
     """
     if isinstance(error, _BY_STATUS):
         raise cdc_status(error)
-    told = _told(error, shown)
-    told.detail = cdc_status(error).message
-    return told
+    message = _message_of(error, shown)
+    message.detail = cdc_status(error).message
+    return message
 
 
-def with_details(status: StatusError, told: proto.CDCError) -> StatusError:
+def with_details(status: StatusError, error: proto.CDCError) -> StatusError:
     """Return a status with an error in its details."""
-    detail = status_pb2.Detail(type_url=TYPE_URL, value=told.SerializeToString(deterministic=True))
+    detail = status_pb2.Detail(type_url=TYPE_URL, value=error.SerializeToString(deterministic=True))
     whole = status_pb2.Status(code=status.code, message=status.message, details=[detail])
     trailing = [*status.trailing, (DETAILS, whole.SerializeToString(deterministic=True))]
     return StatusError(status.code, status.message, trailing)
 
 
-def _told(error: TailraceError, shown: RangeShower) -> proto.CDCError:
+def _message_of(error: TailraceError, shown: RangeShower) -> proto.CDCError:
     match error:
         case ClusterMismatchError():
             mismatch = proto.ClusterMismatch(request_cluster=error.requested, actual_cluster=error.actual)
@@ -94,8 +94,8 @@ def _told(error: TailraceError, shown: RangeShower) -> proto.CDCError:
                 )
             )
         case StaleEpochError():
-            made = None if error.made is None else shown(error.made)
-            return proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(error.left), new_range=made))
+            right = None if error.right is None else shown(error.right)
+            return proto.CDCError(stale_epoch=proto.StaleEpoch(old_range=shown(error.left), new_range=right))
         case NotRegisteredError():
             who = proto.NotRegistered(range_id=error.range_id, subscriber_name=error.name)
             return proto.CDCError(not_registered=who)

@@ -224,8 +224,8 @@ class PullService:
             raise OutOfBoundError(key, within) from error
         values = key_of(key, schema)
         # A value that the column converts before it compares would have the border elsewhere.
-        kept, _ = await source.consult(lambda catalog: source.dialect.keeps(values, schema, catalog))
-        if not kept:
+        supported, _ = await source.consult(lambda catalog: source.dialect.keeps(values, schema, catalog))
+        if not supported:
             raise OutOfBoundError(key, within)
 
     async def _middle(self, within: KeyRange, schema: TableSchema) -> bytes:

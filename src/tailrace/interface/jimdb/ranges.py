@@ -37,11 +37,11 @@ HOLDER = "pullers"
 _NAME_MAX = 255
 
 
-def range_floor(kept: KeptRanges, source: str, oldest_us: int) -> Offset | None:
+def range_floor(stored: KeptRanges, source: str, oldest_us: int) -> Offset | None:
     """Return the oldest change of a source that a puller heard since then has not got; None where there is none."""
-    tables = {table.id for table in kept.tables if table.table.source == source}
-    ranges = {one.id for one in kept.ranges if one.table_id in tables}
-    return _floor(one for one in kept.registrations if one.range_id in ranges and one.heard_time_us >= oldest_us)
+    tables = {table.id for table in stored.tables if table.table.source == source}
+    ranges = {one.id for one in stored.ranges if one.table_id in tables}
+    return _floor(one for one in stored.registrations if one.range_id in ranges and one.heard_time_us >= oldest_us)
 
 
 class Ranges:
@@ -55,20 +55,20 @@ class Ranges:
         self,
         shards: Mapping[str, RangeShard],
         store: RangeStore,
-        kept: KeptRanges,
+        stored: KeptRanges,
         options: RangeOptions,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """Know what the store has; `kept` is that."""
+        """Know what the store has; `stored` is that."""
         self._shards = shards
         self._store = store
         self._options = options
         self._clock = clock
         self._metrics = metrics
-        self._tables = {table.id: table for table in kept.tables}
-        self._ranges = {one.id: one for one in kept.ranges}
-        self._pullers = {one.key: one for one in kept.registrations}
+        self._tables = {table.id: table for table in stored.tables}
+        self._ranges = {one.id: one for one in stored.ranges}
+        self._pullers = {one.key: one for one in stored.registrations}
         self._moved: set[PullerKey] = set()
         self._lapsed: set[PullerKey] = set()
         self._pulling: set[PullerKey] = set()
@@ -119,10 +119,10 @@ class Ranges:
             return
         following = Epoch(epoch.conf_ver, epoch.version + 1)
         children = (one for one in self._ranges.values() if one.parent == known.id)
-        made = next((child for child in children if child.born.epoch == following), None)
-        if made is None:
+        child_range = next((child for child in children if child.born.epoch == following), None)
+        if child_range is None:
             raise StaleEpochError(known, None)
-        raise StaleEpochError(known.before(made), made.born)
+        raise StaleEpochError(known.before(child_range), child_range.born)
 
     @uninterrupted
     async def make(self, name: TableName, key: tuple[str, ...], cuts: Iterable[bytes]) -> None:
@@ -130,9 +130,9 @@ class Ranges:
         async with self._change:
             if self.ranges_of(name) is not None:
                 return
-            table, made = await self._store.make(name, key, list(cuts))
+            table, ranges = await self._store.make(name, key, list(cuts))
             self._tables[table.id] = table
-            self._ranges |= {one.id: one for one in made}
+            self._ranges |= {one.id: one for one in ranges}
 
     @uninterrupted
     async def split(self, range_id: int, epoch: Epoch, last: bytes) -> tuple[KeyRange, KeyRange]:
@@ -190,15 +190,15 @@ class Ranges:
             key = within.id, owner, name
             known, now_us = self._pullers.get(key), self._clock.now_us()
             if known is not None and shard.log.horizon - 1 <= known.init_version <= shard.log.head:
-                made = structs.replace(known, log_index=known.init_version, heard_time_us=now_us)
+                registration = structs.replace(known, log_index=known.init_version, heard_time_us=now_us)
             else:
                 await self._make_room(known)
-                made = Registration(*key, shard.log.head, shard.log.head, heard_time_us=now_us)
-            self._pullers[key] = made
+                registration = Registration(*key, shard.log.head, shard.log.head, heard_time_us=now_us)
+            self._pullers[key] = registration
             self._lapsed.discard(key)
             self._hold(shard)  # before anybody waits, so that retention cannot overtake it
             try:
-                await self._store.put(made)
+                await self._store.put(registration)
             except BaseException:
                 if known is None:
                     del self._pullers[key]
@@ -206,7 +206,7 @@ class Ranges:
                     self._pullers[key] = known
                 self._hold(shard)
                 raise
-            return made
+            return registration
 
     @uninterrupted
     async def unregister(self, within: KeyRange, owner: str, name: str) -> None:

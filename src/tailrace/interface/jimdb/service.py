@@ -73,18 +73,18 @@ class _Handlers:
         request = decoded(proto.CdcRegisterRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
         try:
-            made = await self._pulls.register(call.principal, request.range_id, epoch, name)
+            registration = await self._pulls.register(call.principal, request.range_id, epoch, name)
         except TailraceError as error:
-            told = self._error(error)
-            await call.write(prefixed(encoded(proto.CdcRegisterResponse(error=told))))
-            raise with_details(cdc_status(error), told) from error
-        return encoded(proto.CdcRegisterResponse(init_snapshot_version=made.init_version))
+            message_error = self._error(error)
+            await call.write(prefixed(encoded(proto.CdcRegisterResponse(error=message_error))))
+            raise with_details(cdc_status(error), message_error) from error
+        return encoded(proto.CdcRegisterResponse(init_snapshot_version=registration.init_version))
 
     async def unregister(self, call: GrpcCall, message: bytes) -> bytes:
         """Forget a puller."""
         request = decoded(proto.CdcUnregisterRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
-        _, error = await self._told(self._pulls.unregister(call.principal, request.range_id, epoch, name))
+        _, error = await self._answer_or_error(self._pulls.unregister(call.principal, request.range_id, epoch, name))
         return encoded(proto.CdcUnregisterResponse(error=error))
 
     async def pull_snapshot(self, call: GrpcCall, message: bytes) -> bytes:
@@ -92,7 +92,7 @@ class _Handlers:
         request = decoded(proto.CdcPullSnapshotRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
         version = Offset(min(request.current_snapshot_version, _OFFSET_MAX))
-        pulled, error = await self._told(
+        pulled, error = await self._answer_or_error(
             self._pulls.snapshot(call.principal, request.range_id, epoch, name, version, request.last_key)
         )
         if pulled is None:
@@ -107,7 +107,9 @@ class _Handlers:
         request = decoded(proto.CdcPullLogRequest, message)
         epoch, name = epoch_of(request.range_epoch), request.subscriber_name
         after = Offset(min(request.last_log_index, _OFFSET_MAX))
-        pulled, error = await self._told(self._pulls.log(call.principal, request.range_id, epoch, name, after))
+        pulled, error = await self._answer_or_error(
+            self._pulls.log(call.principal, request.range_id, epoch, name, after)
+        )
         if pulled is None:
             return encoded(proto.CdcPullLogResponse(error=error))
         answer = proto.CdcPullLogResponse(log_data=change_messages(pulled.changes), current_log_index=pulled.through)
@@ -123,15 +125,17 @@ class _Handlers:
             columns = column_messages(schema, schema.columns)
             return proto.CdcRangesResponse(ranges=map(self._shown, found), columns=columns)
 
-        answer, error = await self._told(find())
+        answer, error = await self._answer_or_error(find())
         return encoded(answer or proto.CdcRangesResponse(error=error))
 
     async def split(self, call: GrpcCall, message: bytes) -> bytes:
         """Split a range; answer both halves."""
         request = decoded(proto.CdcSplitRequest, message)
         epoch = epoch_of(request.range_epoch)
-        made, error = await self._told(self._pulls.split(call.principal, request.range_id, epoch, request.split_key))
-        return encoded(proto.CdcSplitResponse(ranges=map(self._shown, made or ()), error=error))
+        halves, error = await self._answer_or_error(
+            self._pulls.split(call.principal, request.range_id, epoch, request.split_key)
+        )
+        return encoded(proto.CdcSplitResponse(ranges=map(self._shown, halves or ()), error=error))
 
     async def subscribe(self, call: GrpcCall, message: bytes) -> bytes:
         """Keep a pipeline. Failures are statuses."""
@@ -143,8 +147,8 @@ class _Handlers:
                 call.principal, request.db_name, request.table_name, request.subscriber_name, url_of(request.sink)
             )
 
-        made = await self._by_status(make)
-        return encoded(proto.SubscribeCDCResponse(subscriber=self._subscriber(made)))
+        created = await self._by_status(make)
+        return encoded(proto.SubscribeCDCResponse(subscriber=self._subscriber(created)))
 
     async def unsubscribe(self, call: GrpcCall, message: bytes) -> bytes:
         """Have a pipeline removed. Failures are statuses."""
@@ -159,7 +163,7 @@ class _Handlers:
         ended = await self._by_status(end)
         return encoded(proto.UnsubscribeCDCResponse(subscriber=self._subscriber(ended)))
 
-    async def _told(self, work: Awaitable[_Answer]) -> tuple[_Answer | None, proto.CDCError | None]:
+    async def _answer_or_error(self, work: Awaitable[_Answer]) -> tuple[_Answer | None, proto.CDCError | None]:
         """Return what some work gives, or what tells of the error that it raised."""
         try:
             return await work, None

@@ -43,7 +43,7 @@ def encode_enveloped(chunk: Chunk, rows: Rows, view: View, frame: Frame, clock: 
         lambda: [
             b""
             if change.op is Op.SCHEMA
-            else frame(change.offset, word_of(change, snapshot=False).encode(), _told(change, view, now_us))
+            else frame(change.offset, word_of(change, snapshot=False).encode(), _wrapped_change(change, view, now_us))
             for change in chunk.changes(rows)
         ],
     )
@@ -58,19 +58,19 @@ def enveloped_rows(rows: ReadRows, view: View, clock: Clock = _CLOCK) -> Iterabl
     now_us = clock.now_us()
     for key, image in zip(rows.keys, rows.images, strict=True):
         change = Change(rows.offset, Index(0), rows.time_us, 0, Op.INSERT, rows.schema, key, None, image)
-        yield _told(change, view, now_us, snapshot=True)
+        yield _wrapped_change(change, view, now_us, snapshot=True)
 
 
-def _told(change: Change, view: View, now_us: int, *, snapshot: bool = False) -> bytes:
+def _wrapped_change(change: Change, view: View, now_us: int, *, snapshot: bool = False) -> bytes:
     images = {"before": change.before, "after": change.after}
-    kept = {name: image if name in view.images else None for name, image in images.items()}
+    wanted = {name: image if name in view.images else None for name, image in images.items()}
     schema = change.schema
     if view.columns:
-        kept = {name: None if image is None else project(image, view.columns) for name, image in kept.items()}
+        wanted = {name: None if image is None else project(image, view.columns) for name, image in wanted.items()}
         schema = _narrowed(schema, view.columns)
     try:
         id_ = f"{schema.table.source}/{change.offset}"
-        shown = structs.replace(change, schema=schema, **kept)
+        shown = structs.replace(change, schema=schema, **wanted)
         wrapped = envelope_of(view.envelope).wrap(shown, id_, snapshot=snapshot, now_us=now_us)
     except UnfitError as error:
         raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
@@ -81,9 +81,9 @@ def _told(change: Change, view: View, now_us: int, *, snapshot: bool = False) ->
 @lru_cache(_SCHEMAS_KEPT)
 def _narrowed(schema: TableSchema, columns: tuple[str, ...]) -> TableSchema:
     """Return the schema of rows that are cut down to columns. Those of the key stay in it, and may be missing."""
-    kept = [
+    matching = [
         column if column.name in columns else structs.replace(column, nullable=True)
         for column in schema.columns
         if column.name in columns or column.name in schema.key_names
     ]
-    return structs.replace(schema, columns=tuple(kept))
+    return structs.replace(schema, columns=tuple(matching))

@@ -39,7 +39,7 @@ def include_of(params: SubscribeParams) -> Include:
 def options_of(subscription: Subscription) -> dict[str, Any]:
     """Return what a subscription asks for, as its params would say it."""
     wanted = subscription.filter
-    given = {
+    options = {
         "pk": list(wanted.key) or None,
         "pk_range": wanted.bounds,
         "columns": list(wanted.columns) or None,
@@ -49,7 +49,7 @@ def options_of(subscription: Subscription) -> dict[str, Any]:
     return {
         "ops": [op.word for op in wanted.ops],
         "include": {"before": subscription.include.before, "after": subscription.include.after},
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in options.items() if value is not None},
         "auto_ack": subscription.auto_ack,
         **({"snapshot": True} if subscription.snapshot else {}),
     }

@@ -89,7 +89,7 @@ async def _answer(
     Raises:
         InvalidRequestError: What is asked of the streams is not to be had.
     """
-    asked = stream_options(request.query_params, [feed.subscription for feed in feeds])
+    options = stream_options(request.query_params, [feed.subscription for feed in feeds])
 
     async def send_copy(data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
@@ -98,7 +98,7 @@ async def _answer(
 
     await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": _HEADERS})
     if request.method == "GET":
-        session = Session(tools, framing, write, asked)
+        session = Session(tools, framing, write, options)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(_serve(session, feeds, framing))
             watching = group.create_task(_cancel_when_gone(receive, serving))

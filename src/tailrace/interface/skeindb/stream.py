@@ -95,17 +95,17 @@ class SnapshotEvent(Struct, frozen=True):
 class Stream(Sending):
     """The records of one feed: its events, and control records between them."""
 
-    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, asked: StreamOptions = USUAL) -> None:
+    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, options: StreamOptions = USUAL) -> None:
         self._options = tools.options
         limits = SendLimits(tools.options.stream_changes_max, tools.options.stream_bytes_max)
-        view = view_of(framing.wire, feed.subscription, asked.envelope)
+        view = view_of(framing.wire, feed.subscription, options.envelope)
         super().__init__(tools, feed, view, limits, auto_ack=feed.subscription.auto_ack)
         self._framing = framing
-        self._heartbeat = asked.heartbeat
+        self._heartbeat = options.heartbeat
         self._state = PressureState.HEALTHY
         self._subscription = feed.subscription
         self._standing = (0, Offset(0), Offset(0))
-        self._told = feed.after
+        self._sent_through = feed.after
         self._fresh = True
         self._loop = asyncio.get_running_loop()
         self._silent_due_s = 0.0
@@ -133,7 +133,7 @@ class Stream(Sending):
             return records + self._end(error)
         records += self._framed(piece)
         if piece.count:
-            self._told = self.feed.after
+            self._sent_through = self.feed.after
         records = records or self._sign_of_life()
         if records:
             self._break_silence()
@@ -192,7 +192,7 @@ class Stream(Sending):
         await self._tools.service.snapshot_sent(feed.subscription.id, snapshot.offset)
         snapshot.close()
         feed.snapshot = None
-        self._told, self._due = feed.after, True
+        self._sent_through, self._due = feed.after, True
         return self._control("snapshot", SnapshotEvent(self._sub_id, feed.after, snapshot.count), feed.after)
 
     def _silent(self) -> bytes:
@@ -206,9 +206,9 @@ class Stream(Sending):
 
     def _sign_of_life(self) -> bytes:
         due = self._loop.time() >= self._silent_due_s
-        if self._heartbeat and (due or self.feed.after - self._told >= SCANNED_FAR):
-            self._told = self.feed.after
-            return self._control("heartbeat", HeartbeatEvent(self._sub_id, self._told), self._told)
+        if self._heartbeat and (due or self.feed.after - self._sent_through >= SCANNED_FAR):
+            self._sent_through = self.feed.after
+            return self._control("heartbeat", HeartbeatEvent(self._sub_id, self._sent_through), self._sent_through)
         if due:
             self._break_silence()  # also where silence is not broken by bytes
             return self._framing.silence

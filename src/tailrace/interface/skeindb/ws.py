@@ -42,11 +42,11 @@ class WsEndpoint:
             seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
             start = start_after(seen or Offset(0), subscription.cursor)
             snapshot = begins_with_snapshot(subscription, seen)
-            asked = stream_options(request.query_params, [subscription])
+            options = stream_options(request.query_params, [subscription])
             with service.feed(subscription.id, start, snapshot=snapshot) as feed:
                 await send({"type": "websocket.accept"})
                 framing = WsFraming()
-                session = Session(self._tools, framing, writer_to(send), asked)
+                session = Session(self._tools, framing, writer_to(send), options)
                 answering = Answering(self._methods.of(service), session, framing, subscription.id)
                 await _converse(session, feed, answering, receive, send)
         except REFUSED as error:

@@ -51,10 +51,10 @@ class WsManyEndpoint:
         """Serve one connection."""
         await receive()
         try:
-            asked = stream_options(HTTPConnection(scope).query_params)
+            options = stream_options(HTTPConnection(scope).query_params)
             await send({"type": "websocket.accept"})
             service = self._tools.scopes.of(principal_of(scope))
-            await _Connection(self._tools, service, self._methods, send, asked).run(receive)
+            await _Connection(self._tools, service, self._methods, send, options).run(receive)
         except InvalidRequestError as error:
             await refusal_of(error)(scope, receive, send)
         except OSError:
@@ -62,12 +62,14 @@ class WsManyEndpoint:
 
 
 class _Connection(Answering):
-    def __init__(self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, asked: StreamOptions) -> None:
+    def __init__(
+        self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, options: StreamOptions
+    ) -> None:
         framing = WsManyFraming()
-        session = Session(tools, framing, writer_to(send), asked)
+        session = Session(tools, framing, writer_to(send), options)
         super().__init__(methods.of(service), session, framing, None)
         self._service = service
-        self._asked = asked
+        self._options = options
         self._many = session
         self._frames = framing
         self._send = send
@@ -103,7 +105,7 @@ class _Connection(Answering):
             raise InvalidRequestError(f"this connection has {STREAMS_MAX} subscriptions already: open another")
         seen = None if from_offset is None else Offset(from_offset)
         subscription = self._service.subscription(subscription_id)
-        check_envelope(self._asked.envelope, subscription)
+        check_envelope(self._options.envelope, subscription)
         start = start_after(seen or Offset(0), subscription.cursor)
         stack = ExitStack()
         feed = stack.enter_context(

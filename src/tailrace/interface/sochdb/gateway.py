@@ -148,7 +148,7 @@ class _Connection:
         self._session = GatewaySession(endpoint.tools, writer_to(send))
         self._group = asyncio.TaskGroup()
         self._feeds: dict[str, _Live] = {}
-        self._made: set[SubscriptionId] = set()
+        self._subscriptions: set[SubscriptionId] = set()
         self._stopping = False
         self._types: dict[str, Callable[[GatewayRequest], Awaitable[tuple[str, object]]]] = {
             "ping": self._ping,
@@ -169,7 +169,7 @@ class _Connection:
                 with self._service.hold(self._expire, counted=False):
                     await asyncio.wait([self._listening])
         finally:
-            for subscription_id in list(self._made):
+            for subscription_id in list(self._subscriptions):
                 await self._forget(subscription_id)
 
     async def _listen(self, receive: Receive) -> None:
@@ -199,50 +199,57 @@ class _Connection:
         return "pong", {"ts": self._clock.now_us() // _US_PER_MS}
 
     async def _sql(self, request: GatewayRequest) -> tuple[str, object]:
-        asked = decode_payload(request.payload, Sql, "Invalid SQL payload")
-        arguments = parameters_of(asked.params)
-        result = await self._statements.execute(self._principal, asked.namespace, asked.query, arguments)
+        payload = decode_payload(request.payload, Sql, "Invalid SQL payload")
+        arguments = parameters_of(payload.params)
+        result = await self._statements.execute(self._principal, payload.namespace, payload.query, arguments)
         return "result", {"columns": result.columns, "rows": rows_of(result.rows), "changes": result.changes}
 
     async def _kv_get(self, request: GatewayRequest) -> tuple[str, object]:
-        asked = decode_payload(request.payload, KvGet)
-        key = asked.encoding.to_bytes(asked.key)
-        (value,) = await self._values.get(self._principal, asked.namespace, [key])
-        return "result", {"found": False} if value is None else {"found": True, "value": asked.encoding.to_text(value)}
+        payload = decode_payload(request.payload, KvGet)
+        key = payload.encoding.to_bytes(payload.key)
+        (value,) = await self._values.get(self._principal, payload.namespace, [key])
+        return "result", {"found": False} if value is None else {
+            "found": True,
+            "value": payload.encoding.to_text(value),
+        }
 
     async def _kv_put(self, request: GatewayRequest) -> tuple[str, object]:
-        asked = decode_payload(request.payload, KvPut)
-        entry = Entry(asked.encoding.to_bytes(asked.key), asked.encoding.to_bytes(asked.value), asked.ttl_seconds)
-        await self._values.put(self._principal, asked.namespace, [entry])
+        payload = decode_payload(request.payload, KvPut)
+        entry = Entry(
+            payload.encoding.to_bytes(payload.key), payload.encoding.to_bytes(payload.value), payload.ttl_seconds
+        )
+        await self._values.put(self._principal, payload.namespace, [entry])
         return "result", {"ok": True}
 
     async def _kv_delete(self, request: GatewayRequest) -> tuple[str, object]:
-        asked = decode_payload(request.payload, KvGet)
-        key = asked.encoding.to_bytes(asked.key)
-        return "result", {"deleted": await self._values.delete(self._principal, asked.namespace, key)}
+        payload = decode_payload(request.payload, KvGet)
+        key = payload.encoding.to_bytes(payload.key)
+        return "result", {"deleted": await self._values.delete(self._principal, payload.namespace, key)}
 
     async def _subscribe(self, request: GatewayRequest) -> tuple[str, object]:
         """Begin to send events. Nothing is awaited between the task's start and the answer, so that comes first."""
-        asked = GatewaySubscribe() if request.payload == _NOTHING else decode_payload(request.payload, GatewaySubscribe)
+        payload = (
+            GatewaySubscribe() if request.payload == _NOTHING else decode_payload(request.payload, GatewaySubscribe)
+        )
         if request.id in self._feeds:
             raise RequestError(f"this connection has a subscribe with the id {request.id!r} already: unsubscribe it")
         if len(self._feeds) >= STREAMS_MAX:
             raise RequestError(f"this connection has {STREAMS_MAX} subscribes already: open another")
         self._principal.require(Capability.READ)
-        source = self._service.source(asked.namespace)
-        with asked_for(asked.start_sequence):
+        source = self._service.source(payload.namespace)
+        with asked_for(payload.start_sequence):
             subscription = await self._service.subscribe(
                 SubscribeRequest(
-                    target_of(source, asked.tables),
-                    filter=FilterOptions(ops_of(asked.operations), where=asked.where),
+                    target_of(source, payload.tables),
+                    filter=FilterOptions(ops_of(payload.operations), where=payload.where),
                     include=_BOTH,
                     format=Format.PLAIN_JSON,
                     auto_ack=True,
                     transient=True,
-                    start=start_of(asked.start_sequence),
+                    start=start_of(payload.start_sequence),
                 )
             )
-        self._made.add(subscription.id)
+        self._subscriptions.add(subscription.id)
         stack = ExitStack()
         try:
             feed = stack.enter_context(self._service.feed(subscription.id, After(subscription.cursor)))
@@ -255,8 +262,8 @@ class _Connection:
         return "result", {"subscribed": True}
 
     async def _unsubscribe(self, request: GatewayRequest) -> tuple[str, object]:
-        asked = decode_payload(request.payload, GatewayUnsubscribe)
-        live = self._feeds.pop(asked.id, None)
+        payload = decode_payload(request.payload, GatewayUnsubscribe)
+        live = self._feeds.pop(payload.id, None)
         if live is None:
             return "result", {"unsubscribed": False}
         live.task.cancel()
@@ -296,7 +303,7 @@ class _Connection:
             await self._everybodys.close(subscription_id)
         except (UnknownSubscriptionError, MetadataError) as error:
             logger.debug("subscription is not closed", extra={"reason": type(error).__name__})
-        self._made.discard(subscription_id)
+        self._subscriptions.discard(subscription_id)
 
 
 class _Live(Struct, frozen=True):

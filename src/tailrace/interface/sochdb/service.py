@@ -102,7 +102,7 @@ class _Handlers:
             with opened as feed:
                 await self._stream(call, feed, request, auto_ack=auto_ack)
             return
-        async with self._made(service, call, request) as subscription:
+        async with self._subscription(service, call, request) as subscription:
             with service.feed(subscription.id, After(subscription.cursor)) as feed:
                 await self._stream(call, feed, request, auto_ack=subscription.auto_ack)
 
@@ -171,7 +171,7 @@ class _Handlers:
             raise ending
 
     @asynccontextmanager
-    async def _made(
+    async def _subscription(
         self, service: Scoped, call: GrpcCall, request: proto.SubscribeRequest
     ) -> AsyncIterator[Subscription]:
         """Make a subscription, and unless it is to be kept, close it in the end."""

@@ -73,17 +73,17 @@ def _before(tag: int, length: int) -> bytes:
     return b"%c%s" % (tag, varint_of(length)) if length else b""
 
 
-def _looked_up(lengths: Any, make: Callable[[int], bytes], made: Any) -> Any:
+def _looked_up(lengths: Any, make: Callable[[int], bytes], table: Any) -> Any:
     if (pc.max(lengths).as_py() or 0) >= _LENGTHS_KEPT:
         return _each(lengths, make)
-    return made.take(lengths)
+    return table.take(lengths)
 
 
 def _each(numbers: Any, make: Callable[[int], bytes]) -> Any:
     """Make the bytes of each different number once."""
     distinct = pc.unique(numbers)
-    made = pa.array([make(number) for number in distinct.to_pylist()], pa.binary())
-    return made.take(pc.index_in(numbers, value_set=distinct))
+    encoded = pa.array([make(number) for number in distinct.to_pylist()], pa.binary())
+    return encoded.take(pc.index_in(numbers, value_set=distinct))
 
 
 @cache

@@ -253,11 +253,11 @@ class KafkaTarget:
         that had sent to them. The library starts over each time it is said so, under a number that they do not know
         either, until the time of its messages is over; it reports nothing. A new producer gets a number that is known.
         """
-        told = msgspec.json.decode(self._statistics, type=_Statistics) if self._statistics else _Statistics()
-        return 1 + max(0, told.eos.producer_epoch)
+        decoded = msgspec.json.decode(self._statistics, type=_Statistics) if self._statistics else _Statistics()
+        return 1 + max(0, decoded.eos.producer_epoch)
 
-    def _on_statistics(self, told: str) -> None:
-        self._statistics = told
+    def _on_statistics(self, statistics: str) -> None:
+        self._statistics = statistics
 
     def _poll(self, producer: Producer, timeout_s: float = _POLL_S) -> None:
         """Take reports. A producer that has failed for good sends nothing more: what waits in it is given back."""

@@ -58,9 +58,9 @@ class Cluster:
         ]
         if not wanted:
             return
-        for made in self._admin.create_topics(wanted, request_timeout=options.timeout_s).values():
+        for future in self._admin.create_topics(wanted, request_timeout=options.timeout_s).values():
             try:
-                made.result(options.timeout_s + _RESULT_MORE_S)
+                future.result(options.timeout_s + _RESULT_MORE_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -70,9 +70,9 @@ class Cluster:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = self._admin.describe_configs(resources, request_timeout=_SIZE_S) if resources else {}
         sizes = []
-        for told in found.values():
+        for future in found.values():
             try:
-                entry = told.result(_SIZE_S + _RESULT_MORE_S).get(_SIZE)
+                entry = future.result(_SIZE_S + _RESULT_MORE_S).get(_SIZE)
             except KafkaException:
                 continue
             if entry is not None and entry.value is not None:

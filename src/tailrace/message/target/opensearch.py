@@ -137,9 +137,9 @@ class OpenSearchTarget(SearchTarget):
     def _make(self, place: str, schema: TableSchema) -> None:
         path = f"/{quote(place, safe='')}"
         if place not in self._known:
-            made = self._client.request("PUT", path, msgspec.json.encode(index_body(schema)))
-            if made.status_code not in {200, 201} and not _is_there(made.content):
-                raise SinkRefusedError(f"the index {place!r} cannot be made: the search server answers {_type(made)}")
+            answer = self._client.request("PUT", path, msgspec.json.encode(index_body(schema)))
+            if answer.status_code not in {200, 201} and not _is_there(answer.content):
+                raise SinkRefusedError(f"the index {place!r} cannot be made: the search server answers {_type(answer)}")
         evolved = self._client.request("PUT", f"{path}/_mapping", msgspec.json.encode(mapping(schema)))
         if evolved.status_code != 200:
             raise SinkRefusedError(f"the index {place!r} refuses columns: the search server answers {_type(evolved)}")

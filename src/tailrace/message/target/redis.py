@@ -168,8 +168,8 @@ class RedisTarget:
         done: set[str] = set()
         try:
             for begin, end in _parts(messages):
-                kept = mark if end == len(messages) else self.mark() or b""
-                if refused := self._send_part(messages[begin:end], streams[begin:end], keys, kept):
+                batch_mark = mark if end == len(messages) else self.mark() or b""
+                if refused := self._send_part(messages[begin:end], streams[begin:end], keys, batch_mark):
                     reason = "the key of its stream holds something else"
                     return [Refusal(place, reason) for place, stream in enumerate(streams) if stream in refused]
                 done.update(message.id for message in messages[begin:end])

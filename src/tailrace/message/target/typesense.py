@@ -58,8 +58,10 @@ class TypesenseTarget(SearchTarget):
         refusals: list[Refusal] = []
         for collection, last in by_collection.items():
             gone = [id_ for id_, place in last.items() if is_gone(messages[place])]
-            kept = {id_: place for id_, place in last.items() if not is_gone(messages[place])}
-            refusals += self._put(collection, {place: _document(messages[place], id_) for id_, place in kept.items()})
+            upserts = {id_: place for id_, place in last.items() if not is_gone(messages[place])}
+            refusals += self._put(
+                collection, {place: _document(messages[place], id_) for id_, place in upserts.items()}
+            )
             for begin in range(0, len(gone), _GONE_AT_ONCE_MAX):
                 self._remove(collection, gone[begin : begin + _GONE_AT_ONCE_MAX])
         return sorted(refusals, key=lambda refusal: refusal.place)
@@ -106,8 +108,8 @@ class TypesenseTarget(SearchTarget):
         path = f"/collections/{quote(place, safe='')}"
         answer = self._client.request("GET", path)
         if answer.status_code == 404:
-            made = {"name": place, "fields": fields}
-            answer = self._client.request("POST", "/collections", msgspec.json.encode(made))
+            collection = {"name": place, "fields": fields}
+            answer = self._client.request("POST", "/collections", msgspec.json.encode(collection))
         else:
             there = {field["name"] for field in msgspec.json.decode(answer.content).get("fields", ())}
             missing = [field for field in fields if field["name"] not in there]

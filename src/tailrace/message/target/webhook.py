@@ -379,11 +379,11 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
     Raises:
         ConfigError: Something in it is wrong.
     """
-    given = url.only(*_OPTIONS)
+    values = url.only(*_OPTIONS)
     scheme = url.scheme.removeprefix("webhook+")
     if not url.host:
         raise ConfigError(f"write a web hook as {url.scheme}://HOST/PATH?secret=whsec_…")
-    bearer = given.get("bearer", "")
+    bearer = values.get("bearer", "")
     if not (bearer.isascii() and bearer.isprintable() and bearer == bearer.strip()):
         raise ConfigError("the option bearer of a web hook is printable ASCII, without spaces or lines around it")
     options = WebhookOptions(
@@ -394,12 +394,12 @@ def build(url: SinkUrl, name: str) -> WebhookTarget:
         user=url.user,
         password=url.password,
         bearer=bearer,
-        secrets=tuple(secrets_of(given["secret"])) if "secret" in given else (),
-        batch=number_of(given, "batch", 1, least=1, most=_BATCH_MAX),
-        concurrency=number_of(given, "concurrency", 8, least=1, most=_CONCURRENCY_MAX),
-        timeout_s=seconds_of(given, "timeout", _TIMEOUT_S),
-        ca=given.get("ca", ""),
-        allow_private=switch_of(given, "allow_private"),
+        secrets=tuple(secrets_of(values["secret"])) if "secret" in values else (),
+        batch=number_of(values, "batch", 1, least=1, most=_BATCH_MAX),
+        concurrency=number_of(values, "concurrency", 8, least=1, most=_CONCURRENCY_MAX),
+        timeout_s=seconds_of(values, "timeout", _TIMEOUT_S),
+        ca=values.get("ca", ""),
+        allow_private=switch_of(values, "allow_private"),
     )
     return WebhookTarget(options, SystemClock())
 

@@ -106,9 +106,9 @@ class CatalogSink(KeepsProgress):
             return
         doubt, self._doubt = self._doubt, True
         changes = 0
-        for given in batch.tables:
-            self._put(spelled_out(given, self._mode, partial(self.rows, given.schema)), doubt=doubt)
-            changes += given.changes.num_rows
+        for one in batch.tables:
+            self._put(spelled_out(one, self._mode, partial(self.rows, one.schema)), doubt=doubt)
+            changes += one.changes.num_rows
         self._progress = self._note(after(self._progress, batch), changes)
         self._doubt = False
 
@@ -186,9 +186,9 @@ class CatalogSink(KeepsProgress):
 
     def _statement(self, one: TableChanges, columns: pa.Schema, *, doubt: bool) -> str:
         """Return the statement for the changes of one table."""
-        given = tuple(one.changes.column_names)
+        names = tuple(one.changes.column_names)
         key = tuple(key_names(one.schema))
-        target = CatalogTarget(self._name(one.schema), tuple(columns.names), key, _VIEW, given)
+        target = CatalogTarget(self._name(one.schema), tuple(columns.names), key, _VIEW, names)
         new = one.fresh and not doubt
         match self._mode:
             case Mode.APPEND:

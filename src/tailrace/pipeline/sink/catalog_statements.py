@@ -75,7 +75,7 @@ class CatalogTarget(Struct, frozen=True):
 
     key: tuple[str, ...]
     view: str
-    given: tuple[str, ...]
+    view_columns: tuple[str, ...]
     """Columns of the view."""
 
     @property
@@ -89,7 +89,7 @@ def merge_current(target: CatalogTarget) -> str:
 
     A row that is newer than the change stays, so the same changes may be given again.
     """
-    row = [name for name in target.given if name not in CHANGE_COLUMNS]
+    row = [name for name in target.view_columns if name not in CHANGE_COLUMNS]
     newer = f"(t.{_quoted(OFFSET)} IS NULL OR s.{_quoted(OFFSET)} >= t.{_quoted(OFFSET)})"
     others = [name for name in (*row, OFFSET) if name not in target.key]
     values = ", ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in others)
@@ -105,7 +105,7 @@ def merge_current(target: CatalogTarget) -> str:
 
 def insert_current(target: CatalogTarget) -> str:
     """Return the statement for keys that the table certainly does not have."""
-    row = [name for name in target.given if name not in CHANGE_COLUMNS]
+    row = [name for name in target.view_columns if name not in CHANGE_COLUMNS]
     selected = _selected(target, (*row, OFFSET))
     return f"INSERT INTO {target.table}\nSELECT {selected} FROM (\n{_current(target)}\n) AS s\nWHERE NOT s.{_DELETED}"
 
@@ -116,7 +116,9 @@ def append(target: CatalogTarget, between: tuple[int, int] | None) -> str:
     `between` are the lowest and the highest offset of changes of which the table may have some: those it has are left
     out.
     """
-    statement = f"INSERT INTO {target.table}\nSELECT {_selected(target, target.given)} FROM {_quoted(target.view)} AS s"
+    statement = (
+        f"INSERT INTO {target.table}\nSELECT {_selected(target, target.view_columns)} FROM {_quoted(target.view)} AS s"
+    )
     if between is None:
         return statement
     lowest, highest = between
@@ -133,7 +135,7 @@ def merge_history(target: CatalogTarget, *, late: bool) -> str:
 
     With `late`, changes up to the last one that the table has of their key are left out.
     """
-    row = [name for name in target.given if name not in CHANGE_COLUMNS]
+    row = [name for name in target.view_columns if name not in CHANGE_COLUMNS]
     begin, end, begin_offset, end_offset = VALIDITY.names
     return (
         f"MERGE INTO {target.table} AS t\n"
@@ -146,7 +148,7 @@ def merge_history(target: CatalogTarget, *, late: bool) -> str:
 
 def insert_history(target: CatalogTarget) -> str:
     """Return the statement for keys that the table certainly does not have."""
-    row = [name for name in target.given if name not in CHANGE_COLUMNS]
+    row = [name for name in target.view_columns if name not in CHANGE_COLUMNS]
     selected = _selected(target, (*row, *VALIDITY.names))
     source = _history(target, row, late=False)
     return f"INSERT INTO {target.table}\nSELECT {selected} FROM (\n{source}\n) AS s\nWHERE NOT s.{_CLOSING}"
@@ -213,7 +215,7 @@ def named(name: Sequence[str]) -> str:
 
 def _current(target: CatalogTarget) -> str:
     """Return the query for the last state of each key."""
-    row = [name for name in target.given if name not in CHANGE_COLUMNS]
+    row = [name for name in target.view_columns if name not in CHANGE_COLUMNS]
     deleted = f"{_quoted('_change_type')} IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}') AS {_DELETED}"
     return f"  SELECT {_listed([*row, OFFSET])}, {deleted} FROM ({_last(target, target.key)}) WHERE {_PLACE} = 1"
 
@@ -222,20 +224,20 @@ def _last(target: CatalogTarget, by: Sequence[str]) -> str:
     """Return the query that numbers changes backwards; of the rows of an update the row before it comes first."""
     order = f"{_quoted(OFFSET)} DESC, {_quoted('_change_type')} = '{ChangeType.UPDATE_PREIMAGE}'"
     place = f"row_number() OVER (PARTITION BY {_listed(by)} ORDER BY {order}) AS {_PLACE}"
-    return f"SELECT {_listed(target.given)}, {place} FROM {_quoted(target.view)}"
+    return f"SELECT {_listed(target.view_columns)}, {place} FROM {_quoted(target.view)}"
 
 
 def _history(target: CatalogTarget, row: Sequence[str], *, late: bool) -> str:
     """Return the query for the versions that changes make, and for the first change of each key, which ends one."""
     by = [*target.key, "_commit_version"]
     begin, end, begin_offset, end_offset = VALIDITY.names
-    events = f"SELECT {_listed(target.given)} FROM ({_last(target, by)}) WHERE {_PLACE} = 1"
+    events = f"SELECT {_listed(target.view_columns)} FROM ({_last(target, by)}) WHERE {_PLACE} = 1"
     source = "events"
     known = ""
     if late:
         latest = f"max(greatest({begin_offset}, {end_offset})) AS {_KNOWN}"
         keys = _listed(target.key)
-        cells = ", ".join(f"s.{_quoted(name)}" for name in target.given)
+        cells = ", ".join(f"s.{_quoted(name)}" for name in target.view_columns)
         known = (
             f",\n  fresh AS (SELECT {cells} FROM events AS s"
             f" LEFT JOIN (SELECT {keys}, {latest} FROM {target.table} GROUP BY {keys}) AS t ON {_same(target.key)}"
@@ -260,15 +262,15 @@ def _history(target: CatalogTarget, row: Sequence[str], *, late: bool) -> str:
     )
 
 
-def _inserted(target: CatalogTarget, given: Sequence[str]) -> str:
+def _inserted(target: CatalogTarget, columns: Sequence[str]) -> str:
     """Return the columns and values of an insertion: all of the table, null where nothing is given."""
-    values = ", ".join(f"s.{_quoted(name)}" if name in given else "NULL" for name in target.columns)
+    values = ", ".join(f"s.{_quoted(name)}" if name in columns else "NULL" for name in target.columns)
     return f"({_listed(target.columns)}) VALUES ({values})"
 
 
-def _selected(target: CatalogTarget, given: Sequence[str]) -> str:
+def _selected(target: CatalogTarget, columns: Sequence[str]) -> str:
     """Return what is selected for an insertion, in the order of the table's columns."""
-    return ", ".join(f"s.{_quoted(name)}" if name in given else "NULL" for name in target.columns)
+    return ", ".join(f"s.{_quoted(name)}" if name in columns else "NULL" for name in target.columns)
 
 
 def _same(key: Sequence[str]) -> str:

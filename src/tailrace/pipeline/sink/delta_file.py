@@ -117,13 +117,13 @@ def _stats(metadata: Any, schema: pa.Schema, unordered: set[str]) -> str:
             continue
         least[field.name] = _told(min(one.min for one in filled), upwards=False)
         greatest[field.name] = _told(max(one.max for one in filled), upwards=True)
-    told = {
+    statistics = {
         "numRecords": metadata.num_rows,
         "minValues": {name: value for name, value in least.items() if value is not None},
         "maxValues": {name: value for name, value in greatest.items() if value is not None},
         "nullCount": nulls,
     }
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(statistics).decode()
 
 
 def _told(value: Any, *, upwards: bool) -> Any:

@@ -201,10 +201,10 @@ def _read_keys(states: States, held: pa.Table, key: Sequence[str], target: pa.Sc
     """Return the keys of those states that may be among the rows of a file, with their offsets."""
     first = key[0]
     bounds = pc.min_max(held[first]) if held.num_rows and is_ordered(target.field(first).type) else None
-    kept = None
+    mask = None
     if bounds is not None and pq.read_schema(states.path).field(first).type == target.field(first).type:
-        kept = (pc.field(first) >= bounds["min"]) & (pc.field(first) <= bounds["max"])
-    rows = pq.read_table(states.path, columns=[*key, OFFSET, DELETED, _PLACE], filters=kept)
+        mask = (pc.field(first) >= bounds["min"]) & (pc.field(first) <= bounds["max"])
+    rows = pq.read_table(states.path, columns=[*key, OFFSET, DELETED, _PLACE], filters=mask)
     return aligned(rows, target).rename_columns([*key, _NEWER, DELETED, _PLACE])
 
 
@@ -216,8 +216,8 @@ def _updated(file: Any, states: States, live: pa.Table, target: pa.Schema) -> pa
             held = fitted(file.read([name]), pa.schema([rows.schema.field(name)]))[name].take(live[_ROW])
             column = pc.if_else(pa.array(mask), held, rows[name])
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
-    kept = [name for name in file.schema_arrow.names if name not in rows.column_names]
-    for name in kept:
+    names = [name for name in file.schema_arrow.names if name not in rows.column_names]
+    for name in names:
         held = fitted(file.read([name]), pa.schema([target.field(name)]))
         rows = rows.append_column(name, held[name].take(live[_ROW]))
     return fitted(rows, target)
@@ -226,8 +226,8 @@ def _updated(file: Any, states: States, live: pa.Table, target: pa.Schema) -> pa
 def _hashes(keys: pa.Table) -> Any:
     """Return a number for each key, the same in each process."""
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys.column_names)
-    given = connection().from_arrow(keys)
-    hashed: pa.Table = given.query("given", f"SELECT hash({names}) AS h FROM given").to_arrow_table()  # noqa: S608
+    relation = connection().from_arrow(keys)
+    hashed: pa.Table = relation.query("given", f"SELECT hash({names}) AS h FROM given").to_arrow_table()  # noqa: S608
     return hashed["h"].to_numpy()
 
 

@@ -55,12 +55,12 @@ def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[lis
     """
     if mode is Mode.APPEND or batch.fresh:
         appended = batch.changes.each(Appending(template, mode))
-        yield [_AppendDraft(template, some, batch.changes) for some in _by_table(appended.made)], appended.tally
+        yield [_AppendDraft(template, some, batch.changes) for some in _by_table(appended.results)], appended.tally
         return
     beside = f"{_STATES}/{batch.pipeline}.{uuid.uuid4().hex}"
     buckets = min(1 + batch.changes_max // _CHANGES_PER_BUCKET, _BUCKETS_MAX)
     folded = batch.changes.gathered(Dividing(buckets), buckets, Folding(template, beside))
-    merges = [_MergeDraft(template, some, batch.changes) for some in _by_table(folded.made)]
+    merges = [_MergeDraft(template, some, batch.changes) for some in _by_table(folded.results)]
     try:
         yield list(merges), folded.tally
     finally:
@@ -182,21 +182,21 @@ def _unmet(states: Sequence[States], met: Sequence[Sequence[bytes]]) -> list[lis
     return groups
 
 
-def _by_table(made: Sequence[Any]) -> list[list[Any]]:
+def _by_table(drafts: Sequence[Any]) -> list[list[Any]]:
     """Return what tasks made by table."""
-    names = sorted({one.schema.table for one in made})
-    return [[one for one in made if one.schema.table == name] for name in names]
+    names = sorted({one.schema.table for one in drafts})
+    return [[one for one in drafts if one.schema.table == name] for name in names]
 
 
-def _newest(made: Sequence[Any]) -> TableSchema:
-    schema: TableSchema = max((one.schema for one in made), key=lambda schema: schema.version)
+def _newest(drafts: Sequence[Any]) -> TableSchema:
+    schema: TableSchema = max((one.schema for one in drafts), key=lambda schema: schema.version)
     return schema
 
 
-def _columns(made: Sequence[Any]) -> pa.Schema:
+def _columns(drafts: Sequence[Any]) -> pa.Schema:
     """Return the columns that hold what all tasks made, in order of the versions of the table."""
     columns: pa.Schema | None = None
-    for one in sorted(made, key=lambda one: one.schema.version):
+    for one in sorted(drafts, key=lambda one: one.schema.version):
         columns = united(columns, _schema(one.columns))
     return columns
 

@@ -147,13 +147,13 @@ def files_near(table: DeltaTable, first: FirstKey) -> list[tuple[str, int | None
     if first.least is not None and is_ordered(first.field.type):
         name = first.field.name
         bounds = [((one.get("min") or {}).get(name), (one.get("max") or {}).get(name)) for one in files]
-        kept = [
+        near = [
             (one, least)
             for one, (least, greatest) in zip(files, bounds, strict=True)
             if (least is None or least <= first.greatest) and (greatest is None or greatest >= first.least)
         ]
-        known = sorted(((one, least) for one, least in kept if least is not None), key=lambda pair: pair[1])
-        files = [*(one for one, _ in known), *(one for one, least in kept if least is None)]
+        known = sorted(((one, least) for one, least in near if least is not None), key=lambda pair: pair[1])
+        files = [*(one for one, _ in known), *(one for one, least in near if least is None)]
     return [(one["path"], one["num_records"]) for one in files]
 
 

@@ -73,9 +73,9 @@ class MessageSink(KeepsProgress):
         """Send a batch, and letters that are to be sent again; see `Sink.apply`."""
         if has(self._progress, batch):
             return
-        made = after(self._progress, batch)
-        self._outbox.deliver(changes_of(batch), encode(made), snapshot=_is_snapshot(batch))
-        self._progress = made
+        progress = after(self._progress, batch)
+        self._outbox.deliver(changes_of(batch), encode(progress), snapshot=_is_snapshot(batch))
+        self._progress = progress
         self._outbox.tend()
 
     def tend(self) -> int:
@@ -99,12 +99,12 @@ class MessageSink(KeepsProgress):
 
 def changes_of(batch: Batch) -> list[Change]:
     """Return the changes of a batch in the order of their offsets."""
-    made: list[Change] = []
+    changes: list[Change] = []
     for one in batch.tables:
-        made += changes_of_images(one) if one.images else changes_of_columns(one)
+        changes += changes_of_images(one) if one.images else changes_of_columns(one)
     if len(batch.tables) > 1:
-        made.sort(key=attrgetter("offset"))
-    return made
+        changes.sort(key=attrgetter("offset"))
+    return changes
 
 
 def _is_snapshot(batch: Batch) -> bool:

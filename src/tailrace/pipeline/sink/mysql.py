@@ -289,8 +289,8 @@ class MysqlDatabase(ServerTables):
         )
 
     def _empty(self, target: str, listed: str) -> Sequence[str]:
-        made = f"CREATE TEMPORARY TABLE {ARRIVALS} AS SELECT {listed} FROM {target} LIMIT 0"
-        return [f"DROP TEMPORARY TABLE IF EXISTS {ARRIVALS}", made]
+        statement = f"CREATE TEMPORARY TABLE {ARRIVALS} AS SELECT {listed} FROM {target} LIMIT 0"
+        return [f"DROP TEMPORARY TABLE IF EXISTS {ARRIVALS}", statement]
 
     def _fill(self, target: str, rows: pa.Table) -> None:
         """Insert rows, many in each statement."""

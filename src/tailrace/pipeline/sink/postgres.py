@@ -157,8 +157,8 @@ class PostgresDatabase(ServerTables):
         )
 
     def _empty(self, target: str, listed: str) -> Sequence[str]:
-        made = f"CREATE TEMPORARY TABLE {ARRIVALS} ON COMMIT DROP AS SELECT {listed} FROM {target} WITH NO DATA"
-        return [f"DROP TABLE IF EXISTS pg_temp.{ARRIVALS}", made]
+        statement = f"CREATE TEMPORARY TABLE {ARRIVALS} ON COMMIT DROP AS SELECT {listed} FROM {target} WITH NO DATA"
+        return [f"DROP TABLE IF EXISTS pg_temp.{ARRIVALS}", statement]
 
     def _fill(self, target: str, rows: pa.Table) -> None:
         """Copy rows as CSV, in which an empty text is quoted and null is not."""

@@ -33,9 +33,9 @@ def replayed(changes: Iterable[pa.Table], schema: TableSchema) -> Iterator[pa.Re
     waiting: list[pa.Table] = []
     floor = -1
     """Offset of the newest truncation so far: nothing up to it is left."""
-    for given in changes:
-        truncations = given.filter(is_truncation(given))
-        some = given.filter(pc.invert(is_truncation(given)))
+    for part in changes:
+        truncations = part.filter(is_truncation(part))
+        some = part.filter(pc.invert(is_truncation(part)))
         if truncations.num_rows:
             floor = max(floor, pc.max(truncations[OFFSET]).as_py())
             state, waiting = ([_after(one, floor) for one in tables] for tables in (state, waiting))
@@ -71,6 +71,6 @@ def _folded(changes: Sequence[pa.Table], schema: TableSchema) -> pa.Table:
         columns = united(columns, some.schema)
     last = fold_current(pa.concat_tables([fitted(some, columns) for some in changes]), key_names(schema))
     kinds = pc.if_else(last[DELETED], str(ChangeType.DELETE), str(ChangeType.READ))
-    told = [UNCHANGED] if UNCHANGED in last.column_names else []
-    names = [OFFSET, *row_columns(last.drop_columns([DELETED])), *told]
+    markers = [UNCHANGED] if UNCHANGED in last.column_names else []
+    names = [OFFSET, *row_columns(last.drop_columns([DELETED])), *markers]
     return last.select(names).append_column("_change_type", kinds)

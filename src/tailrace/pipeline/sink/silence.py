@@ -40,9 +40,9 @@ def connected(host: str, port: int, timeout_s: float) -> socket.socket:
     Raises:
         OSError: Nobody is there.
     """
-    made = socket.create_connection((host, port), timeout_s)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.create_connection((host, port), timeout_s)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _SOCKET_OPTIONS.items():
         if (option := getattr(socket, name, None)) is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection

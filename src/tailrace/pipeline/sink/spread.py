@@ -39,7 +39,7 @@ class Tally(Struct, frozen=True):
 class TaskResults(Struct, Generic[_T], frozen=True):
     """What the tasks of a run made, and what they met."""
 
-    made: list[_T]
+    results: list[_T]
     tally: Tally
 
 

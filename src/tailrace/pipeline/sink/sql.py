@@ -157,9 +157,9 @@ class SqlSink(KeepsProgress):
         try:
             self._connect()
             if self._progress is not None:
-                kept = forgotten(self._progress, schemas, self._there(schemas))
+                progress = forgotten(self._progress, schemas, self._there(schemas))
                 with self._database.transaction():
-                    self._database.note_batch(self._pipeline, structs.replace(kept, number=kept.number + 1), 0)
+                    self._database.note_batch(self._pipeline, structs.replace(progress, number=progress.number + 1), 0)
         finally:
             self._disconnect()
 

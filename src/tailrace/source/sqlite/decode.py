@@ -157,12 +157,12 @@ class Decoder:
     def _cut_bytes(self) -> int:
         return self._bytes_max * self.cut_changes // self._changes_max
 
-    def _note(self, drafts: list[Draft], number: int, time_us: int, told: object) -> None:
+    def _note(self, drafts: list[Draft], number: int, time_us: int, note: object) -> None:
         """Begin or end a bulk load; a commit is wholly part of one or not at all."""
-        if told == MIGRATION and not self._migration:
+        if note == MIGRATION and not self._migration:
             self._close(drafts, number - 1, time_us)
             self._migration = True
-        elif told == MIGRATION_END and self._migration:
+        elif note == MIGRATION_END and self._migration:
             self._close(drafts, number, time_us, ends=True)
 
     def _may_cut(self, code: int) -> bool:

@@ -69,14 +69,14 @@ class SqliteKeyValueStore:
 
     async def put(self, entries: Sequence[Entry]) -> None:
         """Keep entries; see `KeyValueStore.put`."""
-        kept = list(entries)
-        size_bytes = sum(len(entry.key) + len(entry.value) for entry in kept)
+        listed = list(entries)
+        size_bytes = sum(len(entry.key) + len(entry.value) for entry in listed)
 
         def run(connection: apsw.Connection) -> None:
-            KvTable(connection).put(kept, self._clock.now_us())
+            KvTable(connection).put(listed, self._clock.now_us())
 
         await self._writes.run(_Put(run, size_bytes))
-        first_s = min((entry.ttl_s for entry in kept if entry.ttl_s), default=None)
+        first_s = min((entry.ttl_s for entry in listed if entry.ttl_s), default=None)
         if first_s is not None and (self._due_us is None or self._clock.now_us() + first_s * _US_PER_S < self._due_us):
             self._earlier.set()
 

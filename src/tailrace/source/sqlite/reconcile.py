@@ -57,18 +57,18 @@ def reconcile(
     """
     catalog = read_catalog(connection)
     newest = window(connection)[1]
-    kept: dict[str, TableVersion] = {}
+    current: dict[str, TableVersion] = {}
     for version in load_versions(connection, live=True).values():
         own = catalog.own_triggers(version.version)
         alive = version.version in held or any(trigger.table == version.name for trigger in own)
         if alive and version.name in catalog.tables:
-            kept[version.name] = version
+            current[version.name] = version
         else:
             _retire(connection, catalog, version.version)
             note(connection, version.version, ChangeCode.SCHEMA, DROPPED)
     _widen(connection, capture.width, catalog)
     for name, table in catalog.tables.items():
-        known = kept.get(name)
+        known = current.get(name)
         if known is None:
             _adopt(connection, catalog, table, first=first)
         else:

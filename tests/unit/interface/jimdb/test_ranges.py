@@ -87,7 +87,7 @@ async def test_a_split_makes_the_old_epoch_stale_and_tells_what_became_of_the_ra
         assert ranges.ranges_of(ORDERS)[1] == [left, right]
         with pytest.raises(StaleEpochError) as stale:
             ranges.check(ranges.get(one.id), one.epoch)
-        assert (stale.value.left, stale.value.made) == (left, right)
+        assert (stale.value.left, stale.value.right) == (left, right)
         ranges.check(left, Epoch(1, 2))
         assert ranges.puller(right, "me", "a").init_version == puller.init_version
     again = encode_ordered(one.table_id, [20])
@@ -136,8 +136,8 @@ async def test_whoever_missed_several_splits_is_led_through_them_one_by_one(worl
         if stale is None:
             known[found.id] = found
             continue
-        assert (stale.left.start, stale.left.end, stale.made.end) == (found.start, stale.made.start, found.end)
-        looked_at += [stale.left, stale.made]
+        assert (stale.left.start, stale.left.end, stale.right.end) == (found.start, stale.right.start, found.end)
+        looked_at += [stale.left, stale.right]
     final = {one.id: one for one in world.ranges.ranges_of(ORDERS)[1]}
     assert {number: (one.start, one.end, one.epoch) for number, one in known.items()} == {
         number: (one.start, one.end, one.epoch) for number, one in final.items()
@@ -145,7 +145,7 @@ async def test_whoever_missed_several_splits_is_led_through_them_one_by_one(worl
     for strange in (Epoch(0, 0), Epoch(1, 99), Epoch(2, 1)):
         with pytest.raises(StaleEpochError) as told:
             world.ranges.check(final[one.id], strange)
-        assert (told.value.left, told.value.made) == (final[one.id], None)
+        assert (told.value.left, told.value.right) == (final[one.id], None)
 
 
 async def test_a_puller_begins_at_the_head_and_the_same_one_again_where_it_began(world):

@@ -298,8 +298,8 @@ class Connection(asyncio.Protocol):
     def _tick(self) -> None:
         """Look after the connection from time to time: a client that is silent is asked for a sign of life, once."""
         now_s = self._loop.time()
-        asked = self._asked_s > self._heard_s
-        if asked or not self._spoken:
+        ping_sent = self._asked_s > self._heard_s
+        if ping_sent or not self._spoken:
             self._transport.abort()
             return
         silent_s = now_s - self._heard_s

@@ -27,8 +27,8 @@ class Held:
     def take(self, size: int) -> bool:
         """Count more bytes, here and above; tell whether all bounds are kept. Give back what was taken in any case."""
         self.size += size
-        kept = self._above is None or self._above.take(size)
-        return kept and self.size <= self._size_max
+        within = self._above is None or self._above.take(size)
+        return within and self.size <= self._size_max
 
     def give(self, size: int) -> None:
         """Count fewer bytes, here and above."""

@@ -12,7 +12,7 @@ from tailrace.cli.pipeline_run import Stop, apart
 stop, never = Stop(), threading.Event()
 def work():
     print("working", flush=True)
-    while not stop.asked():
+    while not stop.requested():
         never.wait(0.01)
     print("asked", flush=True)
     if sys.argv[1] == "long":
