@@ -114,7 +114,7 @@ def test_a_port_in_use_is_a_clear_failure(serve, tmp_path):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("none.db", "there is no database {path!r}; make it first or correct the URL"),
+        ("none.db", "database {path!r} does not exist: create it or correct the URL"),
         ("directory", "{path!r} is a directory, not a database: correct the URL"),
         ("text", "{path!r} is not an SQLite database: correct the URL"),
     ],

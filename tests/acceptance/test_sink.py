@@ -241,7 +241,7 @@ def test_a_first_run_that_fails_leaves_nothing_and_a_later_one_says_where_it_goe
         with running_sink(tmp_path, server, broker, "--start", "earliest"):
             wait_until(lambda count=count: len(offsets(streams, "out.orders")) == count, "all")
             shop.execute("INSERT INTO orders (qty) VALUES (1)")
-    assert (tmp_path / "sink.err").read_text().count("goes on from its cursor") == 1
+    assert (tmp_path / "sink.err").read_text().count("continues from its cursor") == 1
     streams.delete("out.orders")
     early = run("sink", "rm", "out", "--server", server.url, "--data-dir", tmp_path / "work")
     assert (early.returncode, "stop it first" in early.stderr) == (1, True)
@@ -314,7 +314,7 @@ def test_of_two_processes_that_send_for_one_sink_the_older_ends(tmp_path, serve,
         wait_until(lambda: state() == ["running"], "running")
         with running_sink(tmp_path, server, broker):
             assert older.wait(2 * DEADLINE_S) == 1
-            assert "another process has begun to send for the sink 'out'" in (tmp_path / "sink.err").read_text()
+            assert "another process has taken over the sink 'out'" in (tmp_path / "sink.err").read_text()
             shop.execute("INSERT INTO orders VALUES (1, 10)")
             wait_until(lambda: offsets(streams, "out.orders") == [1], "sent by the other")
             assert state() == ["running"]

@@ -76,7 +76,7 @@ def test_a_run_that_has_connected_takes_the_sink_from_the_one_before_it(store):
         old.note(figures(state, 1, offset=1))
     new.note(figures(SinkState.RUNNING, 2, offset=2))
     for state in (SinkState.RUNNING, SinkState.FAILED):
-        with pytest.raises(SinkRefusedError, match="another process has begun to send for the sink 's'"):
+        with pytest.raises(SinkRefusedError, match="another process has taken over the sink 's'"):
             old.note(figures(state, 3, offset=3))
     new.note(figures(SinkState.RUNNING, 3, offset=4))
     assert store.get("s").figures.offset == 4

@@ -56,7 +56,7 @@ REFUSED = [
     ("users", {"from": "soon"}, "from"),
     ("users", {"from": 99}, "99"),
     ("users", {"from": -1}, "from"),
-    ("users", {"from": {"offset": 1, "timestamp": 2}}, "one of the two"),
+    ("users", {"from": {"offset": 1, "timestamp": 2}}, "either"),
     ("users", {"shard": 1}, "shard 0"),
     ("users", {"auto_ack": "yes"}, "auto_ack"),
     ("users", {"nonsense": 1}, "nonsense"),

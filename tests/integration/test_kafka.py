@@ -111,7 +111,7 @@ def test_of_two_processes_that_send_for_one_sink_in_transactions_the_older_is_re
     teller = Teller()
     older, newer = (opened(broker, teller.schemas, "fenced.{table}", "fenced", "&transactions=true") for _ in range(2))
     assert not newer.send(teller.changes(2), b"new")
-    with pytest.raises(SinkRefusedError, match="another process sends for the sink 'fenced'"):
+    with pytest.raises(SinkRefusedError, match="another process runs the sink 'fenced'"):
         older.send(teller.changes(2), b"old")
     assert newer.mark() == b"new"
     older.close()

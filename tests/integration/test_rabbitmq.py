@@ -111,7 +111,7 @@ def test_while_a_server_is_short_of_memory_no_more_than_one_message_is_tried_at_
     control(server, "set_vm_memory_high_watermark", "0.000001")
     try:
         for _ in range(3):
-            with pytest.raises(SinkUnavailableError, match="does not confirm in time: see its alarms"):
+            with pytest.raises(SinkUnavailableError, match="did not confirm in time: check its alarms"):
                 target.send(messages, b"")
     finally:
         control(server, "set_vm_memory_high_watermark", "0.4")

@@ -152,7 +152,7 @@ def test_of_two_processes_that_send_for_one_sink_one_is_refused(server, client):
     first, second = (opened(server, teller) for _ in range(2))
     messages = teller.changes(4)
     first.send(messages[:2], b"2")
-    with pytest.raises(SinkRefusedError, match="another process sends for the sink 'sink'"):
+    with pytest.raises(SinkRefusedError, match="another process runs the sink 'sink'"):
         second.send(messages, b"4")
     first.send(messages[2:], b"4")
     assert ids(client) == [message.id for message in messages]
@@ -166,7 +166,7 @@ def test_a_server_that_has_lost_everything_is_gone_on_with(server, client):
     messages = teller.changes(6)
     target.send(messages[:2], b"2")
     client.flushall()
-    with pytest.raises(SinkUnavailableError, match="has lost what was written last"):
+    with pytest.raises(SinkUnavailableError, match="has lost the last writes"):
         target.send(messages[2:4], b"4")
     assert target.mark() is None
     assert not target.send(messages[2:4], b"4")
@@ -188,7 +188,7 @@ def test_a_server_that_is_back_where_it_was_before_is_gone_on_with(server, clien
             kept = client.hget(MARKS, "sink")
         target.send(messages[2 * number : 2 * number + 2], b"%d" % number)
     client.hset(MARKS, "sink", kept)
-    with pytest.raises(SinkUnavailableError, match="has lost what was written last"):
+    with pytest.raises(SinkUnavailableError, match="has lost the last writes"):
         target.send(messages[6:], b"8")
     assert not target.send(messages[6:], b"8")
     assert ids(client) == [message.id for message in messages]

@@ -140,9 +140,9 @@ async def test_more_rows_of_one_null_key_than_a_page_holds_are_refused_by_the_na
 async def test_what_no_row_can_have_for_a_key_bounds_nothing(tmp_path, bound):
     async with capturing(tmp_path / "app.db") as (queries, _):
         for within in (KeyInterval(bound, None), KeyInterval(None, bound)):
-            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+            with pytest.raises(InvalidValueError, match="not a key of table 'pair'"):
                 await queries.page(TableName("app", "pair"), within, rows_max=5, timeout_s=5.0)
-            with pytest.raises(InvalidValueError, match="this is no key of table 'pair'"):
+            with pytest.raises(InvalidValueError, match="not a key of table 'pair'"):
                 await queries.cut(TableName("app", "pair"), within, rows=1, count=1)
 
 

@@ -274,8 +274,8 @@ async def test_a_file_that_was_deleted_is_waited_for_and_a_new_one_refused(path)
     insert(path, 1)
     await capturing.changes_of(1)
     path.unlink()
-    await replaced(capturing, "moved away or deleted")
-    with pytest.raises(SourceUnavailableError, match="put it back"):
+    await replaced(capturing, "moved or deleted")
+    with pytest.raises(SourceUnavailableError, match="restore it"):
         await capturing.source.open(capturing.registry)
     run(path, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
     insert(path, 1, 2, 3)

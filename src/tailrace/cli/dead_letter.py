@@ -18,16 +18,16 @@ __all__ = ["LetterPlace", "dead_letter_group"]
 
 
 class LetterPlace(Protocol):
-    """What the options of a command say about where letters are kept, and how to print."""
+    """What the options of a command say about where dead letters are kept, and how to print."""
 
     def dead_letters(self) -> DeadLetterStore:
         """Return the dead letters of the metadata database."""
 
     def sink(self, name: str) -> str:
-        """Return under which name the letters of one of that name are kept."""
+        """Return the name under which the dead letters of a sink or pipeline are kept."""
 
     def require(self, name: str) -> None:
-        """Look whether there is anything of that name which may have letters.
+        """Check that a sink or pipeline of that name exists.
 
         Raises:
             NotFoundError: There is not.
@@ -69,7 +69,7 @@ _IDS = click.argument("letter_ids", type=int, nargs=-1, metavar="[ID]...")
     help="Maximum number of dead letters to show.",
 )
 def _list(place: LetterPlace, name: str | None, limit: int) -> None:
-    """List letters, the oldest first, of one sink or of all."""
+    """List dead letters, the oldest first, of one sink or of all."""
     sink = None if name is None else place.sink(name)
     found = [_summary(letter) for letter in place.dead_letters().parked(sink, limit)]
     if name is not None and not found:
@@ -99,11 +99,11 @@ def _show(place: LetterPlace, name: str, letter_id: int) -> None:
 @_IDS
 @click.option("--all", "every", is_flag=True, help="All dead letters of the sink.")
 def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
-    """Have letters sent again, with all others of the same keys, in order; the sink does so while it runs."""
+    """Retry dead letters, with all others of the same keys, in order. The sink sends them while it runs."""
     chosen = _chosen(letter_ids, every=every)
     count = place.dead_letters().retry(place.sink(name), chosen)
     _require(name, chosen, count)
-    line = f"{counted(count, 'letter')} of {name} to be sent again: at once if it runs now, else when it is run next"
+    line = f"{counted(count, 'dead letter')} of {name} will be retried: now if the sink runs, else on its next run"
     place.show({"sink": name, "retried": count}, line)
 
 
@@ -111,11 +111,11 @@ def _retry(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every:
 @_IDS
 @click.option("--all", "every", is_flag=True, help="All dead letters of the sink.")
 def _drop(place: LetterPlace, name: str, letter_ids: tuple[int, ...], *, every: bool) -> None:
-    """Forget letters unsent. Those that were parked behind them stay: retry them."""
+    """Drop dead letters without sending them. Later ones of the same keys stay: retry them."""
     chosen = _chosen(letter_ids, every=every)
     count = place.dead_letters().drop(place.sink(name), chosen)
     _require(name, chosen, count)
-    place.show({"sink": name, "dropped": count}, f"{counted(count, 'letter')} of {name} dropped")
+    place.show({"sink": name, "dropped": count}, f"{counted(count, 'dead letter')} of {name} dropped")
 
 
 def _chosen(letter_ids: Sequence[int], *, every: bool) -> Sequence[int] | None:

@@ -115,7 +115,7 @@ def begin_anew(data_dir: Path, shard: int, *, remove: bool, as_json: bool) -> No
         return
     click.echo(f"a new log begins with offset {begun.first_offset}; all subscribers will be asked for new snapshots")
     if aside is not None:
-        click.echo(f"the old log is in {aside}: remove it when nobody needs it, look into it with `tailrace log`")
+        click.echo(f"the old log is in {aside}: remove it when it is no longer needed; inspect it with `tailrace log`")
 
 
 def _reset(files: DiskFiles, clock: SystemClock, aside: Path | None) -> Begun:

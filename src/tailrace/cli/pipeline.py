@@ -173,7 +173,7 @@ def rm(place: PipelinePlace, name: str) -> None:
     """Remove a pipeline and its progress. Data in the sink stays."""
     store = place.store()
     place.job(store).remove(name, place.watcher(), lambda: False)
-    place.show({"removed": name}, f"pipeline {name} is removed; its sink is as it was")
+    place.show({"removed": name}, f"pipeline {name} is removed; its sink is unchanged")
 
 
 @pipeline.command()

@@ -196,7 +196,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...], spark_log: str) -> SparkChoice:
     """Return what the options of `session_options` say."""
     if master is not None and remote is not None:
-        raise click.UsageError("name a Spark master or a Spark Connect server, one of the two: --master or --remote")
+        raise click.UsageError("name either a Spark master or a Spark Connect server: --master or --remote")
     return SparkChoice(master, remote, dict(map(_setting, confs)), spark_log)
 
 

@@ -73,7 +73,7 @@ def apart(work: Callable[[], None], stop: Stop) -> None:
     while thread.is_alive():
         thread.join(_LOOK_S)
         if not announced and stop.waited_s >= _TELL_S:
-            click.echo("stopping: waiting for what is in hand; ask again to end at once", err=True)
+            click.echo("stopping: waiting for work in progress; repeat the signal to exit at once", err=True)
             announced = True
     if raised:
         raise raised[0]
@@ -99,7 +99,7 @@ def run(place: PipelinePlace, name: str, *, once: bool, no_wait: bool, **spark: 
     try:
         found = place.status(store.get(name), store)
     except UnknownPipelineError:
-        place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is as it was")
+        place.show({"event": "removed", "name": name}, f"pipeline {name} is removed; its sink is unchanged")
         return
     place.show({"event": "ended", **msgspec.to_builtins(found)}, f"pipeline {name}: {_summary(found)}")
     if once and (stop.requested() or found.state == "paused"):

@@ -118,7 +118,7 @@ def query_id_of(client: Client, text: str, source: str | None) -> str:
             if any(map(str.isspace, text)):
                 return client.prepare(text, db=source).query_id
             raise NotFound("not_found", f"no query has the id or the name {text[:64]!r}; `query ls` lists them")
-    raise click.UsageError(f"{len(found)} queries are named {text!r}: take an id, {', '.join(found)}")
+    raise click.UsageError(f"{len(found)} queries are named {text!r}: use an id, {', '.join(found)}")
 
 
 def _values(args: Sequence[str]) -> list[Any]:

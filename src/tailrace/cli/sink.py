@@ -259,8 +259,8 @@ def _warn_of_start(config: SinkConfig, stored: KeptSink | None) -> None:
     on_command_line = click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE
     if on_command_line and stored is not None and stored.subscription and stored.source == config.source:
         click.echo(
-            f"sink {stored.name} goes on from its cursor, --start is for the first run: "
-            f"`tailrace sink rm {stored.name}` makes it start over",
+            f"sink {stored.name} continues from its cursor, --start is for the first run: "
+            f"`tailrace sink rm {stored.name}` starts it over",
             err=True,
         )
 
@@ -271,8 +271,8 @@ def _require_rest(stored: KeptSink) -> None:
     if stored.lives(now_us):
         age_s = max(0, round((now_us - stored.figures.time_us) / 1e6))
         raise InvalidRequestError(
-            f"sink {stored.name} runs, or did {age_s} s ago: stop it first; "
-            f"one that was killed can be removed {LIVES_S} s after it last said something"
+            f"sink {stored.name} is running, or was {age_s} s ago: stop it first; "
+            f"one that was killed can be removed {LIVES_S} s after its last sign of life"
         )
 
 

@@ -167,7 +167,7 @@ class ServerReader:
             return use()
         except (ConnectionFailed, TimedOut, RateLimited, ServerFault) as error:
             self._end_reading()
-            raise SourceUnavailableError(f"the server does not answer as it should now: {error}") from error
+            raise SourceUnavailableError(f"the server's answer cannot be used now: {error}") from error
 
     def _end_reading(self) -> None:
         if self._ahead is not None:

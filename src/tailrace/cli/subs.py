@@ -88,7 +88,7 @@ def create(
     A VALUE is parsed as JSON if possible (5, "5", true, a typed literal), and is text otherwise.
     """
     if (table is None) == (query is None):
-        raise click.UsageError("name a TABLE or --query, one of the two")
+        raise click.UsageError("name either a TABLE or --query")
     if flags["precise"] and query is None:
         raise click.UsageError("--precise is for --query")
     options = _options(flags)
@@ -155,7 +155,7 @@ def reset(sub_id: str, start: str, access: ServerAccess) -> None:
     """Move the cursor of a subscription forwards or backwards."""
     with access.client() as client:
         done = client.reset(sub_id, parse_start(start))
-    access.show(done, lambda: [f"{sub_id} stands at {done.acked_offset}"])
+    access.show(done, lambda: [f"{sub_id} is at {done.acked_offset}"])
 
 
 @subs.command("export")

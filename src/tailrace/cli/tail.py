@@ -52,7 +52,7 @@ def tail(
     unless something else uses it. With --server and --table, the changes come from a running `tailrace serve`.
     """
     if (url is None) == (server is None):
-        raise click.UsageError("name a database URL or --server HTTP_URL, one of the two")
+        raise click.UsageError("name either a database URL or --server HTTP_URL")
     if server is not None and options:
         raise click.UsageError("--option goes with a database URL, not with --server")
     if server is not None and not tables:

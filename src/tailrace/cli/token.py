@@ -206,5 +206,5 @@ def _parse_expiry(text: str) -> int:
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     expires_time_us = round(moment.timestamp() * _US_PER_S)
     if expires_time_us <= now_us:
-        raise click.BadParameter(f"{text!r} is over")
+        raise click.BadParameter(f"{text!r} is in the past")
     return expires_time_us

@@ -100,12 +100,14 @@ def check_site(hosts: Iterable[str], origins: Iterable[str]) -> None:
     """
     for host in hosts:
         if host != ANY and not _NAME.fullmatch(host) and not _is_address(host):
-            raise ConfigError(f"allowed_hosts: {host!r} is no host name or address; write it without scheme and port")
+            raise ConfigError(
+                f"allowed_hosts: {host!r} is not a host name or address: write it without scheme and port"
+            )
     for origin in origins:
         match = _ORIGIN.fullmatch(origin)
         is_origin = match is not None and ANY not in origin and _AUTHORITY.fullmatch(match["authority"])
         if origin not in (ANY, "null") and not is_origin:
-            raise ConfigError(f"allowed_origins: {origin!r} is no origin; write it as https://app.example.com")
+            raise ConfigError(f"allowed_origins: {origin!r} is not an origin: write it as https://app.example.com")
 
 
 def is_loopback(host: str) -> bool:

@@ -209,5 +209,5 @@ def envelope_of(name: str) -> Envelope:
         ConfigError: There is none.
     """
     if name not in ENVELOPES:
-        raise ConfigError(f"there is no envelope {name[:64]!r}; there are {', '.join(ENVELOPES)}")
+        raise ConfigError(f"unknown envelope {name[:64]!r}; known: {', '.join(ENVELOPES)}")
     return ENVELOPES[name]

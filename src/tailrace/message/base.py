@@ -163,5 +163,5 @@ def envelope_for(target: Target, wanted: str) -> str:
     """
     only = target.traits.envelope
     if only and wanted not in {"", only}:
-        raise ConfigError(f"this sink takes the envelope {only} alone")
+        raise ConfigError(f"this sink supports only the envelope {only}")
     return only or wanted

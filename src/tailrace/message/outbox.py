@@ -362,7 +362,7 @@ class Outbox:
         self.parked += new
         if new:
             first = drafts[0]
-            fields = {"sink": self.name, "dead_letters": new, "table": first.change.schema.table.wire}
+            fields = {"sink": self.name, "letters": new, "table": first.change.schema.table.wire}
             logger.warning("changes parked", extra={**fields, "offset": first.change.offset, "reason": first.reason})
 
     def _retry_parked(self, parked: Sequence[Letter], stuck: set[str]) -> int:
@@ -430,7 +430,7 @@ class Outbox:
         try:
             found = None if stored is None else msgspec.json.decode(stored, type=OutboxMark)
         except msgspec.MsgspecError:
-            raise SinkRefusedError("what the target keeps about the sink is none of its marks") from None
+            raise SinkRefusedError("the mark that the target keeps of the sink cannot be read") from None
         return found if found is not None and found.owner == self._owner else None
 
     def _read_keys(self) -> None:

@@ -167,7 +167,7 @@ class Relay:
             except Exception as error:
                 pause_s = retry.failed(error)
                 fields = {"sink": self._outbox.name, "problem": _shown(error), "failures": retry.failures}
-                logger.error("sink failed, and is tried again", extra=fields)
+                logger.error("sink failed, retrying", extra=fields)
                 self._stop.wait(pause_s)
 
     def _follow(self) -> None:

@@ -80,7 +80,7 @@ def check_sink_config(name: str, config: SinkConfig) -> SinkConfig:
         if scheme not in TARGETS:
             raise ConfigError(f"messages cannot go to {scheme} URLs; they can go to {', '.join(TARGETS)}")
         if config.letters_max < 1:
-            raise ConfigError("letters_max is at least 1")
+            raise ConfigError("letters_max must be at least 1")
         if config.envelope:
             envelope_of(config.envelope)
     return config

@@ -72,7 +72,7 @@ def _version(connection: Connection) -> int:
         version = max(connection.execute(select(migration.c.version)).scalars(), default=0)
     if version > len(MIGRATIONS):
         raise MetadataError(
-            f"the metadata database has version {version}, this Tailrace knows up to {len(MIGRATIONS)}: upgrade it"
+            f"the metadata database has version {version}, this Tailrace supports up to {len(MIGRATIONS)}: upgrade it"
         )
     return version
 

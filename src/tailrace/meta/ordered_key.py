@@ -74,7 +74,7 @@ def decode_ordered(data: bytes, kinds: Sequence[Kind]) -> tuple[Value, ...]:
             value, place = _decoded(data, place, kind)
             values.append(value)
     except (IndexError, ValueError, ArithmeticError):
-        raise InvalidValueError("these bytes are no key") from None
+        raise InvalidValueError("these bytes are not a key") from None
     if place != len(data):
         raise InvalidValueError(f"the key has more than {len(kinds)} values")
     return tuple(values)

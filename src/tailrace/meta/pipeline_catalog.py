@@ -170,7 +170,7 @@ def _check(definition: Definition) -> None:
     That of the server may not: it is shown to others, and no worker would use it.
     """
     if "@" in definition.server.partition("://")[2].partition("/")[0]:
-        raise InvalidRequestError("the URL of the server has no user: a worker has a token for it")
+        raise InvalidRequestError("the server URL must not contain a user: workers use a token")
     limits = {
         "the URL of the sink": (definition.sink, SINK_MAX),
         "the URL of the server": (definition.server, SERVER_MAX),
@@ -181,4 +181,4 @@ def _check(definition: Definition) -> None:
         if len(text) > most:
             raise InvalidRequestError(f"{what} has up to {most} characters")
         if "\0" in text:
-            raise InvalidRequestError(f"{what} has the character 0, which not every database keeps")
+            raise InvalidRequestError(f"{what} contains a NUL character, which not every database can store")

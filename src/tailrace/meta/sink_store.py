@@ -133,7 +133,7 @@ class SinkStore(Store):
                 return
             row = connection.execute(select(_sink).where(_sink.c.name == name)).mappings().first()
             if row is not None and not takes and _sink_of_row(row).lives(figures.time_us):
-                raise SinkRefusedError(f"another process has begun to send for the sink {name!r}: this one ends")
+                raise SinkRefusedError(f"another process has taken over the sink {name!r}: this one stops")
             connection.execute(update(_sink).where(_sink.c.name == name).values(figures=text))
 
         self._transact(note)

@@ -40,13 +40,13 @@ def altered(
     if begun and changed.transform != definition.transform:
         name = definition.name
         raise PipelineError(
-            f"the sink has rows that the old transformation made: run `tailrace pipeline reset {name}`, then alter it, "
+            f"the sink has rows from the old transformation: run `tailrace pipeline reset {name}`, then alter it, "
             f"then run it, which copies the tables again"
         )
     if begun and _inside(parse(changed.sink)) != _inside(parse(definition.sink)):
         raise ConfigError(
-            "that is another sink, which lacks what was copied: make a new pipeline for it. "
-            "Of this one's sink its host, port, user and password may be altered"
+            "that is a different sink, without the copied rows: create a new pipeline for it. "
+            "Only host, port, user and password of a sink can be altered"
         )
     return changed
 
@@ -74,7 +74,7 @@ def check_place(changed: Definition) -> None:
         sink.close()
     if found is None:
         raise ConfigError(
-            f"the sink at {parse(changed.sink)} has nothing of pipeline {changed.name!r}: bring its data there first"
+            f"the sink at {parse(changed.sink)} has nothing of pipeline {changed.name!r}: move its data there first"
         )
 
 

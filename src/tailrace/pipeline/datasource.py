@@ -280,7 +280,7 @@ def _checked_schema(schema: StructType, layout: Layout) -> StructType:
     """
     for field in _arrow_schema(schema):
         if pa.types.is_nested(field.type):
-            raise ConfigError(f"column {field.name!r} cannot be of type {field.type}: take text (layout {layout})")
+            raise ConfigError(f"column {field.name!r} cannot be of type {field.type}: use text (layout {layout})")
     return schema
 
 
@@ -292,7 +292,7 @@ def moved_alone(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     """
     for name in ("_change_type", *key):
         if name not in rows.schema.names:
-            raise ConfigError(f"option preimages needs the column {name!r}: read it, too")
+            raise ConfigError(f"option preimages needs the column {name!r}: select it as well")
     if rows.num_rows < 2:
         return rows
     words = rows.column("_change_type")

@@ -66,9 +66,9 @@ def check_server(url: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise ConfigError("the address of the server is none: write e.g. http://127.0.0.1:8080")
+        raise ConfigError("the server address is not valid: write e.g. http://127.0.0.1:8080")
     if parts.username is not None:
-        raise ConfigError("the address of the server holds no user and no password: give a token, by TAILRACE_TOKEN")
+        raise ConfigError("the server address must not contain a user or password: set a token in TAILRACE_TOKEN")
 
 
 def is_message_sink(definition: Definition) -> bool:

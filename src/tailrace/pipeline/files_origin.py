@@ -99,7 +99,9 @@ class FilesOrigin:
 def _shard(directory: Path, source: str) -> Path:
     """Return the directory of the log of a source."""
     if not directory.is_dir():
-        raise ConfigError(f"log_dir {directory} is no directory on this machine: name one that all see, or a server")
+        raise ConfigError(
+            f"log_dir {directory} is not a directory on this machine: name one that all machines can read, or a server"
+        )
     shards = sorted(path for path in (directory / "oplog").glob("*") if path.is_dir()) or [directory]
     for path in shards:
         schemas = Schemas(DiskFiles(path, make=False))
@@ -119,7 +121,7 @@ def _start(text: str) -> CursorStart:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         takes = "earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z"
-        raise ConfigError(f"start takes {takes}; this is none: {text[:64]!r}") from None
+        raise ConfigError(f"start takes {takes}, not {text[:64]!r}") from None
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return AtTime((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)

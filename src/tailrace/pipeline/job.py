@@ -230,9 +230,7 @@ class Job:
                     return
                 except BehindHorizonError as error:
                     self._rebase(keeper.lease, client, writer, error)
-            raise PipelineError(
-                "retention removes changes more quickly than they can be copied: let the server keep more"
-            )
+            raise PipelineError("retention removes changes faster than they can be copied: let the server keep more")
         finally:
             writer.close()
             client.close()
@@ -309,7 +307,7 @@ class Job:
     def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
         """Compare, and fix where this worker has the pipeline."""
         if not keeps_rows(self._store.get(name).definition.sink):
-            raise PipelineError(f"the sink of pipeline {name!r} keeps nothing that could be verified")
+            raise PipelineError(f"the sink of pipeline {name!r} stores nothing that can be verified")
         if not _is_copied(self._store.progress(name)):
             raise PipelineError(f"the tables of pipeline {name!r} are not copied yet: run it first")
         found = self._store.get(name)

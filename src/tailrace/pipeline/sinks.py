@@ -93,7 +93,7 @@ def mode_of(url: str, mode: Mode | None) -> Mode:
 
 def _chosen(parts: SinkUrl, mode: Mode | None) -> Mode:
     if parts.scheme not in MODES:
-        raise ConfigError(f"there is no sink for {parts.scheme} URLs; there are {', '.join(MODES)}")
+        raise ConfigError(f"no sink supports {parts.scheme} URLs; supported: {', '.join(MODES)}")
     modes = MODES[parts.scheme]
     chosen = modes[0] if mode is None else mode
     if chosen not in modes:

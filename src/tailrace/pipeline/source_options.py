@@ -118,7 +118,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
     if server is None and log_dir is None:
         server = os.environ.get("TAILRACE_SERVER")
     if (server is None) == (log_dir is None):
-        raise ConfigError("name a server (option server) or the directory of a log (option log_dir), one of the two")
+        raise ConfigError("name either a server (option server) or the directory of a log (option log_dir)")
     useless = {True: _OF_BATCHES, False: _OF_STREAMS, None: {}}[streaming] | ({} if log_dir is None else _OF_SERVERS)
     for name, what in useless.items():
         if name in by_name:
@@ -150,7 +150,7 @@ def _layout(by_name: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
     try:
         layout = Layout(text)
     except ValueError:
-        raise ConfigError(f"option layout takes {', '.join(Layout)}; this is none: {text[:64]!r}") from None
+        raise ConfigError(f"option layout takes {', '.join(Layout)}, not {text[:64]!r}") from None
     if layout is Layout.TYPED and len(tables) != 1:
         raise ConfigError("typed columns are those of one table: name it (option tables), or choose another layout")
     if layout is not Layout.TYPED:
@@ -175,12 +175,12 @@ def _count(by_name: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**63):
-        raise ConfigError(f"option {_KNOWN[name]} takes a number from 1; this is none: {text[:64]!r}")
+        raise ConfigError(f"option {_KNOWN[name]} takes a number from 1, not {text[:64]!r}")
     return int(text)
 
 
 def _one_of(by_name: Mapping[str, str], name: str, words: tuple[str, ...]) -> Any:
     text = by_name.get(name, words[0]).lower()
     if text not in words:
-        raise ConfigError(f"option {_KNOWN[name]} takes {', '.join(words)}; this is none: {text[:64]!r}")
+        raise ConfigError(f"option {_KNOWN[name]} takes {', '.join(words)}, not {text[:64]!r}")
     return text

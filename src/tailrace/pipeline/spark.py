@@ -177,7 +177,7 @@ def open_session(
         PipelineError: Spark cannot be started.
     """
     if master is not None and remote is not None:
-        raise ConfigError("name a Spark master or a Spark Connect server, one of the two")
+        raise ConfigError("name either a Spark master or a Spark Connect server")
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -211,7 +211,7 @@ def _started(builder: Any, where: str, settings: Mapping[str, str] | None = None
         said = next((line for line in lines if "Exception: " in line), (lines or [type(error).__name__])[0])
         more = "" if log is None else f"; what Spark printed is in {log}"
         raise PipelineError(
-            f"Spark cannot be started ({where}): {said.strip(': .')[:_TEXT_MAX]}. Look at where it is to run, and at "
+            f"Spark cannot be started ({where}): {said.strip(': .')[:_TEXT_MAX]}. Check where it runs, and "
             f"its settings{more}"
         ) from error
 

@@ -153,7 +153,7 @@ def _found(frame: Any) -> TaskResults[Any]:
         rows = frame.toArrow()
     except Exception as error:  # of which kind depends on how Spark is reached
         if any(words in str(error) for words in _LOST):
-            raise SinkUnavailableError("a process that ran a task of Spark is gone") from error
+            raise SinkUnavailableError("a process that ran a Spark task has died") from error
         raise
     held: list[list[Any]] = [[], [], [], []]
     for kind, value in zip(rows["kind"].to_pylist(), rows["held"].to_pylist(), strict=True):

@@ -67,7 +67,7 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
         result: pa.Table = session.sql(sql).toArrow()
     except PySparkException as error:
         raise TransformError(
-            f"Spark does not take the transformation of table {one.schema.table.wire}: {_reason(error)}"
+            f"Spark rejected the transformation of table {one.schema.table.wire}: {_reason(error)}"
         ) from error
     finally:
         for name in names:  # what is transformed next must not see the rows of this table
@@ -96,12 +96,10 @@ def schema_of(result: pa.Schema, schema: TableSchema) -> TableSchema:
             raise TransformError(f"the transformation leaves out column {name!r}: select {', '.join(needed)}, too")
     for field in result:
         if result.names.count(field.name) > 1:
-            raise TransformError(
-                f"the transformation makes several columns {field.name!r}: give each a name of its own"
-            )
+            raise TransformError(f"the transformation returns several columns {field.name!r}: give each its own name")
         if not any(fits(field.type) for fits, _ in _KINDS):
             raise TransformError(
-                f"the transformation makes column {field.name!r} of type {field.type}, which sinks do not take: "
+                f"the transformation returns column {field.name!r} of type {field.type}, which sinks do not take: "
                 "make it text, e.g. by CAST(… AS STRING) or to_json(…)"
             )
     hidden = [] if schema.key else key_names(schema)
@@ -128,7 +126,7 @@ def _ordered(result: pa.Table, schema: TableSchema) -> pa.Table:
         return table.cast(pa.schema(fields))
     except pa.ArrowException:
         named = ", ".join(CHANGE_COLUMNS.names)
-        raise TransformError(f"the transformation makes something else of {named}: leave them as they are") from None
+        raise TransformError(f"the transformation changes {named}: leave them unchanged") from None
 
 
 def _field(field: pa.Field) -> pa.Field:

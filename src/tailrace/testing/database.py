@@ -357,7 +357,7 @@ class ScriptedAdministration:
     def remove(self, *, force: bool) -> bool:
         """Forget capture and its readers, unless one reads."""
         if self._database.sources and not force:
-            raise SourceStateError("a reader is at work, and would fail")
+            raise SourceStateError("a reader is active, and would fail")
         there, self._database.capture = self._database.capture is not None, None
         self._database.readers.clear()
         return there

@@ -103,7 +103,7 @@ def test_the_list_is_for_people_too(run):
         (["bob", "--rows", "shop.orders=id ="], "missing"),
         (["bob", "--table", "shop.a", "--rows", "shop.b=1"], "not among"),
         (["bob", "--expires", "soon"], "soon"),
-        (["bob", "--expires", "2001-01-01"], "over"),
+        (["bob", "--expires", "2001-01-01"], "in the past"),
         (["bob", "--expires", "none"], "leave"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -275,7 +275,7 @@ def test_a_table_without_primary_key_is_told_by_its_row_number(name):
 
 
 def test_an_envelope_that_there_is_not_is_refused_with_those_that_there_are():
-    with pytest.raises(ConfigError, match="there is no envelope 'avro'; there are tailrace, debezium, "):
+    with pytest.raises(ConfigError, match="unknown envelope 'avro'; known: tailrace, debezium, "):
         envelope_of("avro")
 
 

@@ -354,7 +354,7 @@ def test_a_target_that_has_lost_everything_is_given_the_whole_batch_again():
 def test_a_mark_that_is_none_of_ours_is_refused():
     sink = Sink(Intake.WHOLE)
     sink.target.send([], b"something else")
-    with pytest.raises(SinkRefusedError, match="marks"):
+    with pytest.raises(SinkRefusedError, match="cannot be read"):
         sink.restart()
 
 

@@ -147,7 +147,7 @@ def test_a_target_that_takes_one_envelope_is_given_that_and_no_other():
     target = target_of(parse("opensearch+http://h/{table}"), "search")
     assert [envelope_for(target, wanted) for wanted in ("", "row")] == ["row", "row"]
     assert [envelope_for(ScriptedTarget(), wanted) for wanted in ("", "debezium")] == ["", "debezium"]
-    with pytest.raises(ConfigError, match="takes the envelope row alone"):
+    with pytest.raises(ConfigError, match="supports only the envelope row"):
         envelope_for(target, "debezium")
 
 

@@ -39,7 +39,7 @@ def test_a_sink_has_the_envelope_of_its_target_unless_it_names_one(url):
         ("a b", {}, "name of a sink"),
         ("s", {"url": "delta:///lake"}, "messages cannot go to delta"),
         ("s", {"url": "nowhere"}, "not a URL"),
-        ("s", {"envelope": "nothing"}, "no envelope"),
+        ("s", {"envelope": "nothing"}, "unknown envelope"),
         ("s", {"letters_max": 0}, "letters_max"),
     ],
 )

@@ -35,7 +35,7 @@ def test_the_way_to_a_sink_may_be_altered_at_any_time(sink):
     ],
 )
 def test_the_place_in_a_sink_may_be_altered_only_before_anything_is_copied(sink):
-    with pytest.raises(ConfigError, match="another sink") as refused:
+    with pytest.raises(ConfigError, match="different sink") as refused:
         altered(BASE, sink=sink, begun=True)
     assert "old" not in str(refused.value)
     assert altered(BASE, sink=sink, begun=False).sink == sink

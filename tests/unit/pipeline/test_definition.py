@@ -86,7 +86,7 @@ def test_messages_have_an_envelope_a_filter_a_projection_and_a_way_with_refusals
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        ({"sink": "redis://h/{table}", "envelope": "nothing"}, "no envelope"),
+        ({"sink": "redis://h/{table}", "envelope": "nothing"}, "unknown envelope"),
         ({"filter": "id > 1"}, "a delta sink takes transform"),
         ({"on_refused": OnRefused.STOP}, "a delta sink takes transform"),
     ],

@@ -47,7 +47,7 @@ def test_server_and_token_may_come_from_the_environment(monkeypatch):
     ("options", "says"),
     [
         ({}, "option server"),
-        ({**SERVER, "log_dir": "/log"}, "one of the two"),
+        ({**SERVER, "log_dir": "/log"}, "either"),
         ({**SERVER, "tabels": "orders"}, "unknown option 'tabels'"),
         ({**SERVER, "maxChangesPerTrigger": "0"}, "maxChangesPerTrigger"),
         ({**SERVER, "maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),

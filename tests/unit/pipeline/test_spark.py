@@ -53,7 +53,7 @@ def test_the_java_from_pip_is_started_without_the_module_that_it_lacks(tmp_path)
 
 
 def test_a_master_and_a_remote_are_not_named_together(tmp_path):
-    with pytest.raises(ConfigError, match="one of the two"):
+    with pytest.raises(ConfigError, match="either"):
         open_session(find_java(tmp_path), master="local[1]", remote="sc://there")
 
 

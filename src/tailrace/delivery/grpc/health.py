@@ -53,7 +53,7 @@ class Health:
     async def _check(self, call: GrpcCall, message: bytes) -> bytes:
         status = self._status(decoded(HealthCheckRequest, message).service)
         if status == HealthCheckResponse.SERVICE_UNKNOWN:
-            raise StatusError(StatusCode.NOT_FOUND, "there is no service of that name")
+            raise StatusError(StatusCode.NOT_FOUND, "unknown service")
         return encoded(HealthCheckResponse(status=status))
 
     async def _list(self, call: GrpcCall, message: bytes) -> bytes:

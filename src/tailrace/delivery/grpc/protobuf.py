@@ -23,7 +23,7 @@ def decoded(kind: Callable[[], _Request], message: bytes) -> _Request:
         request.ParseFromString(message)
     except DecodeError:
         name = request.DESCRIPTOR.full_name
-        raise StatusError(StatusCode.INVALID_ARGUMENT, f"the request is no {name}") from None
+        raise StatusError(StatusCode.INVALID_ARGUMENT, f"the request is not a valid {name}") from None
     return request
 
 

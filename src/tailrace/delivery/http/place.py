@@ -45,7 +45,7 @@ def start_of(place: str | int | PlaceParams | None, name: str) -> CursorStart:
             return After(Offset(offset))
         case PlaceParams(None, timestamp) if timestamp is not None:
             return AtTime(_time_us(timestamp, name))
-    raise InvalidRequestError(f"`{name}` has `offset` or `timestamp`, one of the two")
+    raise InvalidRequestError(f"`{name}` takes either `offset` or `timestamp`")
 
 
 def _time_us(timestamp: str | int, name: str) -> int:
@@ -55,7 +55,7 @@ def _time_us(timestamp: str | int, name: str) -> int:
         time = datetime.fromisoformat(timestamp.strip())
     except ValueError:
         takes = '"earliest", "latest", an offset, or a time such as 2026-01-31T12:00:00Z'
-        raise InvalidRequestError(f"`{name}` takes {takes}; this is none: {timestamp[:64]!r}") from None
+        raise InvalidRequestError(f"`{name}` takes {takes}, not {timestamp[:64]!r}") from None
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -287,7 +287,7 @@ def number_of(request: Request, name: str, default: int | None = None, least: in
 def _parsed(name: str, text: str, least: int = 0) -> int:
     if text.isascii() and text.isdigit() and len(text) <= len(str(_NUMBER_MAX)) and least <= int(text) <= _NUMBER_MAX:
         return int(text)
-    raise InvalidRequestError(f"`{name}` is a number from {least}; this is none: {text[:64]!r}")
+    raise InvalidRequestError(f"`{name}` is a number from {least}, not {text[:64]!r}")
 
 
 def _compression(request: Request) -> Compression:

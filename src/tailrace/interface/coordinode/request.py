@@ -76,7 +76,7 @@ def shard_of(
     if number not in reached:  # one that the caller may not reach is not there for it
         if header is None:
             raise InvalidRequestError(f"resume token is for shard {number}, this stream serves shard {first}")
-        raise InvalidRequestError(f"there is no shard {number}")
+        raise InvalidRequestError(f"unknown shard {number}")
     return reached[number]
 
 

@@ -60,4 +60,4 @@ def _natural(key: bytes | None, schema: TableSchema) -> str | None:
     try:
         return encode_key(decode_ordered(key, kinds), schema).decode()
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise InvalidValueError("these bytes are no key") from error
+        raise InvalidValueError("these bytes are not a key") from error

@@ -90,7 +90,7 @@ class PullService:
         scoped = self._scopes.of(principal)
         schema = scoped.table(scoped.source(namespace), wire)
         if not schema.identity.is_unique:
-            raise InvalidRequestError(f"table {wire} has no key that tells its rows apart: it has no ranges")
+            raise InvalidRequestError(f"table {wire} has no key that identifies its rows, so it has no ranges")
         found = self._ranges.ranges_of(schema.table)
         if found is not None and found[0].key != schema.key:
             await self._ranges.retire(found[0])
@@ -112,7 +112,7 @@ class PullService:
         within = self._find(principal, range_id, epoch)
         schema = self.schema_of(within)
         if not await self._is_divisible(schema):
-            raise InvalidRequestError("the database does not have the keys of this table in the order of their bytes")
+            raise InvalidRequestError("the database does not order the keys of this table by their bytes")
         if last:
             await self._require_key(within, schema, last)
         else:

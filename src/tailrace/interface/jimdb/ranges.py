@@ -183,7 +183,7 @@ class Ranges:
         """
         if not 0 < len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
             raise InvalidRequestError(
-                f"subscriber_name has 1 to {_NAME_MAX} printable characters, and no space before or behind them"
+                f"subscriber_name has 1 to {_NAME_MAX} printable characters, without leading or trailing spaces"
             )
         async with self._change:
             shard = self.shard_of(self.table_of(self.get(within.id)))

@@ -47,7 +47,7 @@ _WORDS = (_TEXT, _STRING)
 
 _ANY_ROUTE = {
     "400": _answer("The request is not HTTP, or its head is too large.", _WORDS),
-    "503": _answer("There are too many connections, or credentials cannot be looked up now.", _WORDS, _ERROR),
+    "503": _answer("There are too many connections, or credentials cannot be resolved now.", _WORDS, _ERROR),
 }
 _TOKEN_ROUTE = {
     **_ANY_ROUTE,

@@ -73,7 +73,9 @@ def _wrapped_change(change: Change, view: View, now_us: int, *, snapshot: bool =
         shown = structs.replace(change, schema=schema, **wanted)
         wrapped = envelope_of(view.envelope).wrap(shown, id_, snapshot=snapshot, now_us=now_us)
     except UnfitError as error:
-        raise InvalidValueError(f"the envelope {view.envelope} cannot tell offset {change.offset}: {error}") from None
+        raise InvalidValueError(
+            f"the envelope {view.envelope} cannot represent the change at offset {change.offset}: {error}"
+        ) from None
     assert wrapped.value is not None
     return wrapped.value
 

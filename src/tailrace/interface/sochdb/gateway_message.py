@@ -79,7 +79,7 @@ class Encoding(StrEnum):
         try:
             return data.decode() if self is Encoding.UTF8 else base64.b64encode(data).decode()
         except UnicodeDecodeError:
-            raise RequestError('the value is not text: ask for it with "encoding":"base64"') from None
+            raise RequestError('the value is not text: request it with "encoding":"base64"') from None
 
 
 class Sql(Struct, frozen=True):

@@ -67,7 +67,7 @@ def error_of(codes: Sequence[int], name: str, brokers: str, *, transactions: boo
             "the user of the sink may not write to its topics, or not make them, or not in transactions"
         )
     if transactions and _FENCED.intersection(codes):
-        return SinkRefusedError(f"another process sends for the sink {name!r}: end one of them")
+        return SinkRefusedError(f"another process runs the sink {name!r}: stop one of them")
     if unfit := _UNFIT.intersection(codes):
         return SinkRefusedError(f"the brokers cannot do what the sink's options ask for: {_shown(min(unfit))}")
     if codes[0] == KafkaError.UNKNOWN_PRODUCER_ID:

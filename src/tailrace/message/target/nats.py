@@ -194,7 +194,7 @@ class NatsTarget(LoopTarget):
             else:
                 problem = problem or error
         if late:
-            raise SinkUnavailableError("JetStream does not acknowledge in time")
+            raise SinkUnavailableError("JetStream did not acknowledge in time")
         if problem is not None:
             raise problem
         return refusals

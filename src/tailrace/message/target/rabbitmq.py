@@ -166,7 +166,9 @@ class RabbitTarget(LoopTarget):
                 if isinstance(answer, PublishError):
                     refusals.append(Refusal(place, _NO_ROUTE))
                 elif isinstance(answer, DeliveryError):
-                    raise SinkUnavailableError("RabbitMQ did not keep a message: a queue is full, or replicas are away")
+                    raise SinkUnavailableError(
+                        "RabbitMQ did not store a message: a queue is full, or replicas are unavailable"
+                    )
                 elif isinstance(answer, BaseException):
                     raise answer
         return sorted(refusals, key=lambda refusal: refusal.place)
@@ -187,7 +189,7 @@ class RabbitTarget(LoopTarget):
         try:
             answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), self._options.timeout_s)
         except TimeoutError:
-            raise SinkUnavailableError(f"{self._options!r} does not confirm in time: see its alarms") from None
+            raise SinkUnavailableError(f"{self._options!r} did not confirm in time: check its alarms") from None
         self._in_doubt = False
         return answers
 
@@ -200,7 +202,7 @@ class RabbitTarget(LoopTarget):
         for answer in answers:
             if isinstance(answer, ChannelPreconditionFailed) and (found := _LIMIT.search(str(answer))):
                 self._body_bytes_max = int(found[1])
-                raise SinkUnavailableError(f"RabbitMQ takes no messages above {self._body_bytes_max} bytes")
+                raise SinkUnavailableError(f"RabbitMQ accepts no messages above {self._body_bytes_max} bytes")
 
 
 def _message(message: Message) -> aio_pika.Message:

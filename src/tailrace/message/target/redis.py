@@ -142,7 +142,7 @@ class RedisTarget:
                 kind = client.type(stream)
                 if kind not in (b"none", b"stream"):
                     raise SinkRefusedError(
-                        f"the key {stream.decode()!r} of Redis is no stream: rename it, or the stream"
+                        f"the key {stream.decode()!r} of Redis is not a stream: rename it, or the stream"
                     )
             record = client.hget(MARKS, self._name)
         self._doubts, self._known = {}, set()
@@ -238,9 +238,9 @@ class RedisTarget:
         if part not in self._doubts and (part in {b"", self._found} or part.startswith(self._origin)):
             logger.warning("Redis has lost messages that it had", extra={"sink": self._name})
             self._record, self._doubts, self._known = part, {}, set()
-            raise SinkUnavailableError(f"{self._options!r} has lost what was written last; the sink goes on")
+            raise SinkUnavailableError(f"{self._options!r} has lost the last writes; the sink continues")
         if part not in self._doubts:
-            raise SinkRefusedError(f"another process sends for the sink {self._name!r}: end one of them")
+            raise SinkRefusedError(f"another process runs the sink {self._name!r}: stop one of them")
         self._known.update(self._doubts[part])
         self._record = part
         self._doubts.clear()
@@ -283,7 +283,7 @@ class RedisTarget:
             raise SinkUnavailableError(f"{self._options!r} cannot be reached: {type(error).__name__}") from None
         except InvalidResponse:
             self.close()
-            raise SinkRefusedError(f"{self._options!r} is no Redis server: it answers otherwise") from None
+            raise SinkRefusedError(f"{self._options!r} is not a Redis server: its answer is not valid") from None
         except RedisError as error:
             self.close()
             text = str(error)
@@ -293,7 +293,9 @@ class RedisTarget:
                 raise SinkRefusedError(f"Redis has no database {self._options.database}: {_NO_DATABASE}") from None
             if _TRANSIENT.search(text):
                 raise SinkUnavailableError(f"Redis cannot write now: {shown}") from None
-            raise SinkRefusedError(f"Redis refuses to write: {shown}; see what the sink's user may do") from None
+            raise SinkRefusedError(
+                f"Redis rejected the write: {shown}; check the permissions of the sink's user"
+            ) from None
 
 
 def _put(arguments: list[bytes | str | int], message: Message, number: int) -> None:

@@ -94,7 +94,7 @@ def judged(status: int, retry_after: str, now_s: float) -> str:
     if status in _STOPPING:
         raise SinkRefusedError(f"the web hook answers {status}: {_STOPPING[status]}")
     if status < 400:
-        raise SinkRefusedError(f"the web hook answers {status}: it has moved; name its new address")
+        raise SinkRefusedError(f"the web hook answers {status}: it has moved: configure its new URL")
     if status in _BUSY or status >= 500:
         raise BusyError(f"the web hook answers {status}", _asked_s(retry_after, now_s))
     return f"the web hook answers {status}"
@@ -408,13 +408,13 @@ def resolved(host: str, port: int, *, allow_private: bool, resolve: Resolve = sy
     """Return the addresses to connect to, one of which is then connected to whatever the name says a moment later.
 
     Raises:
-        SinkUnavailableError: The name cannot be looked up now.
+        SinkUnavailableError: The name cannot be resolved now.
         SinkRefusedError: One of its addresses is not public, and only those are allowed.
     """
     try:
         addresses = resolve(host, port)
     except OSError:
-        raise SinkUnavailableError(f"the host {host!r} cannot be looked up") from None
+        raise SinkUnavailableError(f"the host {host!r} cannot be resolved") from None
     if not allow_private and not all(_is_public(address) for address in addresses):
         raise SinkRefusedError(
             f"the host {host!r} is in a private network: web hooks go there only with the option allow_private=true"

@@ -242,7 +242,7 @@ class CatalogSink(KeepsProgress):
             changed = [field.name for field in present if target.field(field.name).type != field.type]
             raise SinkRefusedError(
                 f"a column of the source has a wider type now ({', '.join(changed)}), and the sink's table is "
-                "partitioned: give the column that type yourself"
+                "partitioned: change the type of that column yourself"
             )
         self._session.run(statements.retyped(name, present, target, self._using))
 

@@ -115,8 +115,8 @@ def _refuse_alike(columns: pa.Schema) -> None:
         other = known.setdefault(name.lower(), name)
         if other != name:
             raise SinkRefusedError(
-                f"a Delta table cannot have both columns {other!r} and {name!r}, which differ in case alone: give one "
-                "another name in the transformation"
+                f"a Delta table cannot have both columns {other!r} and {name!r}, which differ only in case: rename "
+                "one in the transformation"
             )
 
 

@@ -119,7 +119,7 @@ class ConsoleSink(KeepsProgress):
                     self._output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             self._output.flush()
         except OSError:
-            raise SinkUnavailableError("nobody reads the console any more") from None
+            raise SinkUnavailableError("the console was closed") from None
         self._progress = SinkProgress(batch.number, dict(batch.offsets))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,7 @@ class ConsoleSink(KeepsProgress):
         Raises:
             SinkRefusedError: Always.
         """
-        raise SinkRefusedError("a console keeps nothing that could be verified")
+        raise SinkRefusedError("a console stores nothing that can be verified")
 
     def close(self) -> None:
         """The console stays."""

@@ -174,7 +174,7 @@ class LakeSink(KeepsProgress):
         """
         known, self._progress = self._progress, noted
         if noted != known:
-            raise SinkUnavailableError("another worker has written into the lake meanwhile")
+            raise SinkUnavailableError("another worker wrote into the lake in the meantime")
 
     def _noted(self) -> SinkProgress | None:
         """Return how far all tables are, as it stands in the lake."""

@@ -88,7 +88,7 @@ class MessageSink(KeepsProgress):
         Raises:
             SinkRefusedError: Always.
         """
-        raise SinkRefusedError("a sink of messages keeps nothing that could be verified")
+        raise SinkRefusedError("a sink of messages stores nothing that can be verified")
 
     def close(self) -> None:
         """Disconnect."""

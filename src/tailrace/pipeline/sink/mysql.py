@@ -43,7 +43,7 @@ def _literals(column: pa.ChunkedArray) -> Any:
             [[None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]], pa.string()
         )
     if pa.types.is_floating(type_) and pc.all(pc.is_finite(column)).as_py() is False:
-        raise SinkRefusedError("MySQL has no numbers that are not finite")
+        raise SinkRefusedError("MySQL cannot store NaN or infinity")
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
         return column.cast(pa.string())
     text = (column.cast(pa.timestamp("us")) if pa.types.is_timestamp(type_) else column).cast(pa.string())
@@ -309,7 +309,7 @@ class MysqlDatabase(ServerTables):
 
     def _quoted(self, name: str) -> str:
         if len(name) > _NAME_CHARACTERS_MAX:
-            raise SinkRefusedError(f"MySQL has no names of more than {_NAME_CHARACTERS_MAX} characters: {name!r}")
+            raise SinkRefusedError(f"MySQL names have at most {_NAME_CHARACTERS_MAX} characters: {name!r}")
         return "`" + name.replace("`", "``") + "`"
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:

@@ -189,7 +189,7 @@ class PostgresDatabase(ServerTables):
 
     def _quoted(self, name: str) -> str:
         if len(name.encode()) > _NAME_BYTES_MAX:
-            raise SinkRefusedError(f"PostgreSQL has no names of more than {_NAME_BYTES_MAX} bytes: {name!r}")
+            raise SinkRefusedError(f"PostgreSQL names have at most {_NAME_BYTES_MAX} bytes: {name!r}")
         return '"' + name.replace('"', '""') + '"'
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:

@@ -24,10 +24,10 @@ def replayed(changes: Iterable[pa.Table], schema: TableSchema) -> Iterator[pa.Re
     """Return the rows that these changes make, whatever their order. Holds no more than the rows and one gathering.
 
     Raises:
-        SinkRefusedError: Rows of the table are not told apart by a key.
+        SinkRefusedError: The table has no key that identifies its rows.
     """
     if not schema.identity.is_unique:
-        reason = "its rows are not told apart by a key, so nobody can tell which of them are left"
+        reason = "it has no key that identifies its rows, so it is not known which of them are left"
         raise SinkRefusedError(reason, table=schema.table.wire)
     state: list[pa.Table] = []
     waiting: list[pa.Table] = []

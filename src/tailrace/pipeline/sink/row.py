@@ -32,7 +32,7 @@ def refuse_unidentified(schemas: Iterable[TableSchema], mode: Mode) -> None:
     for schema in schemas:
         if mode is not Mode.APPEND and not schema.identity.is_unique:
             raise SinkRefusedError(
-                f"mode {mode} needs a key that tells rows apart, and the table has none (identity {schema.identity}): "
+                f"mode {mode} needs a key that identifies rows, and the table has none (identity {schema.identity}): "
                 "give it a primary key or a unique index, or use mode append",
                 table=schema.table.wire,
             )

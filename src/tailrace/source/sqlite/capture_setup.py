@@ -145,7 +145,7 @@ def exec_ddl(path: Path, sql: str, options: SqliteOptions | None = None) -> None
                 try:
                     run_ddl(connection, lambda: connection.execute(statement))  # noqa: B023 (runs before the next one)
                 except apsw.SQLError as error:
-                    raise InvalidRequestError(f"SQLite refuses the statement: {error}") from error
+                    raise InvalidRequestError(f"SQLite rejected the statement: {error}") from error
             ensure_capture(connection, None)
 
 
@@ -194,7 +194,8 @@ def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Captur
         reconcile(connection, capture, first=True)
     elif capture.format != FORMAT:
         raise SourceStateError(
-            f"capture was set up in format {capture.format}, this version speaks {FORMAT}; remove it, set it up again"
+            f"capture was set up in format {capture.format}, this version uses format {FORMAT}: "
+            "remove capture and set it up again"
         )
     elif upgrade_readers(connection) or capture.schema_version != int(connection.pragma("schema_version")):
         reconcile(connection, capture)
@@ -221,7 +222,7 @@ def _check_nobody_reads(readers: Iterable[ReaderRow]) -> None:
     reading = [row.name for row in readers if row.reading]
     if reading:
         raise SourceStateError(
-            f"reader {', '.join(reading)} is at work, or was within the last minute, and would fail: stop the server "
+            f"reader {', '.join(reading)} is active, or was within the last minute, and would fail: stop the server "
             "or tail first, or use --force"
         )
 

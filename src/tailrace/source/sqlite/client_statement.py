@@ -62,7 +62,7 @@ def run_statement(
     except (apsw.TooBigError, apsw.NoMemError) as error:
         raise ResultTooLargeError("a value of the statement is too large") from error
     except apsw.BindingsError as error:
-        raise InvalidRequestError("give one value for each ? of the statement") from error
+        raise InvalidRequestError("pass one value for each ? in the statement") from error
     except UnicodeDecodeError as error:
         raise InvalidRequestError("a text in the result is not valid text: CAST it AS BLOB") from error
     except UnicodeEncodeError as error:
@@ -70,7 +70,7 @@ def run_statement(
     except (apsw.SQLError, apsw.ConstraintError, apsw.AuthError, apsw.MismatchError, apsw.RangeError) as error:
         raise InvalidRequestError(f"the database rejected the statement: {error}") from error
     except apsw.ReadOnlyError as error:
-        raise InvalidRequestError("the database can only be read") from error
+        raise InvalidRequestError("the database is read-only") from error
     finally:
         connection.set_progress_handler(None)
 
@@ -105,7 +105,7 @@ def _transact(
         if int(connection.pragma("schema_version")) != version:
             check_schema_change(sql)
             if not key_value_objects(connection) <= values:
-                raise InvalidRequestError("SQL cannot make or alter the table kv, nor indexes and triggers on it")
+                raise InvalidRequestError("SQL cannot create or alter the table kv, nor indexes and triggers on it")
             if reader is not None:
                 ensure_capture(connection, reader)
         if not reads_only:

@@ -52,7 +52,7 @@ def require_capturable(path: Path) -> None:
 
 def _require_file(path: Path) -> None:
     if not path.exists():
-        raise SourceStateError(f"there is no database {os.fspath(path)!r}; make it first or correct the URL")
+        raise SourceStateError(f"database {os.fspath(path)!r} does not exist: create it or correct the URL")
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no file"
         raise SourceStateError(f"{os.fspath(path)!r} is {kind}, not a database: correct the URL")

@@ -165,8 +165,8 @@ def read_page(
             cells, _, whole = _read(connection, chosen, None, size_bytes + _BYTES_MAX)
             if not whole:
                 raise ResultTooLargeError(
-                    f"table {table.name!r} has too many rows with the same key, which is null in part: "
-                    "give them keys of their own"
+                    f"table {table.name!r} has too many rows with the same key, part of which is NULL: "
+                    "give them distinct keys"
                 )
         return SqlitePage(found, version.schema(table.source, version.number), RowEncoder(version), cells, end=end)
     finally:
@@ -301,7 +301,7 @@ def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
         pairs = zip(naturals, table.key, strict=True)
         return tuple(_stored(from_natural(natural, columns[name].kind)) for natural, name in pairs)
     except (msgspec.DecodeError, ValueError, RecursionError, InvalidValueError) as error:
-        raise InvalidValueError(f"this is no key of table {table.name!r}: {key[:64]!r}") from error
+        raise InvalidValueError(f"not a key of table {table.name!r}: {key[:64]!r}") from error
 
 
 def _stored(value: Any) -> Stored:

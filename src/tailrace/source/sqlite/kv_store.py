@@ -153,7 +153,7 @@ class SqliteKeyValueStore:
                 fitted = self._fit(connection, create=any(isinstance(write, _Put) for write in writes))
                 results = [write.run(connection) if fitted[1] else None for write in writes]
         except (apsw.ConstraintError, apsw.ReadOnlyError, apsw.SQLError) as error:
-            raise KeyValueError(f"the database refuses the write: {error}") from error
+            raise KeyValueError(f"the database rejected the write: {error}") from error
         self._fitted = fitted
         return results
 

@@ -77,7 +77,7 @@ class DatabaseFile:
                 self.stale = self._wal_file
         name = os.fspath(self._path)
         if file is None:
-            raise SourceUnavailableError(f"database {name!r} is not there any more: it was moved away or deleted")
+            raise SourceUnavailableError(f"database {name!r} no longer exists: it was moved or deleted")
         raise SourceUnavailableError(f"database {name!r} was replaced by another file, which is opened now")
 
 

@@ -176,7 +176,7 @@ def encode(message: Any) -> bytes:
     try:
         body = _encoder.encode(message)
     except (UnicodeEncodeError, OverflowError) as error:
-        raise InvalidRequestError("SQL and values are Unicode text and numbers of 64 bits") from error
+        raise InvalidRequestError("SQL and values must be Unicode text and 64-bit numbers") from error
     return HEADER.pack(len(body)) + body
 
 

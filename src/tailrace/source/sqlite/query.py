@@ -230,7 +230,7 @@ async def _turn(turns: asyncio.Semaphore, timeout_s: float) -> AsyncIterator[Non
         async with asyncio.timeout(timeout_s):
             await turns.acquire()
     except TimeoutError:
-        raise QueryTimeoutError("too many queries run at one time: try again later") from None
+        raise QueryTimeoutError("too many queries are running: try again later") from None
     try:
         yield
     finally:

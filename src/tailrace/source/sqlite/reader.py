@@ -209,7 +209,7 @@ class ChangeReader:
         if number < first - 1:
             raise SourceStateError(
                 f"the changes after {after!r} are no longer in the database, the oldest is {first}: they were "
-                f"removed while this log was not entered as a reader; {NEW_LOG}"
+                f"removed while this log was not registered as a reader; {NEW_LOG}"
             )
         if number > last:
             raise SourceStateError(

@@ -131,7 +131,7 @@ def _copy(
     name = quote(table.name)
     for number, cells in enumerate(connection.execute(f"SELECT {','.join(row_cells(listed, name))} FROM {name}")):
         if number % _ROWS_MAX == 0 and cancelled.is_set():
-            raise SourceUnavailableError("nobody waits for the rows any more")
+            raise SourceUnavailableError("the rows are no longer requested")
         key, image = encoder.key(cells), encoder.image(cells)
         file.write(_LENGTHS.pack(len(key), len(image)))
         file.write(key)

@@ -74,7 +74,7 @@ class SqliteSource:
         """
         await self.close()
         if self._was_open and file_id(self._path) is None:  # who replaces it may put the other one there soon
-            raise SourceUnavailableError(f"database {os.fspath(self._path)!r} is not there any more: put it back")
+            raise SourceUnavailableError(f"database {os.fspath(self._path)!r} no longer exists: restore it")
         announcer = Announcer(self.name, registry)
         session = _Session(self._path, self._reader_name, self._options, self._clock, announcer, self._stale)
         try:

@@ -44,7 +44,7 @@ class SqliteStatementRunner:
     async def execute(self, sql: str, arguments: Sequence[Stored], limits: RunLimits) -> StatementResult:
         """Run one statement; see `StatementRunner.execute`. It is finished also if nobody waits for it any more."""
         if len(self._running) >= _WAITING_MAX:
-            raise SourceUnavailableError("too many statements wait for the database: try again later")
+            raise SourceUnavailableError("too many statements are waiting for the database: try again later")
         task = asyncio.create_task(self._execute(sql, tuple(arguments), limits))
         self._running.add(task)
         task.add_done_callback(self._finish)

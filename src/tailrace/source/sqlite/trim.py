@@ -155,9 +155,9 @@ class Trimmer:
                         self._slice(connection, self._confirmed)
                 self._leave(connection)
         except SourceUnavailableError:
-            logger.warning("the database is busy, the reader stays entered", extra={"reader": self._reader.name})
+            logger.warning("the database is busy, the reader stays registered", extra={"reader": self._reader.name})
         except (SourceStateError, _UnfamiliarError) as error:  # the file is gone, say: the reading side reports it
-            logger.info("the reader stays entered", extra={"reader": self._reader.name, "reason": str(error)})
+            logger.info("the reader stays registered", extra={"reader": self._reader.name, "reason": str(error)})
 
     def _leave(self, connection: apsw.Connection) -> None:
         """Leave; forget an ephemeral reader, and capture too, when this reader has set it up and nobody else reads."""

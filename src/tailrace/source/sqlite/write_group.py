@@ -59,7 +59,7 @@ class WriteGroup:
         if self._closed:
             raise SourceUnavailableError("the server stops")
         if len(self._waiting) >= _WAITING_MAX:
-            raise SourceUnavailableError("too many writes wait for the database: try again later")
+            raise SourceUnavailableError("too many writes are waiting for the database: try again later")
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
         if self._idle.is_set():

@@ -43,6 +43,6 @@ def test_a_server_that_is_no_redis_is_told():
         thread = threading.Thread(target=answer)
         thread.start()
         target = build(parse(f"redis://127.0.0.1:{server.getsockname()[1]}/0"), "sink")
-        with pytest.raises(SinkRefusedError, match="is no Redis server"):
+        with pytest.raises(SinkRefusedError, match="is not a Redis server"):
             target.open([])
         thread.join(30)

@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
             request = read_request(event.headers)
             method = self._host.find(request.path)
             if method is None:
-                raise StatusError(StatusCode.UNIMPLEMENTED, f"there is no method {request.path}")
+                raise StatusError(StatusCode.UNIMPLEMENTED, f"unknown method {request.path}")
         except NotGrpcError as error:
             self._refuse(event, [(b":status", b"%d" % error.status)])
         except StatusError as error:

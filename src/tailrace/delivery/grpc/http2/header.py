@@ -163,6 +163,6 @@ def _read_timeout_s(fields: dict[bytes, bytes]) -> float | None:
     match = _TIMEOUT.fullmatch(text)
     if match is None:
         raise StatusError(
-            StatusCode.INVALID_ARGUMENT, "grpc-timeout is not up to eight digits and one of H, M, S, m, u, n"
+            StatusCode.INVALID_ARGUMENT, "grpc-timeout must be up to eight digits and one of H, M, S, m, u, n"
         )
     return int(match[1]) * _TIMEOUT_UNIT_S[match[2]]
