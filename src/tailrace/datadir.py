@@ -102,8 +102,8 @@ class DataDirectory:
         parts = [self.embedded, self.metadata, self.pipelines, self.shard(0).parent]
         parts = [part for part in parts if part.exists() and part.stat().st_mode & _OTHERS]
         if parts:
-            told = {"paths": [str(part) for part in parts], "advice": f"chmod -R go= {self.path}"}
-            logger.warning("other users may read the data directory", extra=told)
+            fields = {"paths": [str(part) for part in parts], "advice": f"chmod -R go= {self.path}"}
+            logger.warning("other users may read the data directory", extra=fields)
 
     def __enter__(self) -> Self:
         return self.acquire()

@@ -68,7 +68,7 @@ class DemoPipeline:
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Keep the Delta tables up to date for the length of a `with` block."""
+        """Keep the Delta tables up to date within a `with` block."""
         with (self._directory / "pipeline.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *self._command("run", "--master", "local[2]"), stdout=log, stderr=log, start_new_session=True

@@ -58,8 +58,8 @@ class ServerReader:
 
         self._after = Offset(0)
         self._done = Offset(0)
-        self._told = Offset(0)
-        self._told_s = 0.0
+        self._acknowledged = Offset(0)
+        self._acknowledged_s = 0.0
         self._looked_s = float("-inf")
         self._paused = False
         self._ahead: _Ahead | None = None
@@ -101,7 +101,7 @@ class ServerReader:
             self._ahead = _Ahead(client, self._config.source, self._config.tables, self._after)
         found = self._reached(lambda: None if self._ahead is None else self._ahead.next(timeout_s))
         if found is None:
-            if self._told < self._done:
+            if self._acknowledged < self._done:
                 self._reached(self._acknowledge)
             return None
         self._after = found.through
@@ -110,7 +110,7 @@ class ServerReader:
     def acknowledge(self, through: Offset) -> None:
         """Move the cursor, not more often than is needed."""
         self._done = through
-        if time.monotonic() - self._told_s >= _ACKNOWLEDGE_S:
+        if time.monotonic() - self._acknowledged_s >= _ACKNOWLEDGE_S:
             self._reached(self._acknowledge)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class ServerReader:
             subscription, began_us = stored.subscription, stored.began_us
             cursor = self._cursor(subscription)
         self._subscription = subscription
-        self._after = self._done = self._told = Offset(max(cursor, after))
+        self._after = self._done = self._acknowledged = Offset(max(cursor, after))
         return str(began_us)
 
     def _cursor(self, subscription: str) -> Offset:
@@ -157,10 +157,10 @@ class ServerReader:
         return bool(self._calling.call("cdc.poll", params)["backpressure"]["paused"])
 
     def _acknowledge(self) -> None:
-        self._told_s = time.monotonic()
-        if self._told < self._done:
+        self._acknowledged_s = time.monotonic()
+        if self._acknowledged < self._done:
             self._calling.call("cdc.ack", {"sub_id": self._subscription, "offset": self._done}, again=True)
-            self._told = self._done
+            self._acknowledged = self._done
 
     def _reached(self, use: Callable[[], _T]) -> _T:
         try:

@@ -76,7 +76,7 @@ class Calls:
         """Ask for the changes after an offset, or after the acknowledged one, whichever is later.
 
         With `wait_ms` the server waits that long for a change. `format` is that of the subscription; without it, it is
-        told by the events.
+        said by the events.
         """
         return await self.poll_for(sub_id, from_offset, limit, wait_ms, format, lambda offset: self.ack(sub_id, offset))
 

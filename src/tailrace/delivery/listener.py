@@ -112,7 +112,7 @@ class Listener:
         self._beginning: set[asyncio.Task[None]] = set()
         self._closed = False
         self._refused = 0
-        self._told_s = -_QUIET_S
+        self._logged_s = -_QUIET_S
         self._count_refused = None if metrics is None else metrics.connections_refused.labels(name).inc
         if metrics is not None:
             metrics.connections_open.labels(name).set_function(self._count)
@@ -197,8 +197,8 @@ class Listener:
         if self._count_refused is not None:
             self._count_refused()
         now_s = time.monotonic()
-        if now_s - self._told_s >= _QUIET_S:
-            self._told_s = now_s
+        if now_s - self._logged_s >= _QUIET_S:
+            self._logged_s = now_s
             logger.warning(
                 "connections are refused: as many are open as may be",
                 extra={"port": self._name, "open": self._count(), "most": self._opened_max, "refused": self._refused},

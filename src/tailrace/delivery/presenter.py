@@ -83,7 +83,7 @@ class Presenter:
         return encoded
 
     def _whole(self, batch: FeedBatch, view: View) -> Encoded:
-        """Return the events of all changes of the batch's chunk, whatever its filter."""
+        """Return the events of all changes of the batch's chunk, ignoring its filter."""
         chunk = batch.chunk
         key = (batch.source, chunk.first, chunk.last, view, None)
         whole = self._cache.get(key)

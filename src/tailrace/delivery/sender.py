@@ -1,4 +1,4 @@
-"""The loop that every stream of changes runs, whatever its wire: wait, collect, write, count, acknowledge, let others.
+"""The loop that every stream of changes runs on every wire: wait, collect, write, count, acknowledge, let others.
 
 A `Sending` is one feed on its way to a client; a `Sender` is one connection and the feeds that it carries. The plain
 `Sending` writes the events of a feed and nothing else (SochDB's gRPC streams and WebSocket gateway); the streams over

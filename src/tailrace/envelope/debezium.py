@@ -37,7 +37,7 @@ class DebeziumEnvelope:
 
     A cell that the source did not send has Debezium's own marker, `__debezium_unavailable_value`; with schemas in
     base64 where the column is of bytes. Numbers and booleans have no such form there: a row before that lacks one is
-    null as a whole, a row after that does cannot be told.
+    null as a whole, a row after that does cannot be represented.
 
     With schemas, that is the `payload` beside a `schema` in the words of Kafka Connect, in value and key alike, and
     each value has the type that the schema says. Dates, times and decimals are text, so that nothing is rounded.
@@ -75,7 +75,7 @@ class DebeziumEnvelope:
 
 def _payload(change: Change, before: bytes | None, after: bytes | None, now_us: int | None, *, snapshot: bool) -> bytes:
     table, time_us = change.schema.table, change.commit_time_us
-    told_us = time_us if now_us is None else now_us
+    wrapped_us = time_us if now_us is None else now_us
     source = {
         "version": __version__,
         "connector": "tailrace",
@@ -98,9 +98,9 @@ def _payload(change: Change, before: bytes | None, after: bytes | None, now_us: 
         msgspec.json.encode({name: source[name] for name, _, _ in SOURCE}),
         b"null" if snapshot else orders,  # a row that was read belongs to no transaction
         _READ if snapshot else _OPS[change.op],
-        told_us // 1000,
-        told_us,
-        told_us * 1000,
+        wrapped_us // 1000,
+        wrapped_us,
+        wrapped_us * 1000,
     )
 
 

@@ -66,8 +66,8 @@ class FeedReader:
         self._acknowledging: Future[Any] | None = None
         self._after = Offset(0)
         self._done = Offset(0)
-        self._told = Offset(0)
-        self._told_s = 0.0
+        self._acknowledged = Offset(0)
+        self._acknowledged_s = 0.0
 
     @property
     def after(self) -> Offset:
@@ -116,10 +116,10 @@ class FeedReader:
         acknowledging, self._acknowledging = self._acknowledging, None
         try:
             if acknowledging is not None and acknowledging.exception() is not None:
-                self._told = self._after
-            if self._number is not None and self._told < self._done:
+                self._acknowledged = self._after
+            if self._number is not None and self._acknowledged < self._done:
                 self._call(self._acknowledge(self._done))
-                self._told = self._done
+                self._acknowledged = self._done
         finally:
             self._call(self._end())
 
@@ -135,10 +135,14 @@ class FeedReader:
             try:
                 acknowledging.result()
             except BaseException:
-                self._told = self._after
+                self._acknowledged = self._after
                 raise
-        if self._told < self._done and self._acknowledging is None and time.monotonic() - self._told_s >= pause_s:
-            self._told, self._told_s = self._done, time.monotonic()
+        if (
+            self._acknowledged < self._done
+            and self._acknowledging is None
+            and time.monotonic() - self._acknowledged_s >= pause_s
+        ):
+            self._acknowledged, self._acknowledged_s = self._done, time.monotonic()
             self._acknowledging = self._submit(self._acknowledge(self._done))
 
     async def _subscribed(self, number: SubscriptionId | None) -> Subscription:
@@ -170,7 +174,7 @@ class FeedReader:
         await self._end()
         self._open = self._service.feed(subscription.id, After(max(subscription.cursor, after)))
         self._feed = self._open.__enter__()
-        self._after = self._done = self._told = self._feed.after
+        self._after = self._done = self._acknowledged = self._feed.after
 
     async def _tables(self) -> Sequence[TableSchema]:
         if self._head is None:

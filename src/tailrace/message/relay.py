@@ -116,7 +116,7 @@ class Relay:
         self._options = options or RelayOptions()
         self._stop = threading.Event()
         self._offset = 0
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
         self._awaits_tables = True
         self._subscribed = False
         self._problem = ""
@@ -179,7 +179,7 @@ class Relay:
             arrived = self._patiently(lambda: self._reader.next(self._options.idle_s))
             if arrived is not None:
                 self._pass_on(arrived)
-            if self._clock.monotonic_s() - self._told_s >= self._options.idle_s or arrived is None:
+            if self._clock.monotonic_s() - self._reported_s >= self._options.idle_s or arrived is None:
                 self._patiently(self._tend)
                 if self._awaits_tables:
                     self._patiently(self._look_for_tables)
@@ -310,7 +310,7 @@ class Relay:
         """Tell how it goes."""
         outbox = self._outbox
         figures = SinkFigures(state, self._offset, outbox.messages, outbox.parked, self._clock.now_us(), problem)
-        self._told_s = self._clock.monotonic_s()
+        self._reported_s = self._clock.monotonic_s()
         try:
             self._tell(figures)
         except MetadataError as error:

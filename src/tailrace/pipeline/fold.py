@@ -71,7 +71,7 @@ def fold_current(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last state of each key that changed: its row, `_offset`, and `_deleted`, in order of offsets.
 
     A row that is deleted shows the key that is gone; its other columns mean nothing. What no change tells of a row
-    that is not is told in `UNCHANGED`.
+    that is not is listed in `UNCHANGED`.
     """
     rows = last_changes(changes, key)
     deleted = pc.is_in(rows["_change_type"], _REMOVING)

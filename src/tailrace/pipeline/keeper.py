@@ -113,7 +113,7 @@ def taken(
     stopped: Callable[[], bool],
     owner: str = "",
 ) -> Iterator[LeaseKeeper | None]:
-    """Have a pipeline for the length of a `with` block; None where it was `stopped` while it waited.
+    """Hold the lease of a pipeline within a `with` block; None where it was `stopped` while it waited.
 
     Without the name of an `owner` one is made up: whoever comes under the name of the owner takes it at once.
 

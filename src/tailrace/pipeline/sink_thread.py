@@ -26,7 +26,7 @@ class SinkThread:
     """Calls a sink from one thread. A sink that cannot be reached is tried again, for `outage_s_max` at most.
 
     `proceed` is called before each try; it raises when this worker may write no more. Nor is a sink tried again when
-    that is no longer `wanted`: who stops or pauses a pipeline does not wait for its sink to come back. `away` is told
+    that is no longer `wanted`: who stops or pauses a pipeline does not wait for its sink to come back. `away` is called
     why the sink is tried again, and nothing when it is there again.
     """
 

@@ -66,7 +66,7 @@ class _Each(Struct, frozen=True):
     work: Callable[[Iterator[TableChanges]], Iterator[Any]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _told(self._run(batches))
+        return _encoded(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         met: list[Tally] = []
@@ -81,7 +81,7 @@ class _Divide(Struct, frozen=True):
     divide: Divide
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _told(self._run(batches))
+        return _encoded(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         met: list[Tally] = []
@@ -96,7 +96,7 @@ class _Gather(Struct, frozen=True):
     work: Callable[[int, list[TableChanges]], Iterator[Any]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _told(self._run(batches))
+        return _encoded(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         gathered: dict[int, list[TableChanges]] = {}
@@ -117,7 +117,7 @@ class _Over(Struct, frozen=True):
     work: Callable[[Any], Iterator[Any]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _told(self._run(batches))
+        return _encoded(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
         for batch in batches:
@@ -126,7 +126,7 @@ class _Over(Struct, frozen=True):
                     yield 0, _MADE, result
 
 
-def _told(rows: Iterator[tuple[int, int, Any]]) -> Iterator[pa.RecordBatch]:
+def _encoded(rows: Iterator[tuple[int, int, Any]]) -> Iterator[pa.RecordBatch]:
     """Yield rows as Spark takes them. An error of ours is sent like everything else, so that it arrives as it is."""
     try:
         for bucket, kind, held in rows:

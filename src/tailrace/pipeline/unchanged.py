@@ -1,4 +1,4 @@
-"""Cells that the source did not send: told beside the columns, and filled from what was there before.
+"""Cells that the source did not send: listed beside the columns, and filled from what was there before.
 
 A column of a version of a table that an image lacks is `UNCHANGED` (`tailrace.model.image`). A typed column cannot say
 that, so its cell is null there and a further column, `UNCHANGED`, names such columns of the row: a JSON array, null
@@ -101,7 +101,7 @@ def lacking(rows: pa.Table) -> dict[str, Any]:
 def filled(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return changes, in order, with what they lack taken from the last change before them of the same key that has it.
 
-    What no change has is still told in `UNCHANGED`; without such a row there is no such column.
+    What no change has is still listed in `UNCHANGED`; without such a row there is no such column.
     """
     if UNCHANGED not in changes.column_names:
         return changes
@@ -119,13 +119,13 @@ def filled(changes: pa.Table, key: Sequence[str]) -> pa.Table:
         changes = _replaced(changes, name, changes[name].take(pa.array(taken)))
         if still.any():
             left[name] = still
-    return _told(changes, left)
+    return _with_markers(changes, left)
 
 
 def patched(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table:
     """Return changes that `filled` has filled, with what they still lack taken from the rows that the target has.
 
-    Nothing is told to be missing afterwards: cells of rows that the target does not have stay null, with a warning.
+    Nothing is listed as missing afterwards: cells of rows that the target does not have stay null, with a warning.
     """
     masks = lacking(changes)
     if not masks:
@@ -170,7 +170,7 @@ def _by_key(changes: pa.Table, key: Sequence[str]) -> tuple[Any, Any]:
     return order, np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
 
 
-def _told(changes: pa.Table, left: dict[str, Any]) -> pa.Table:
+def _with_markers(changes: pa.Table, left: dict[str, Any]) -> pa.Table:
     changes = changes.drop_columns([UNCHANGED])
     if not left:
         return changes

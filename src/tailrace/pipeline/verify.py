@@ -39,7 +39,7 @@ __all__ = ["TableVerdict", "Verdict", "Verifier"]
 
 _KEYS_SHOWN_MAX = 20
 _CHANGES_AT_ONCE = 200_000
-_ROWS_MENDED_AT_ONCE = 50_000
+_ROWS_REPAIRED_AT_ONCE = 50_000
 _TRIES_MAX = 5
 """So often a table is compared whose columns turn out to be of wider types."""
 
@@ -125,9 +125,9 @@ class Verifier:
         for name in self._definition.tables:
             schema = self._client.info(self._definition.source, [name]).tables[0].versions[-1].schema
             ranges, _ = planned(self._client, self._definition.source, name)
-            verdict, mended = self._table(schema, ranges, repair=repair)
-            if mended:
-                repaired += mended
+            verdict, repaired_rows = self._table(schema, ranges, repair=repair)
+            if repaired_rows:
+                repaired += repaired_rows
                 verdict, _ = self._table(schema, ranges, repair=False)
             verdicts.append(verdict)
         equal = all(one.equal for one in verdicts)
@@ -180,22 +180,22 @@ class Verifier:
                 digests.add_changes(Side.SOURCE, changes.filter(pc.invert(after)))
                 digests.add_changes(Side.BOTH, changes.filter(after))
             digests.compare()
-            mended = self._repair(schema, ranges, first, digests) if repair and digests.counts else 0
-            return _verdict(shape, digests, len(ranges)), mended
+            repaired_rows = self._repair(schema, ranges, first, digests) if repair and digests.counts else 0
+            return _verdict(shape, digests, len(ranges)), repaired_rows
 
     def _repair(self, schema: TableSchema, ranges: Sequence[KeyInterval], first: TableChanges, digests: Digests) -> int:
         """Remove the rows that are too many, then copy those again that differ or are missing."""
         shape, plain = first.schema, first.changes.drop_columns([RANGE]).schema
-        mended = 0
-        for keys in digests.unwanted(_ROWS_MENDED_AT_ONCE):
-            mended += self._apply(shape, [fitted(self._removals(keys), plain)])
+        repaired_rows = 0
+        for keys in digests.unwanted(_ROWS_REPAIRED_AT_ONCE):
+            repaired_rows += self._apply(shape, [fitted(self._removals(keys), plain)])
         waiting: list[pa.Table] = []
         for page in self._pages(schema, ranges, digests.ranges_differing):
             waiting.append(digests.wanted(page.changes.drop_columns([RANGE])))
-            if sum(one.num_rows for one in waiting) >= _ROWS_MENDED_AT_ONCE:
-                mended += self._apply(shape, waiting)
+            if sum(one.num_rows for one in waiting) >= _ROWS_REPAIRED_AT_ONCE:
+                repaired_rows += self._apply(shape, waiting)
                 waiting = []
-        return mended + self._apply(shape, waiting)
+        return repaired_rows + self._apply(shape, waiting)
 
     def _apply(self, shape: TableSchema, changes: Sequence[pa.Table]) -> int:
         """Give the sink a batch of its own; return how many rows it has."""

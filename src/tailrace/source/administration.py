@@ -1,4 +1,4 @@
-"""What operators do to capture in a database, and what they are told. Imports nothing heavy."""
+"""What operators do to capture in a database, and what is reported to them. Imports nothing heavy."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

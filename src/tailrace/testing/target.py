@@ -1,4 +1,4 @@
-"""A target in memory that refuses, fails and answers late as it is told."""
+"""A target in memory that refuses, fails and answers late on demand."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum

@@ -193,7 +193,7 @@ class Consumers:
             await self._end(self.find(consumer_id, incarnation, principal), EndReason.CANCELLED)
 
     def attach(self, consumer: Consumer) -> "Attachment":
-        """Give what stands for an open stream of a consumer, for the length of a `with` block."""
+        """Register an open stream of a consumer within a `with` block."""
         return Attachment(self, consumer)
 
     async def run(self) -> None:

@@ -57,7 +57,7 @@ async def send_commits(
     """
     loop = asyncio.get_running_loop()
     log = cursor.shard.log
-    told_s = loop.time()
+    sent_s = loop.time()
     while True:
         reading = await cursor.advance()
         if reading is None:
@@ -73,9 +73,9 @@ async def send_commits(
             await call.write(piece)
             meter.sent(piece)
         if not idle:
-            told_s = loop.time()
-        elif cursor.owes_progress and loop.time() - told_s > progress_s:
-            told_s = loop.time()
+            sent_s = loop.time()
+        elif cursor.owes_progress and loop.time() - sent_s > progress_s:
+            sent_s = loop.time()
             await call.write(cursor.progress())
         await asyncio.sleep(0)
 

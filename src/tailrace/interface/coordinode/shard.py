@@ -43,7 +43,7 @@ class CommitLog(LogView, Protocol):
         """Return a hybrid timestamp up to which no commit will be shown any more that is not shown now."""
 
     def hold(self, floor: Offset | None, *, holder: str = "") -> None:
-        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+        """Keep retention from removing changes from `floor` on; None lets its rules apply.
 
         Each holder has a floor of its own: the lowest counts.
         """

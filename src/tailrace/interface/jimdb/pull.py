@@ -84,7 +84,7 @@ class PullService:
         Raises:
             UnknownSourceError, UnknownTableError: There is no such table.
             PermissionDeniedError: The principal may not see it.
-            InvalidRequestError: Its rows are not told apart by a key.
+            InvalidRequestError: It has no key that identifies its rows.
         """
         self._require_capture()
         scoped = self._scopes.of(principal)

@@ -234,7 +234,7 @@ class Ranges:
 
     @contextmanager
     def pulling(self, puller: Registration) -> Iterator[None]:
-        """Be the only one who pulls for a puller, for the length of a `with` block.
+        """Hold the exclusive right to pull for a puller within a `with` block.
 
         Raises:
             PullerBusyError: Someone else is.

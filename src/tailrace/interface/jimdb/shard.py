@@ -16,7 +16,7 @@ class RangeLog(QueryLog, Protocol):
     """What pullers need of a log: they hold its retention back."""
 
     def hold(self, floor: Offset | None, *, holder: str = "") -> None:
-        """Let retention remove no change from `floor` on, whatever its rules; None lets it go by its rules.
+        """Keep retention from removing changes from `floor` on; None lets its rules apply.
 
         Each holder has a floor of its own: the lowest counts.
         """

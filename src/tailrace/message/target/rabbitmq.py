@@ -2,7 +2,7 @@
 
 Without an exchange they go to a quorum queue of that name, which is made if it is missing; with one they go there, with
 the name as routing key, and what is bound to it is up to you. A message has its id as `message_id`, its key in the
-header `tailrace-key`, its headers as headers, its value as the body, which is empty for a tombstone: that is told by
+header `tailrace-key`, its headers as headers, its value as the body, which is empty for a tombstone: that is marked by
 the header `tailrace-tombstone`.
 """
 

@@ -1,7 +1,7 @@
 """What Redis itself does with one part of a batch, in one atomic step. Pure text.
 
 Entries of a stream have ids that only rise. That of a change is `OFFSET-0`, and `OFFSET-1` for its tombstone, so that a
-change that comes again is refused by Redis and then found there, the same in all fields; one of another log, or told in
+change that comes again is refused by Redis and then found there, the same in all fields; one of another log, or sent in
 another way, is not. Rows of a snapshot all have its offset: they are
 numbered behind whatever is there, from `OFFSET-2`. So is a message that comes late, after younger ones, or as another.
 
@@ -43,9 +43,9 @@ local function add(stream, id, from, through)
 end
 local function top(stream)
     if not tops[stream] then
-        local told, id = redis.pcall('XINFO', 'STREAM', stream), '0-0'
-        for at = 1, #told, 2 do
-            if told[at] == 'last-generated-id' then id = told[at + 1] end
+        local info, id = redis.pcall('XINFO', 'STREAM', stream), '0-0'
+        for at = 1, #info, 2 do
+            if info[at] == 'last-generated-id' then id = info[at + 1] end
         end
         tops[stream] = id
     end

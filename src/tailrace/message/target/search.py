@@ -114,7 +114,7 @@ class SearchTarget(ABC):
         """Make the place of a table, or the fields that it lacks, once.
 
         Raises:
-            SinkRefusedError: It is the place of another table, or its rows are not told apart by a key: rows with the
+            SinkRefusedError: It is the place of another table, or it has no key that identifies its rows: rows with the
                 same key would replace each other.
         """
         place = self._named(schema.table)

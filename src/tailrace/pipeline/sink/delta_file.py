@@ -115,8 +115,8 @@ def _stats(metadata: Any, schema: pa.Schema, unordered: set[str]) -> str:
         filled = [one for one in found if one.has_min_max]
         if field.name in unordered or len(filled) < sum(one.num_values > 0 for one in found) or not filled:
             continue
-        least[field.name] = _told(min(one.min for one in filled), upwards=False)
-        greatest[field.name] = _told(max(one.max for one in filled), upwards=True)
+        least[field.name] = _bound(min(one.min for one in filled), upwards=False)
+        greatest[field.name] = _bound(max(one.max for one in filled), upwards=True)
     statistics = {
         "numRecords": metadata.num_rows,
         "minValues": {name: value for name, value in least.items() if value is not None},
@@ -126,7 +126,7 @@ def _stats(metadata: Any, schema: pa.Schema, unordered: set[str]) -> str:
     return msgspec.json.encode(statistics).decode()
 
 
-def _told(value: Any, *, upwards: bool) -> Any:
+def _bound(value: Any, *, upwards: bool) -> Any:
     """Return a bound as JSON has it, never tighter than the value; None where JSON cannot tell it."""
     match value:
         case bool() | int():
@@ -134,24 +134,24 @@ def _told(value: Any, *, upwards: bool) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case str():
-            return value if len(value) <= _TEXT_CHARACTERS_MAX else _told_beginning(value, upwards=upwards)
+            return value if len(value) <= _TEXT_CHARACTERS_MAX else _text_bound(value, upwards=upwards)
         case Decimal():
             return msgspec.Raw(format(value, "f").encode())
         case datetime():
-            return _told_time(value, upwards=upwards)
+            return _time_bound(value, upwards=upwards)
         case date():
             return value.isoformat()
         case _:
             return None
 
 
-def _told_beginning(value: str, *, upwards: bool) -> str | None:
+def _text_bound(value: str, *, upwards: bool) -> str | None:
     """Return a bound of a long text by its beginning; upwards with the last of all characters behind it."""
     bound = value[:_TEXT_CHARACTERS_MAX] + (_LAST_CHARACTER if upwards else "")
     return None if upwards and bound < value else bound
 
 
-def _told_time(value: datetime, *, upwards: bool) -> str | None:
+def _time_bound(value: datetime, *, upwards: bool) -> str | None:
     """Return a time in milliseconds."""
     excess = timedelta(microseconds=value.microsecond % 1000)
     try:

@@ -48,7 +48,7 @@ class TableDraft(Protocol):
 
 @contextmanager
 def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
-    """Have tasks write the changes of a batch beside their tables, for the length of a `with` block.
+    """Have tasks write the changes of a batch beside their tables, within a `with` block.
 
     What is not committed then is left behind as files that nobody refers to, and removed as such files are. States that
     an earlier batch of the pipeline left beside a table, because its process was killed, are removed with ours.

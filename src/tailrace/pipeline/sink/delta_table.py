@@ -139,7 +139,7 @@ class FirstKey(Struct, frozen=True):
 
 
 def files_near(table: DeltaTable, first: FirstKey) -> list[tuple[str, int | None]]:
-    """Return the files of a table that may hold one of some keys, in order of keys, each with its rows if told.
+    """Return the files of a table that may hold one of some keys, in order of keys, each with its rows if known.
 
     Paths are as the table's log has them. Statistics are trusted for types that all writers tell exactly.
     """

@@ -27,7 +27,7 @@ def refuse_unidentified(schemas: Iterable[TableSchema], mode: Mode) -> None:
     """Check that rows can be found by their key, as every mode but `append` must.
 
     Raises:
-        SinkRefusedError: The rows of a table are not told apart by a key.
+        SinkRefusedError: A table has no key that identifies its rows.
     """
     for schema in schemas:
         if mode is not Mode.APPEND and not schema.identity.is_unique:

@@ -1,6 +1,6 @@
 """The triggers of a captured table, as SQL text. Pure.
 
-They run inside the writer's own SQLite, whatever its version and settings: plain SQL only, no JSON, no window
+They run inside the writer's own SQLite, of any version and with any settings: plain SQL only, no JSON, no window
 functions, nothing that depends on a pragma.
 """
 # ruff: noqa: S608 (identifiers are quoted)
