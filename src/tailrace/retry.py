@@ -24,7 +24,10 @@ class Backoff(Struct, frozen=True):
 
     def pause_s(self, failures: int, chance: float) -> float:
         """Return the pause after that many failures (from 1); `chance` lies in [0, 1)."""
+        # Bounded, as an outage of days would overflow a float.
         doubled = self.first_s * 2.0 ** min(failures - 1, 30)
+        # Shortened at random, never lengthened: clients that failed together come back apart, and `longest_s` stays a
+        # true bound.
         return min(doubled, self.longest_s) * (1 - chance / 2)
 
 
@@ -62,8 +65,12 @@ class Retry:
             Exception: That error, where the outage has lasted for long enough.
         """
         progress = self._progress()
+        # A target that takes something between two failures is slow, not away. Without this, a long batch to a busy
+        # target would run into the limit of an outage although each attempt gets further.
         if not self.failures or progress > self._progress_before:
             self.failures, self._begin_s, self._progress_before = 0, self._monotonic_s(), progress
+        # Time decides and not the number of attempts: how many fit into an outage depends on how long each one takes to
+        # fail.
         if self._outage_s_max is not None and self._monotonic_s() - self._begin_s >= self._outage_s_max:
             raise error
         self.failures += 1

@@ -48,7 +48,10 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     last = Offset(0)
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
+            # Wait only for the first event. What is in hand must not be delayed in the hope of more.
             batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
+            # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
+            # turn.
             if batch is not None and not count:
                 await presenter.turns.take()
             encoded = None if batch is None else _encoded(batch, presenter, view)
@@ -60,8 +63,10 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             break
         bytes_left = limits.bytes_max - size_bytes
         piece = encoded.cut(feed.after, limits.changes_max - count, bytes_left)
+        # One event may exceed the limit, but only as the first of a piece; else it opens the next one.
         if count and piece.count and len(piece.data) > bytes_left:
             break
+        # Also without events: a filter that matched nothing has still scanned this far, and heartbeats say so.
         feed.advance(piece.through)
         if piece.count:
             feed.delivered(batch)

@@ -57,6 +57,7 @@ class Presenter:
             PredicateError: The filter failed on a change.
         """
         chunk = batch.chunk
+        # Columns are part of the key: the same rows cut otherwise are other bytes.
         if batch.filter.columns:
             view = structs.replace(view, columns=batch.filter.columns)
         if isinstance(batch.filter, QueryFilter):
@@ -72,6 +73,8 @@ class Presenter:
             self._keep(key, encoded)
             return encoded
         if len(rows) == len(chunk) and view.mark is None:
+            # Remember that the filter passes everything, and share the bytes of the whole chunk: many filters do on
+            # most chunks.
             self._keep(key, None)
             return self._whole(batch, view)
         # Other tables lack the columns to which images are cut: then nothing but the wanted rows is encoded.
@@ -102,6 +105,7 @@ class Presenter:
         """Keep a result; None says that all changes of the chunk pass and the whole chunk's events serve."""
         self._cache[key] = encoded
         self._bytes += _charge(encoded)
+        # Counted by encoded bytes and not by entries: one chunk may be a kilobyte or megabytes.
         while self._bytes > self._bytes_max:
             _, oldest = self._cache.popitem(last=False)
             self._bytes -= _charge(oldest)

@@ -116,6 +116,8 @@ class Sending:
         if not self._auto_ack or not (self._due or through - self._acknowledged >= SCANNED_FAR):
             return
         self._due = False
+        # Noted before the call and kept when it fails: a metadata database that is away is asked again with the next
+        # write, not in a loop.
         self._acknowledged = through
         try:
             await self._tools.service.acknowledge(self.feed.subscription.id, through)
@@ -140,6 +142,7 @@ class Sending:
 
     async def _collect(self) -> Piece:
         presenter, limits = self._tools.presenter, self._limits
+        # Asked for each piece: how many streams share the memory changes all the time.
         bytes_max = presenter.turns.piece_bytes(limits.bytes_max)
         # What is enough for one write is not joined with more of the next chunk: that would copy it.
         within = CollectLimits(limits.changes_max, bytes_max, min(bytes_max // 8, _WRITE_BYTES_ENOUGH))
@@ -178,10 +181,14 @@ class Sender:
         with sending.feeds_open.track_inprogress(), self._turns.joined():
             while True:
                 await sending.wait()
+                # The piece is made inside the lock: made outside, each of many streams on a slow connection would hold
+                # a finished piece while it waits.
                 async with self._turn:
                     data = await sending.take()
                     if data:
                         await self._write(data)
+                # No `sent` after the farewell: there is nothing to acknowledge, and the subscription may not exist any
+                # more.
                 if sending.ending is not None:
                     return sending.ending
                 await sending.sent()

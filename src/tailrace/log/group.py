@@ -132,6 +132,8 @@ class GroupCommit:
         if self._closed or self._is_full() or self._admission.locked():
             await self._admit()
         appended: asyncio.Future[Appended] = self._loop.create_future()
+        # From here to the `await` nothing yields: appends of one loop are queued in the order in which they were
+        # called, which is the order that a source relies on.
         self._pending_bytes += size_bytes
         self._pending_changes += changes
         self._arrived.append(_Request(drafts, changes, size_bytes, appended))
@@ -169,6 +171,8 @@ class GroupCommit:
 
     async def _admit(self) -> None:
         """Wait for room, first come, first served."""
+        # An append that waits for room has not been queued, so a failure meanwhile does not reach it. It may build on
+        # the one that failed: it must fail as well, or the log would get a hole.
         failures = self._failures
         async with self._admission:
             while self._is_full() and not self._closed:
@@ -192,6 +196,7 @@ class GroupCommit:
         self._arrived.clear()
 
     def _succeeded(self, group: _Group, stored: Stored) -> None:
+        # A part of a commit is on disk, but nobody may see it before the last part is: readers act on whole commits.
         if not stored.frame.header.continues:
             self._publish(stored)
         with self._lock:
@@ -208,6 +213,8 @@ class GroupCommit:
 
     def _failed(self, requests: list[_Request], error: Exception) -> None:
         self._failures += 1
+        # What has arrived but was not handed over yet stands behind the failure too. It fails here, on the loop, where
+        # no other append can slip in between.
         requests = [*requests, *self._arrived]
         self._arrived.clear()
         for request in requests:
@@ -227,6 +234,8 @@ class GroupCommit:
         while (encoded := self._next_to_store()) is not None:
             group, frame = encoded.group, encoded.frame
             outcome: Stored | Exception
+            # This group was encoded with numbers that count on the failed one. Writing it would leave a gap in the
+            # offsets.
             if group.ticket < self._doomed_below:
                 assert self._doom is not None
                 outcome = self._doom
@@ -243,10 +252,13 @@ class GroupCommit:
         """Return the next group, encoded by the other worker or, where that has none, here; None when all is done."""
         with self._lock:
             self._storing = False
+            # While the other worker encodes, its group has the older ticket: nothing may be taken from the queue here,
+            # or frames would be stored out of order.
             self._to_store.wait_for(lambda: self._ready or (not self._encoding and (self._queue or self._ending)))
             self._storing = True
             encoded, self._ready = self._ready, None
             group = self._take() if encoded is None and self._queue else None
+            # The second case is the end: the other worker is woken once more so that it sees `_ending` and returns.
             if self._may_encode() or (encoded is None and group is None):
                 self._to_encode.notify()
         return encoded if group is None else _encode(group)
@@ -267,6 +279,8 @@ class GroupCommit:
                 self._to_store.notify()
 
     def _may_encode(self) -> bool:
+        # One group ahead at most. A deeper pipeline would split the queue into more, smaller frames, each with its own
+        # sync; appends that wait in the queue share one instead.
         waits = self._encoding or self._ready is not None
         return self._storing and not waits and self._queue_bytes >= _OVERLAP_BYTES_MIN
 
@@ -274,6 +288,8 @@ class GroupCommit:
         """Return the next group."""
         requests = [self._queue.popleft()]
         changes, size = requests[0].changes, requests[0].size_bytes
+        # A part is a frame of its own: the header counts the commits that end in a frame, and 0 is how a part is
+        # recognized.
         while requests[0].whole and self._queue and self._queue[0].whole:
             changes += self._queue[0].changes
             size += self._queue[0].size_bytes
@@ -281,23 +297,30 @@ class GroupCommit:
                 break
             requests.append(self._queue.popleft())
         self._queue_bytes -= sum(request.size_bytes for request in requests)
+        # Never back, though the clock may be set back: retention by age searches frames by this time.
         self._append_time_us = max(self._append_time_us, self._clock.now_us())
         draft = requests[0].drafts[0]
         refused, opened = None, self._open
         if not draft.part:
             self._close_commit()
             opened = None
+        # An earlier part failed or was abandoned, and the source has not noticed yet. Its parts are gone; accepting the
+        # rest would show half a transaction as a whole one.
         elif opened is None or opened.part != draft.part:
             refused = LogWriteError(
                 "parts of this commit that came before were dropped; append it again from its first"
             )
         offset, index = self._planned
         commits = sum(len(request.drafts) for request in requests)
+        # All parts of a commit carry the timestamp of the first: merged streams order commits by it, and `hlc_complete`
+        # must stay below it for as long as the commit is open.
         hlc = self._hybrid.take(commits, self._append_time_us) if opened is None else opened.hlc
         group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc, refused)
         self._unpublished[self._next_ticket] = hlc
         self._next_ticket += 1
         changes = sum(request.changes for request in requests)
+        # Numbers are planned before the disk has answered, so that the next group can be encoded meanwhile. `_end`
+        # takes them back when a group fails.
         self._planned = (Offset(offset + changes), Index(index + (0 if draft.more else commits)))
         self._open = _Open(opened.first_offset if opened else offset, hlc, draft.part + 1) if draft.more else None
         return group
@@ -315,6 +338,8 @@ class GroupCommit:
             return
         with self._lock:
             del self._unpublished[group.ticket]
+            # Only the first failure dooms. A doomed group that ends here later was planned before it; appends that came
+            # since have valid numbers and must not fail with it.
             if group.ticket >= self._doomed_below:
                 self._doom, self._doomed_below = outcome, self._next_ticket
                 requests = [*requests, *self._queue]

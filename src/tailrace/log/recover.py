@@ -68,6 +68,8 @@ def recover(files: Files) -> RecoveredLog:
                 if not _is_zero(file, found.end):
                     logger.warning("torn tail cut", extra={"segment": name, "through_bytes": found.end})
                 file.truncate(found.end)
+            # A frame that can be read may be in the page cache alone, where the writer was killed before its sync. Sync
+            # before anybody sees it: what readers have seen must survive a power failure.
             file.sync()
         files.sync_names()
     return found
@@ -83,6 +85,8 @@ def examine(files: Files) -> RecoveredLog:
     segments = list_segments(files)
     state = read_state(files)
     newest = segments[-1] if segments else None
+    # `state` is written after the segment exists. A state that is ahead of the directory means a lost file, and not a
+    # crash between the two.
     if state and state.active_index > (newest.first_index if newest else 0):
         raise CorruptSegmentError(segment_name(state.active_index), place=0, reason="the file is missing")
     if newest is None:
@@ -99,6 +103,8 @@ def examine(files: Files) -> RecoveredLog:
             hlc=0,
         )
     sparse, end, last, batch = _walk_newest(files, newest)
+    # A torn write can only be behind what was synced. Bytes that are bad before that were acknowledged once: cutting
+    # them would lose commits in silence, so opening fails.
     if state and state.active_index == newest.first_index and state.synced_bytes > end:
         raise CorruptSegmentError(newest.name, place=end, reason="changes that were synced are gone or damaged")
     if last is None and len(segments) > 1:
@@ -116,6 +122,7 @@ def examine(files: Files) -> RecoveredLog:
         last_index=last_index,
         horizon=min(horizon, Offset(head + 1)),
         commit=commit,
+        # Progress counts only after the commit that it names. Behind a newer commit it is older than the commit itself.
         position=read_progress(files, last_index, position) or position,
         append_time_us=last.append_time_us if last else 0,
         hlc=batch.column("hlc")[-1].as_py() if batch else 0,
@@ -148,6 +155,8 @@ def _walk_newest(files: Files, segment: Segment) -> tuple[SparseIndex, int, Fram
         try:
             walked.run()
         except BadFrameError as error:
+            # At most one frame is unsynced at any time. A bad frame with nothing good behind it is the torn tail of a
+            # crash and is cut; with a good frame behind it, it was whole once and is damage.
             if find_frame(file.read_at(error.place + 1, file.size()), 0) is not None:
                 raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
         batch = None
@@ -197,6 +206,8 @@ class _Walk:
                 raise CorruptSegmentError(self._segment.name, place=begin, reason="the first frame is another one")
             self._parts.append((header, begin + at))
             self._end = begin + at + header.frame_bytes
+            # Parts are not counted until the commit ends: what a crash left of an unfinished commit is cut with the
+            # torn tail.
             if header.continues:
                 continue
             for part, place in self._parts:
@@ -210,6 +221,8 @@ def _last_frame(files: Files, segments: list[Segment]) -> tuple[FrameHeader, pa.
     """Return the last frame of the segment before the newest."""
     sealed = Segments(files, {})
     sealed.replace(segments, SparseIndex(), 0)
+    # The newest segment has no frame yet: a crash came after its creation. The position to resume from is in the one
+    # before it.
     frames = sealed.frames(segments[-2], -1)
     if not frames:
         raise CorruptSegmentError(segments[-2].name, place=segments[-2].header_bytes, reason="it has no frames")

@@ -148,6 +148,8 @@ class Segments:
         block = self.find(offset)
         try:
             chunks = self.read(block)
+        # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a fresh
+        # index, too, is damage of the segment itself.
         except CorruptSegmentError:
             if not self._rebuild(block.segment):
                 raise
@@ -256,6 +258,8 @@ class Segments:
 
     def _rebuild(self, segment: Segment) -> bool:
         """Walk a sealed segment and keep the index found; False when it is the active one, whose index is our own."""
+        # The index of the active segment is built by the writer as it goes and never read from a file: rebuilding it
+        # would give the same.
         if segment is self.entries[-1]:
             return False
         with closing(self._files.open(segment.name)) as file:
@@ -291,6 +295,8 @@ def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
             continue
         with closing(files.open(name)) as file:
             segment = read_segment_header(file, name)
+        # Each header names the segment before it. A file that is missing in the middle is found this way; retention
+        # removes only from the oldest end.
         if segments and segment.previous_index != segments[-1].first_index:
             raise CorruptSegmentError(segment_name(segment.previous_index), place=0, reason="the file is missing")
         segments.append(segment)

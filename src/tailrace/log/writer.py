@@ -118,6 +118,8 @@ class Writer:
             OSError: The disk refused, and nothing of the frame counts, nor of the parts before it.
         """
         header = frame.header
+        # Another commit begins before the open one has ended: the source broke off. Its parts are cut first, because
+        # nothing may lie between the parts of a commit.
         if self._parts and not frame.part:
             self._drop_parts()
         assert (header.first_offset, header.first_index) == (self.next_offset, self.next_index)
@@ -131,6 +133,7 @@ class Writer:
             self._write(self._file, frame)
         except OSError:
             self._drop_parts()
+            # Give the space back at once: on a full disk it may be all that is left, and others wait for it.
             with contextlib.suppress(OSError):  # then the next frame tries again, before it is written
                 self._heal()
             raise
@@ -198,8 +201,12 @@ class Writer:
         file.write_at(self._end, frame.parts)
         if end > self._length:
             self._length = end
+            # Zeros make the syncs of small frames twice as fast: they have no new blocks to journal. A large frame
+            # costs more in writing twice than its sync would save.
             if frame.header.frame_bytes <= len(self._zeros) // 2:
                 self._write_zeros(file)
+        # From here on a failure means that the kernel may have dropped the pages and reported it once. Another sync
+        # would succeed and mean nothing, so these bytes are never relied on again.
         self._health = _Health.SYNC_FAILED
         file.sync()
         self._health = _Health.GOOD
@@ -237,10 +244,13 @@ class Writer:
         self._file.sync()
         self._length = self._end
         self._health = _Health.GOOD
+        # The new segment is another file, whose sync state is not in doubt.
         if broken is _Health.SYNC_FAILED:
             self._seal()
 
     def _is_full(self, segment: Segment, header: FrameHeader) -> bool:
+        # An older program refuses version 2 and would show parts of unfinished commits in version 1. So parts go into
+        # segments of version 2 only, and a log without parts stays readable to it.
         if self._outdated or (header.continues and segment.version < PARTS_VERSION):
             return True
         if self._end == segment.header_bytes:

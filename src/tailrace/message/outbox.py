@@ -183,12 +183,17 @@ class Outbox:
                 the sink is to stop then.
             MetadataError: The dead letters cannot be written.
         """
+        # The last call ended without an answer: the target may have taken its messages or not. Its mark decides;
+        # guessing would send twice or lose.
         if self._in_doubt:
             self._recall()
         elif self._keys and self._clock.monotonic_s() - self._keys_read_s > _KEYS_AGE_S_MAX:
             self._read_keys()
+        # The batch arrived as a whole, but the caller crashed before it noted that.
         if self._mark == mark:
             return
+        # Another batch than the one that broke off: the caller has cut the rest otherwise. What is settled by offset
+        # stays settled.
         if self._batch.mark != mark:
             self._batch = Interrupted(mark, settled=self._batch.settled)
         self._drafts = []
@@ -211,6 +216,9 @@ class Outbox:
         if self._in_doubt:
             self._recall()
         batch, waits = self._batch, self._options.on_refused is OnRefused.WAIT
+        # While a batch is under way, some changes of a parked key may be sent and others not, so a retried dead letter
+        # has no place in the order. A sink that waits has stopped exactly at such a key, and could never continue
+        # without the retry.
         if not self._keys or (through is None and batch.mark and not waits):
             return 0
         if through is not None and waits:
@@ -231,6 +239,8 @@ class Outbox:
     def _deliver(self, shaped: Sequence[Shaped]) -> None:
         """Send changes in runs: with each key once where the target takes each message by itself, or the sink waits."""
         options, batch = self._options, self._batch
+        # A target that takes messages one by one has delivered the second message of a key when the first turns out to
+        # be refused. With each key once in a run, there is no second.
         each = self._intake is Intake.EACH or options.on_refused is OnRefused.WAIT
         run: list[Shaped] = []
         seen: set[tuple[TableName, bytes]] = set()
@@ -246,6 +256,7 @@ class Outbox:
                 run, seen, size = [], set(), 0
             try:
                 admitted = self._admits(one)
+            # What is before this change is sent first: it does not depend on it, and the repeated call begins after it.
             except (SinkUnavailableError, SinkRefusedError):
                 self._settle_through(place, run, shaped)
                 raise
@@ -258,6 +269,8 @@ class Outbox:
     def _settle_through(self, place: int, run: Sequence[Shaped], shaped: Sequence[Shaped]) -> None:
         """Send what is before a place in the batch, and keep what is parked there."""
         batch = self._batch
+        # The offset is kept beside the count because the caller may cut the batch otherwise next time; then only the
+        # offset still means something.
         settled = shaped[place - 1].change.offset if place > batch.done else batch.settled
         if run:
             self._settle(run, OutboxMark(self._mark, batch=batch.mark, done=place, settled=settled))
@@ -272,6 +285,8 @@ class Outbox:
             SinkUnavailableError: It waits for a letter of its key.
             SinkRefusedError: It is no message, and the sink is to stop then.
         """
+        # A batch that is repeated after a crash meets changes that were parked the first time, or that were dropped
+        # since. They must neither be sent nor parked again.
         if self._batch.parked or self._dropped:
             id_ = message_id(one.change, snapshot=one.snapshot)
             if id_ in self._batch.parked or id_ in self._dropped:
@@ -293,7 +308,11 @@ class Outbox:
         """Send changes, and park what is refused with what stands behind it."""
         while True:
             owners = [one for one in run for _ in one.messages]
+            # Dead letters are durable before anything is sent after them. The other way round, a crash in between would
+            # lose a change whose successors have arrived.
             self._write()
+            # A target that keeps marks gets an empty batch as well: its mark must move, or the batch would be read
+            # again after each restart.
             if not owners and self._intake is not Intake.WHOLE:
                 return
             refusals = self._send([message for one in run for message in one.messages], mark)
@@ -306,6 +325,8 @@ class Outbox:
                 self._park_refused(run, reasons)
                 self._write()
                 return
+            # A target of whole batches has taken nothing of it. The rest is sent again without what is refused, and
+            # without what follows that in its key.
             run = list(self._left(run, reasons))
 
     def _left(self, run: Sequence[Shaped], reasons: dict[int, Refusal]) -> Iterator[Shaped]:
@@ -355,6 +376,7 @@ class Outbox:
             return
         try:
             new = self._dead_letters.park(self.name, drafts, self._options.letters_max)
+        # Keys were parked in memory when their drafts were made; nothing of that is on disk. Read the truth back.
         except BaseException:
             self._read_keys()
             raise
@@ -372,6 +394,8 @@ class Outbox:
             gone = [letter.id for letter, shaped in left if shaped is None or not shaped.reason]
             sending = [(letter, message) for letter, shaped in left if shaped for message in shaped.messages]
             batch = self._batch
+            # The ids of the retried dead letters travel with the mark: if the answer is lost, `_recall` learns from it
+            # which of them have arrived, and forgets exactly those.
             mark = OutboxMark(self._mark, tuple(gone), batch.mark, batch.done, batch.settled)
             refusals = self._send([message for _, message in sending], mark) if sending else []
             reasons = {letter.id: Refusal(0, shaped.reason) for letter, shaped in left if shaped and shaped.reason}
@@ -415,6 +439,8 @@ class Outbox:
             self._dead_letters.sent(found.letters)
             self._mark = found.mark
             if found.batch:
+                # What was parked in this process is known only here: the mark does not hold it. It is valid for the
+                # same batch alone.
                 parked = mine.parked if mine.mark == found.batch else set()
                 self._batch = Interrupted(found.batch, found.done, found.settled, parked)
             else:
@@ -431,6 +457,7 @@ class Outbox:
             found = None if stored is None else msgspec.json.decode(stored, type=OutboxMark)
         except msgspec.MsgspecError:
             raise SinkRefusedError("the mark that the target keeps of the sink cannot be read") from None
+        # The mark of a removed sink with the same name says nothing about this one: taking it over would skip changes.
         return found if found is not None and found.owner == self._owner else None
 
     def _read_keys(self) -> None:

@@ -57,9 +57,12 @@ def bring_forward(engine: Engine, clock: Clock) -> None:
 
     def run(connection: Connection) -> None:
         _lock(connection)
+        # Asked again under the lock: another process may have migrated while this one waited.
         version = _version(connection)
         for number, step in enumerate(MIGRATIONS[version:], start=version + 1):
             step(connection)
+            # Each step is noted by itself. MySQL commits a change of a table at once, so after a crash the steps before
+            # it must count.
             connection.execute(insert(migration).values(version=number, applied_time_us=clock.now_us()))
 
     with _alone(engine):
@@ -96,6 +99,7 @@ def _alone(engine: Engine) -> Iterator[None]:
     if engine.dialect.name not in {"mysql", "mariadb"}:
         yield
         return
+    # A connection of its own: the migration commits on another one, and the lock must outlast that commit.
     with engine.connect() as connection:
         if not connection.execute(text(f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_S})")).scalar():
             raise MetadataError("another process migrates the metadata database: try again later")
@@ -167,6 +171,8 @@ def _add_columns(connection: Connection, table: Table, *names: str) -> None:
     present = {column["name"] for column in inspect(connection).get_columns(table.name)}
     for name in names:
         if name not in present:
+            # Compiled from the table as it is today. A released column never changes its type; where one has to, that
+            # is a step of its own.
             column = CreateColumn(table.columns[name]).compile(dialect=connection.dialect)
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
 

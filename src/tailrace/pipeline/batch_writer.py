@@ -107,6 +107,8 @@ class BatchWriter:
         self._busy = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
+        # Spark Connect pickles this object and runs the copy in its server. Locks, threads and callbacks stay behind;
+        # the copy opens the sink there.
         left = dict.fromkeys(("_proceed", "_wanted", "_away", "_session", "_sink", "_busy"))
         return {**self.__dict__, **left}
 
@@ -122,10 +124,14 @@ class BatchWriter:
                 self._take(frame)
             except Exception as error:
                 self.problem = error
+                # A query that is stopped interrupts the batch in any place, and the error it fails with means nothing:
+                # it must not count as a failure of the sink.
                 if self.stopping:
                     raise RuntimeError(INTERRUPTED) from None
                 if isinstance(error, TailraceError):
                     raise
+                # Spark passes on the text alone, and shows it to users. A short line with the type survives; a chained
+                # traceback would not.
                 raise RuntimeError(f"{type(error).__name__}: {brief(str(error))}") from None
 
     def settle(self, wait_s_max: float) -> bool:
@@ -137,6 +143,8 @@ class BatchWriter:
 
     def _take(self, frame: Any) -> None:
         if self._is_large():
+            # Tasks see a part of the batch each and in no order, and a truncation concerns all rows before it. Only the
+            # driver sees the batch in order.
             with suppress(TruncationMetError):  # nothing was committed: the driver takes all of it, below
                 self.apply_spread(frame)
                 return
@@ -160,6 +168,8 @@ class BatchWriter:
         through = pc.max(rows["_offset"]).as_py()
         progress = sink.progress()
         reached = self._reached(progress)
+        # Spark repeats a micro-batch after a crash although the sink has it. The sink commits its progress with the
+        # rows, so its word counts, not that of the checkpoint.
         if reached >= through:
             return
         rows = _behind(rows, reached)
@@ -167,6 +177,8 @@ class BatchWriter:
         tables = image_changes(rows, versions) if takes_images(definition) else changes_of_json(rows, versions)
         if definition.transform:
             tables = [transformed(one, definition.transform, session) for one in tables]
+        # Numbers only rise, also after a reset or a repair, which reserve some: a sink takes a number that it has for a
+        # repetition and leaves the batch out.
         number = next_number(progress, self.number_min)
         filled = [one for one in tables if one.changes.num_rows]
         sink.apply(Batch(definition.name, number, {definition.source: through}, filled))
@@ -192,6 +204,8 @@ class BatchWriter:
     def layout(self) -> Layout:
         """Return the layout in which micro-batches are to come."""
         definition = self._definition
+        # The layout `latest` lets the source leave out all but the last change of each key. A transformation may want
+        # the others, and so do history and append.
         last = not definition.transform and mode_of(definition.sink, definition.mode) is Mode.CURRENT
         return Layout.LATEST if last and not takes_images(definition) else Layout.PACKED
 
@@ -240,6 +254,8 @@ class BatchWriter:
         Where Spark has ended there may be one in a thread of Spark's. A process that ends meanwhile, in the middle of
         what is written in C++, is aborted.
         """
+        # The sink belongs to its thread. Closing it under a batch that still writes would break off in the middle of
+        # it.
         self.settle(_CLOSE_S_MAX)
         if self._sink is not None:
             self._sink.close()
@@ -287,6 +303,7 @@ class BatchWriter:
     def _is_spread(self) -> bool:
         """Tell whether tasks write what is large. On one machine the driver merges rows more quickly than they do."""
         mode = mode_of(self._definition.sink, self._definition.mode)
+        # On one machine tasks and driver share the same cores, and tasks have to shuffle the rows by key first.
         return (self._distributed or mode is not Mode.CURRENT) and self._can_spread()
 
     def _is_large(self) -> bool:
@@ -294,6 +311,8 @@ class BatchWriter:
         if not self._is_spread():
             return False
         reached = self._reached(self.sink().progress())
+        # How much is in the micro-batch itself is not known without running it; how much the log has beyond the sink is
+        # known for one request.
         return self._learn() - reached >= self._spread_min and self._has_stable_keys()
 
     def _reached(self, progress: SinkProgress | None) -> int:

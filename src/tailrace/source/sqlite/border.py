@@ -93,12 +93,16 @@ class BorderFinder:
             header, frames = self._look()
         except _LostError:
             return
+        # Without a hold an empty log proves nothing: it may have been filled and restarted since the query saw the
+        # path.
         if not path or (header is None and not self._held) or frames > _FRAMES_MAX:
             return
         frame = 0
         if header is not None:
             for run in runs(self._read_on, header, 0, frames):
                 leaf = run.pages.get(path[-1])
+                # The query may have seen more or less than the frames that are visible now. The transaction that left
+                # exactly this row as the newest is the one it saw.
                 if leaf is not None and self._page(header, path[-1], leaf) == Leaf(newest):
                     frame = run.last
                     break
@@ -126,11 +130,14 @@ class BorderFinder:
         self._place = place
         self._found += found
         if len(self._found) > _FOUND_MAX:
+            # Every second border and not the oldest half: commits stay of about equal size, and the memory is bounded
+            # however long nobody reads.
             del self._found[::2]
 
     def borders(self, newest: int) -> list[int]:
         """Return the borders not returned before that are not beyond the `newest` row a query has seen, rising."""
         self.follow()
+        # The log may be ahead of the query: a border beyond its newest row belongs to rows that it did not read.
         found = [border for border in self._found if border <= newest]
         self._found = self._found[len(found) :]
         return found
@@ -163,6 +170,7 @@ class BorderFinder:
             except _LostError:
                 lost = True
                 break
+            # A transaction that added no row to the change table is no border for us.
             if step.newest > followed.newest:
                 borders.append(step.newest)
             followed = step
@@ -179,6 +187,8 @@ class BorderFinder:
 
     def _look(self) -> tuple[WalHeader | None, int]:
         """Return the header of the log and how many of its frames are visible."""
+        # The last program closed the database and SQLite removed the log; a new one has another inode. What the old
+        # file says is history.
         if self._file is not None and os.fstat(self._file).st_nlink == 0:
             self.close()
             raise _LostError
@@ -203,6 +213,8 @@ class BorderFinder:
             path.append(number)
             if number in run.pages:
                 match self._page(header, number, run.pages[number]):
+                    # Rows of the change table are only added at its end. A newest row that went back means pages that
+                    # we misunderstand: no border is better than a wrong one.
                     case Leaf(last) if last >= place.newest:
                         return _Place(header, run.last, tuple(path), last, schema_version)
                     case Interior(right):
@@ -235,6 +247,7 @@ class BorderFinder:
 
     def _page(self, header: WalHeader, number: int, frame: int) -> Leaf | Interior | None:
         data = self._read(header.offset(frame), FRAME_HEADER + header.page_size)
+        # The salt changes with each restart of the log: a frame with another one is a leftover of the log before.
         if data[8:16] != header.salt or int.from_bytes(data[:4], "big") != number:
             return None
         return parse_page(data[FRAME_HEADER:])

@@ -237,6 +237,8 @@ class _HoldThread(threading.Thread):
                 self._renew()
         elif size >= options.hold_bytes_max and copied < frames:
             # It may have grown during one slow copy: let go of it only where a copy with the lock does not help.
+            # It is better to lose borders than the disk: without a hold, transactions may be joined into one commit,
+            # but no change is lost.
             if not self._copy_urgently(_LAST):
                 logger.warning("the write-ahead log is too large to hold", extra={"size_bytes": size})
                 self._release()
@@ -260,6 +262,8 @@ class _HoldThread(threading.Thread):
 
     def _renew(self) -> None:
         """Begin to hold the log as it is now, then end the hold before."""
+        # Begin the new hold before the old one ends. In a gap between them a writer could restart the log, and where
+        # its transactions end would never be known.
         _read(self._spare)
         with self._lock:
             self._finder.hold()
@@ -277,6 +281,8 @@ class _HoldThread(threading.Thread):
 
     def _copy_due(self, size: int, *, moved: bool) -> bool:
         """Return whether to copy the log now: it has grown enough, or nobody writes, but not all the time then."""
+        # While the log grows, copy after each half of `hold_bytes`: more often would sync the disk of the writer for
+        # little.
         if moved:
             return not self._copied <= size < self._copied + self._options.hold_bytes // 2
         return self._clock.monotonic_s() >= self._copy_time_s
@@ -316,8 +322,11 @@ class _HoldThread(threading.Thread):
         try:
             with self._lock:
                 self._finder.hold()
+            # The write lock holds the log now: nobody can add to it or restart it. Our read transaction must end, as it
+            # would keep frames from being copied.
             _end(self._held)
             complete = self._copy_all(patience)
+            # Hold again before the write lock is given back: the first writer after it may restart the log.
             _read(self._held)
             with self._lock:
                 self._finder.hold()
@@ -333,6 +342,8 @@ class _HoldThread(threading.Thread):
             frames, copied = self._size()
             if frames == copied:
                 return True
+            # Another process that copies is nearly done, so it is worth waiting for. A foreign reader may stay for
+            # hours, and every writer waits for us meanwhile.
             if self._clock.monotonic_s() - begin_s >= (patience.readers_s if copied_by_us else patience.copy_s):
                 return False
             self._ended.wait(_SPIN_S)

@@ -83,6 +83,8 @@ class ChangeReader:
         """
         self.close()
         options = self._options
+        # Before connecting: opening the database may touch its files. The clock bounds it, as a file may carry a time
+        # of the future.
         self._written_us = min(_written_us(self._path), self._clock.now_us())
         self.place.before_open()
         self._connection = connect(self._path, busy_timeout_ms=options.busy_timeout_ms)
@@ -128,6 +130,8 @@ class ChangeReader:
                     self._compare(connection, confirmed, mark, History(number, known))
             finally:
                 connection.execute("COMMIT")
+            # The log is older than what the database has confirmed for it: it was restored from a copy. The entry goes
+            # back to it, so that nothing is removed that this log still needs.
             if mark is None or number < confirmed:
                 # Nothing has a mark after an upgrade: all begins with this one, which is on disk before it is used.
                 confirmed, mark = min(number, confirmed), known or fresh_mark()
@@ -153,17 +157,23 @@ class ChangeReader:
             if not self._journal.may_look():
                 self.place.look(connection, unwritten=True)
                 return None
+            # It changes with each commit of another connection, so a look at an unchanged database is one pragma and no
+            # query.
             data_version = int(connection.pragma("data_version"))
             self.place.look(connection, unwritten=data_version == self._data_version)
             if data_version == self._data_version:
                 return None
             newest = self._newest(connection)
+            # The schema may change again between fitting and looking; borders and rows must be read with the triggers
+            # that wrote them.
             while newest is None:
                 self._fit()
                 newest = self._newest(connection)
             self._data_version = data_version
             self._hold.wake()
             now_us = self._clock.now_us()
+            # The newest row is always a border: a query sees whole transactions. Where the ones in between are not
+            # known, they are taken as one.
             numbers = sorted({*self._hold.borders(newest), min(self.backlog, newest), newest})
             return [Border(n, self._written_us if n <= self.backlog else now_us) for n in numbers]
 
@@ -173,6 +183,7 @@ class ChangeReader:
         where = f"FROM {CHANGE} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
         if self.locks_writers:
             self._journal.wait_for_gap()
+            # Without WAL a reader keeps writers out. Short reads in the gaps between transactions let them through.
             limit = min(limit, self._options.read_changes_locked)
         with translated(self._path):
             try:
@@ -221,6 +232,8 @@ class ChangeReader:
         """Refuse to go on when the database has another history than the one that the log knows."""
         if mark is not None:
             lower, upper = History(confirmed, mark), known
+            # History marks are chained: walking from the older one over the rows must give the newer one, or the rows
+            # between are not those that the log has.
             if lower.number > upper.number:  # the log is an older copy, too
                 lower, upper = History(known.number, known.mark), lower
             reached = self._walk(lower, upper.number)
@@ -273,6 +286,8 @@ class ChangeReader:
             if self._hold.lost and last - first < _PATH_ROWS_MAX and begin_s >= self._path_time_s:
                 self._hold.begin(_rightmost_path(connection), last, self.schema_version)
                 end_s = self._clock.monotonic_s()
+                # Reading the path scans the pages of the change table. It is repeated at a bounded share of time,
+                # however large the table is.
                 self._path_time_s = end_s + _PATH_REST * (end_s - begin_s)
             return last
         finally:

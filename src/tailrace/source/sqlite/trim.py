@@ -79,6 +79,7 @@ class Trimmer:
         self._executor.shutdown()
 
     def _trim(self) -> None:
+        # Nothing depends on trimming being prompt, and everything on the writer not waiting for it.
         if not self._may_lock():
             return
         self._trim_time_s = self._clock.monotonic_s()
@@ -110,6 +111,8 @@ class Trimmer:
         Raises:
             _UnfamiliarError: Another one is in its place.
         """
+        # Compared before and after connecting: a file that is exchanged in between would get our marks, and changes
+        # that belong to another history would be removed.
         if file_id(self._path) != self.file:
             raise _UnfamiliarError
         connection = connect(self._path, busy_timeout_ms=busy_timeout_ms)
@@ -133,6 +136,8 @@ class Trimmer:
             if int(connection.pragma("schema_version")) != self.fitted or (entry and entry[1] not in self.marks):
                 raise _UnfamiliarError
             if entry is not None and number > entry[0]:
+                # Both marks are valid while the transaction commits: the reading side looks at any time and must
+                # recognize either.
                 self.marks = frozenset({entry[1], mark})
                 mark_reader(connection, self._reader.name, number, mark)
             connection.execute(f"UPDATE {READER} SET seen = julianday('now') WHERE name = ?", (self._reader.name,))
@@ -141,7 +146,10 @@ class Trimmer:
                     connection.execute(f"DELETE FROM {READER} WHERE name = ?", (row.name,))
             first, last = window(connection)
             floor = min((row.confirmed for row in read_readers(connection)), default=number)
+            # The newest row stays: the highest row number is in it, and an empty table would let SQLite number from 1
+            # again.
             goal = min(floor, last - 1)
+            # A bounded slice, then a pause: each transaction holds the write lock of the application's database.
             through = min(goal, first + self._options.trim_changes_max - 1)
             connection.execute(f"DELETE FROM {CHANGE} WHERE id <= ?", (through,))
             return through >= goal or self._stop.is_set()

@@ -52,6 +52,8 @@ class Account:
         passed_s = now_s - self._time_s
         if passed_s > 0:
             self._time_s = now_s
+            # Halved each second: a burst is forgiven soon, a flood never gets ahead of its decay. Offences decay
+            # linearly, so that a steady rate below the limit is allowed for ever.
             self._cost_s *= 0.5**passed_s
             self._offences = max(0.0, self._offences - passed_s * self._options.offences_per_s)
 
@@ -85,6 +87,8 @@ class ReadTurns:
 
         It must not be offered again before `read_share` has said that nothing is left.
         """
+        # A light connection waits behind light ones only; a heavy one behind everybody. Reading at once is allowed only
+        # where nobody with the same right waits: order of arrival within a class.
         waiting = self._light if reader.account.is_light(self.now_s()) else self._light or self._heavy
         if self._left_s > 0 and not waiting:
             return self._give(reader)
@@ -104,6 +108,7 @@ class ReadTurns:
         begun_s = self.now_s()
         more = reader.read_share(begun_s + self._options.share_s)
         now_s = self.now_s()
+        # Charged by the clock, not by frames: a head with 400 headers costs as much as hundreds of small ones.
         reader.account.charge(now_s - begun_s, now_s)
         self._left_s -= now_s - begun_s
         if more:
@@ -123,9 +128,13 @@ class ReadTurns:
         """Begin a turn: those who cost little first, but one of the others in any case."""
         self._next = None
         self._left_s = self._options.turn_s
+        # One heavy connection in each turn, before the light ones: without it, enough light ones could starve it for
+        # ever.
         if self._heavy:
             self._give(self._heavy.popleft())
         for queue in (self._light, self._heavy):
+            # As many as wait now, not until the queue is empty: those that are put back in this loop have had their
+            # share.
             for _ in range(len(queue)):
                 if self._left_s <= 0:
                     return

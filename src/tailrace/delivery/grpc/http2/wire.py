@@ -51,6 +51,8 @@ class SendBuffer:
         whole = memoryview(self._whole)
         sent = len(whole) - len(self.left)
         border = 0
+        # Messages are cut at their five-byte prefixes. A status in the middle of one would reach the client as a broken
+        # message, not as a status.
         while border < sent:
             border += 5 + int.from_bytes(whole[border + 1 : border + 5], "big")
         self.left = whole[sent:border]
@@ -82,6 +84,8 @@ class Http2Wire:
 
     def offer(self, outgoing: SendBuffer) -> None:
         """Send what can be sent of it now, and the rest in its turns; `drained` is called when nothing is left."""
+        # With nobody in the queue, send at once: a lone stream pays no turn of the loop. Otherwise it goes behind those
+        # who wait, even if the socket has room, or it would pass them with each write.
         if not self._queue and not self._paused:
             self._send_share(outgoing)
         if outgoing.left:
@@ -192,9 +196,15 @@ class Http2Wire:
             room = self._send_share(outgoing)
             if not outgoing.left:
                 outgoing.drained()
+            # A stream whose own window is full leaves the queue: it would take a turn each time without sending.
+            # `window_opened` puts it back.
             elif room:
                 self._enqueue(outgoing)
+            # After each share and not after all of them: `pause` is noticed at once then, and no more than one share
+            # waits beyond the transport's limit.
             self.flush()
+        # With a closed window there is nothing to schedule: the client opens it with a frame, which calls
+        # `window_opened`.
         if self.h2.outbound_flow_control_window > 0:
             self._pump_soon()
 
@@ -206,9 +216,13 @@ class Http2Wire:
             self.drop(outgoing)
             return True
         left = outgoing.left
+        # A share of fixed size and not a frame: 128 KiB amortize the cost of a turn, and a thousand streams still get
+        # one each before any gets a second.
         size = min(len(left), self._share_bytes, h2.outbound_flow_control_window, stream.outbound_flow_control_window)
         if size <= 0:
             return stream.outbound_flow_control_window > 0
+        # h2 keeps headers and window updates until they are fetched. They go first: data of a stream before its headers
+        # would be an error of the protocol.
         control = h2.data_to_send()
         if control:
             self._parts.append(control)
@@ -220,6 +234,7 @@ class Http2Wire:
             self._parts.append(_FRAME.pack(length >> 8, length & 0xFF, _DATA, 0, outgoing.stream_id))
             self._parts.append(piece)
             frames += 1
+        # h2 keeps the windows but did not see these frames: without this it would let us exceed what the client allows.
         h2.outbound_flow_control_window -= size
         stream.outbound_flow_control_window -= size
         outgoing.left = left[size:]
