@@ -23,8 +23,7 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget, sub_id_of
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService

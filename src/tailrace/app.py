@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from tailrace.access.access import Access, open_access
+from tailrace.access.access import AccessControl, open_access
 from tailrace.access.key_value import KeyValues
 from tailrace.access.statement import Statements
 from tailrace.capture import CaptureState, Pump
@@ -40,9 +40,8 @@ from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import ConfigError, InvalidPredicateError, ListenError
-from tailrace.model.hlc import hlc_at
-from tailrace.model.number import Offset
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.model.number import Offset, hlc_at
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.reclaim import Reclaimer
 from tailrace.sink_url import Secrets
 from tailrace.source.base import QuerySource, Reader
@@ -308,7 +307,7 @@ class Application:
     def _dialects(self) -> Dialects:
         return {shard.source.name: dialect_of(shard.opened.dialect) for shard in self._shards}
 
-    def _open_access(self, store: MetaStore) -> Access:
+    def _open_access(self, store: MetaStore) -> AccessControl:
         """Open what tells who calls, and have it end what is open on credentials that are no longer good."""
         auth = self._config.auth
         for name, principal in auth.principals.items():
@@ -321,7 +320,9 @@ class Application:
         self._keep_running(access.keeper.run())
         return access
 
-    async def _listen_grpc(self, services: Sequence[Service], access: Access, on_stop: Callable[[], None]) -> str:
+    async def _listen_grpc(
+        self, services: Sequence[Service], access: AccessControl, on_stop: Callable[[], None]
+    ) -> str:
         """Open the gRPC port and return its address. It stops after HTTP, which has ended all feeds by then."""
         server = GrpcServer(
             self._config.host,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
-from tailrace.config_file import Problem, located, problem_of, read_file
+from tailrace.config_file import SettingProblem, located, problem_of, read_file
 from tailrace.delivery.site import check_site
 from tailrace.delivery.tls import TlsConfig
 from tailrace.interface.coordinode.edge import EdgeTable
@@ -22,7 +22,7 @@ from tailrace.interface.coordinode.options import ChangeStreamConfig
 from tailrace.interface.jimdb.options import JimdbConfig, check_jimdb
 from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.errors import ConfigError, SourceOptionError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.sources import IN_URL, resolve
 
 __all__ = [
@@ -253,12 +253,12 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     except msgspec.ValidationError as error:
         problem = problem_of(error, Config, tree)
         if any(setting.secret and setting.path == problem.path for setting in SETTINGS):
-            problem = Problem(problem.path, "it is not what it should be")  # without its value
+            problem = SettingProblem(problem.path, "it is not what it should be")  # without its value
         raise ConfigError(located(problem, origins, file)) from error
     try:
         _check(config)
     except ConfigError as error:
-        raise ConfigError(located(Problem(*_split(str(error))), origins, file)) from error
+        raise ConfigError(located(SettingProblem(*_split(str(error))), origins, file)) from error
     return config
 
 

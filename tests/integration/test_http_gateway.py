@@ -277,7 +277,7 @@ async def test_a_subscription_that_is_cancelled_elsewhere_ends_with_an_error(tmp
     async with gateway(tmp_path) as served, served.socket() as client:
         await client.request("subscribe", {}, "s")
         (subscription,) = served.world.service.subscriptions()
-        await served.world.service.close(subscription.id)
+        await served.world.service.subscription(subscription.id).close()
         ended = await client.record()
         assert (ended["id"], ended["type"]) == ("s", "error")
         assert (await client.request("ping"))[0] == "pong"

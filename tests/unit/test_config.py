@@ -15,7 +15,7 @@ from tailrace.interface.coordinode.edge import EdgeTable
 from tailrace.interface.coordinode.options import ChangeStreamConfig
 from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.model.errors import ConfigError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 
 
 @pytest.fixture

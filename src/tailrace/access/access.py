@@ -13,16 +13,16 @@ from tailrace.access.key import key_hash
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.options import AuthConfig
+from tailrace.access.principal import Principal
 from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
-from tailrace.model.principal import Principal
 
-__all__ = ["Access", "open_access"]
+__all__ = ["AccessControl", "open_access"]
 
 
-class Access(Struct, frozen=True):
+class AccessControl(Struct, frozen=True):
     """What interfaces need to know who calls. `keeper.run` belongs in a task."""
 
     gate: Gate
@@ -31,7 +31,7 @@ class Access(Struct, frozen=True):
     """How often principals may ask for something; None where all are anonymous."""
 
 
-def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: float = 60.0) -> Access:
+def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: float = 60.0) -> AccessControl:
     """Return what a configuration says about access.
 
     Raises:
@@ -40,9 +40,9 @@ def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: flo
     keys = Keys(_fixed(config), store, config.key_pepper, clock)
     keeper = Keeper(keys, clock, config.streams_max)
     if not config.enabled:
-        return Access(OpenGate(), keeper)
+        return AccessControl(OpenGate(), keeper)
     limits = RateLimits(config.requests_per_s, config.burst, clock)
-    return Access(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper, limits)
+    return AccessControl(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper, limits)
 
 
 def _fixed(config: AuthConfig) -> Mapping[str, Principal]:

@@ -16,8 +16,8 @@ from tailrace.cli.pipeline_emit import emit
 from tailrace.cli.pipeline_place import Place, placed, session_choice, session_options
 from tailrace.cli.pipeline_run import run, work
 from tailrace.envelope.envelopes import ENVELOPES
-from tailrace.model.letter import OnRefused
-from tailrace.model.pipeline import Definition, Mode
+from tailrace.meta.dead_letter import OnRefused
+from tailrace.meta.pipeline import Definition, Mode
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.definition import check_definition, definition_of_file
 from tailrace.pipeline.sinks import check_sink, mode_of

@@ -9,8 +9,8 @@ from tailrace.cli.access import counted
 from tailrace.cli.apart import Stop, apart
 from tailrace.cli.pipeline_place import Place, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
+from tailrace.meta.pipeline_status import PipelineStatus
 from tailrace.model.errors import UnknownPipelineError
-from tailrace.model.pipeline_status import PipelineStatus
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.keeper import worker_name
 from tailrace.pipeline.session import SparkSessions

@@ -1,10 +1,10 @@
 """Who calls over gRPC: the gate of its server. HTTP has its own in `tailrace.delivery.http.gate`."""
 
-from tailrace.access.access import Access
+from tailrace.access.access import AccessControl
 from tailrace.access.credential import token_of
 from tailrace.access.keeper import End, Hold
+from tailrace.access.principal import Principal
 from tailrace.delivery.grpc.call import Metadata
-from tailrace.model.principal import Principal
 
 __all__ = ["GrpcGate"]
 
@@ -12,7 +12,7 @@ __all__ = ["GrpcGate"]
 class GrpcGate:
     """Tells who calls by the metadata of the call, and has calls end with the credentials that they came with."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: AccessControl) -> None:
         self._access = access
 
     async def __call__(self, path: str, metadata: Metadata) -> Principal:

@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from tailrace.access.gate import Gate, OpenGate
+from tailrace.access.principal import ANONYMOUS
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import problem_answer, want_upgrade
 from tailrace.delivery.http.gate import HttpGate
@@ -31,7 +32,6 @@ from tailrace.interface.skeindb.assemble import skeindb_routes
 from tailrace.interface.skeindb.methods import Methods
 from tailrace.interface.sochdb.gateway import GatewayEndpoint, GatewayStores
 from tailrace.metrics import Metrics
-from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.service import SubscriptionService

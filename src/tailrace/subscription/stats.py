@@ -4,16 +4,17 @@ Names and order of the members are those of SkeinDB. Where there are several log
 span them all, and counts are sums.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
 from tailrace.clock import Clock
-from tailrace.model.subscription import QueryTarget
+from tailrace.model.subscription import QueryTarget, Subscription
+from tailrace.subscription.log_view import LogView
 from tailrace.subscription.pressure import Pressure, PressureState, pressure_of, throttle_lag_of, warn_lag_of
-from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["Alert", "StatsView", "SubscriptionStats", "alerts_of", "stats_of"]
+__all__ = ["Alert", "Measured", "StatsView", "SubscriptionStats", "alerts_of", "stats_of"]
 
 _AGE_S_MAX = 1.0
 
@@ -49,10 +50,28 @@ class Alert(Struct, frozen=True):
     count: int
 
 
+class Measured(Protocol):
+    """What has the figures: the subscription service."""
+
+    @property
+    def logs(self) -> Mapping[str, LogView]:
+        """Return the logs by source name."""
+        ...
+
+    @property
+    def retention_changes(self) -> int | None:
+        """Return the scale of the pressure states in changes; None where there are none."""
+        ...
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        """Return all subscriptions."""
+        ...
+
+
 class StatsView:
     """The figures for those who ask for one at a time: taken again when they are a second old."""
 
-    def __init__(self, service: SubscriptionService, clock: Clock) -> None:
+    def __init__(self, service: Measured, clock: Clock) -> None:
         self._service = service
         self._clock = clock
         self._stats: SubscriptionStats | None = None
@@ -67,7 +86,7 @@ class StatsView:
         return self._stats
 
 
-def stats_of(service: SubscriptionService) -> SubscriptionStats:
+def stats_of(service: Measured) -> SubscriptionStats:
     """Return the figures as they are now. Takes a moment for each subscription."""
     subscriptions = service.subscriptions()
     logs, retention_changes = service.logs, service.retention_changes

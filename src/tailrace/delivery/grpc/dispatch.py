@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from tailrace.access.principal import Principal
 from tailrace.delivery.grpc.call import Code, Metadata, Method, Service, StatusError
 from tailrace.delivery.grpc.http2.stream import Stream
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.site import Site
 from tailrace.model.errors import TailraceError
-from tailrace.model.principal import Principal
 
 __all__ = ["Dispatcher", "Gate"]
 

@@ -8,11 +8,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.access.credential import token_of
 from tailrace.access.gate import Gate, OpenGate
+from tailrace.access.principal import Principal
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem, problem_of
 from tailrace.model.errors import MetadataError, RateLimitError, UnauthenticatedError
-from tailrace.model.principal import Principal
 
 __all__ = ["HttpGate", "principal_of"]
 

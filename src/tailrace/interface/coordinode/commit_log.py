@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.model.number import Index, Offset
-from tailrace.subscription.log_view import Commits, LogView
+from tailrace.subscription.log_view import LogView
 
-__all__ = ["CommitLog", "Commits"]
+__all__ = ["CommitLog"]
 
 
 class CommitLog(LogView, Protocol):

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from tailrace.access.principal import Capability
 from tailrace.delivery.grpc.call import Call, Code, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
@@ -20,7 +21,6 @@ from tailrace.meta.key_range import KeyRange
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.model.number import Offset
-from tailrace.model.principal import Capability
 
 __all__ = ["JimdbTools", "jimdb_service"]
 

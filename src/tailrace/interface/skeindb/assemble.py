@@ -11,8 +11,7 @@ from tailrace.interface.skeindb.methods import Methods
 from tailrace.interface.skeindb.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.interface.skeindb.rpc import RpcEndpoint
 from tailrace.interface.skeindb.sse import SseEndpoint, SseManyEndpoint
-from tailrace.interface.skeindb.ws import WsEndpoint
-from tailrace.interface.skeindb.ws_many import WsManyEndpoint
+from tailrace.interface.skeindb.ws import WsEndpoint, WsManyEndpoint
 
 __all__ = ["skeindb_routes"]
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from feeding import feeding
 from tailrace.access.options import AuthConfig
+from tailrace.access.principal import ANONYMOUS
 from tailrace.cli.group import tailrace
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions
@@ -23,7 +24,6 @@ from tailrace.interface.openapi.rpc import answer_name, error_codes, ref_of, req
 from tailrace.interface.skeindb.methods import Methods, signatures
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
-from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.query.service import QueryService

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 
 from h2.errors import ErrorCodes
 
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.delivery.grpc.call import Code, Metadata, StatusError, prefixed
 from tailrace.delivery.grpc.http2.header import BEGIN, Request, metadata_headers, status_headers
 from tailrace.delivery.grpc.http2.held import Held
 from tailrace.delivery.grpc.http2.message import MessageReader
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.wire import Outgoing, Wire
-from tailrace.model.principal import ANONYMOUS, Principal
 
 __all__ = ["Stream"]
 
