@@ -17,7 +17,7 @@ from pathlib import Path
 from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics

@@ -16,7 +16,7 @@ from tailrace.access.key_value import KeyValues
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.access.statement import Statements
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.interface.sochdb.gateway import GatewayStores
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op

@@ -16,7 +16,7 @@ from feeding import draft_of, feeding
 from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.subscription.access import Scopes

@@ -18,6 +18,7 @@ from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
+from tailrace.quantity import parse_duration_s
 
 __all__ = ["AccessControl", "open_access"]
 
@@ -31,7 +32,7 @@ class AccessControl(Struct, frozen=True):
     """How often principals may ask for something; None where all are anonymous."""
 
 
-def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: float = 60.0) -> AccessControl:
+def open_access(config: AuthConfig, store: KeyStore, clock: Clock) -> AccessControl:
     """Return what a configuration says about access.
 
     Raises:
@@ -42,7 +43,7 @@ def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: flo
     if not config.enabled:
         return AccessControl(OpenGate(), keeper)
     limits = RateLimits(config.requests_per_s, config.burst, clock)
-    return AccessControl(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper, limits)
+    return AccessControl(TokenGate(keys, _web_tokens(config, clock), limits, clock), keeper, limits)
 
 
 def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
@@ -64,7 +65,7 @@ def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
     return found
 
 
-def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens | None:
+def _web_tokens(config: AuthConfig, clock: Clock) -> WebTokens | None:
     secret = config.jwt_secret.encode()
     if config.jwt_secret_file:
         if secret:
@@ -73,6 +74,7 @@ def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens 
             secret = Path(config.jwt_secret_file).read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigError(f"auth.jwt_secret_file: {error.strerror}") from error
+    leeway_s = parse_duration_s(config.jwt_leeway) or 0.0
     options = WebTokenOptions(secret, config.jwt_issuer, config.jwt_audience, leeway_s)
     if config.jwks_file:
         return WebTokens(options, clock, JwksFile(Path(config.jwks_file), clock).keys)

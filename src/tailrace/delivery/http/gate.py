@@ -1,8 +1,9 @@
-"""Who calls over HTTP: every request and every WebSocket passes this gate, probes aside."""
+"""What every request and WebSocket passes: the name and the page that it comes by, then who calls, probes aside."""
 
 import math
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -12,9 +13,19 @@ from tailrace.access.principal import Principal
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem, problem_of
-from tailrace.model.errors import MetadataError, RateLimitError, UnauthenticatedError
+from tailrace.delivery.site import Site, only_one
+from tailrace.metrics import Metrics
+from tailrace.model.errors import (
+    HostRefusedError,
+    InvalidRequestError,
+    MetadataError,
+    OriginRefusedError,
+    RateLimitError,
+    TailraceError,
+    UnauthenticatedError,
+)
 
-__all__ = ["HttpGate", "principal_of"]
+__all__ = ["HttpGate", "SiteGate", "principal_of"]
 
 _OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no credentials: probes have none."""
@@ -22,6 +33,41 @@ _OPEN_PATHS = frozenset({"/health", "/ready"})
 _PRINCIPAL = "tailrace.principal"
 _MISSING = "Missing/invalid bearer token"
 _MS_PER_S = 1000
+
+
+class SiteGate:
+    """Refuses requests that call the server by a foreign name, or come from a foreign page."""
+
+    def __init__(self, app: ASGIApp, site: Site, metrics: Metrics) -> None:
+        self._app = app
+        self._site = site
+        self._refused = {kind: metrics.site_refusals.labels(kind) for kind in ("host", "origin")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what comes, or refuse it."""
+        app = self._app
+        if scope["type"] in ("http", "websocket"):
+            try:
+                self._check(scope)
+            except HostRefusedError as error:
+                self._refused["host"].inc()
+                app = _site_refusal(HTTPStatus.FORBIDDEN, error)
+            except OriginRefusedError as error:
+                self._refused["origin"].inc()
+                app = _site_refusal(HTTPStatus.FORBIDDEN, error)
+            except InvalidRequestError as error:
+                app = _site_refusal(HTTPStatus.BAD_REQUEST, error)
+        await app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        authority = only_one(headers.getlist("host"), "Host")
+        if authority is None and scope["http_version"] == "1.1":
+            raise InvalidRequestError("the request has no header Host")
+        self._site.check_host(authority, scope["server"][0] if scope.get("server") else None)
+        origin = only_one(headers.getlist("origin"), "Origin")
+        scheme = scope["scheme"].replace("ws", "http")
+        self._site.check_origin(origin, authority, scheme, headers.get("sec-fetch-site"))
 
 
 class HttpGate:
@@ -69,3 +115,8 @@ def _refusal(error: UnauthenticatedError | RateLimitError | MetadataError) -> AS
         case MetadataError():
             status = HTTPStatus.SERVICE_UNAVAILABLE
     return json_answer(status, encode_error(None, problem), headers)
+
+
+def _site_refusal(status: HTTPStatus, error: TailraceError) -> ASGIApp:
+    """Return the answer. The connection is closed behind it."""
+    return json_answer(status, encode_error(None, problem_of(error)), {"Connection": "close"})

@@ -18,7 +18,7 @@ from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import TABLE
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.interface.openapi.document import OPENAPI_PATH, describe
 from tailrace.interface.openapi.rpc import answer_name, error_codes, ref_of, request_name
 from tailrace.interface.skeindb.methods import Methods, signatures
