@@ -270,10 +270,9 @@ class Scoped:
     def _require_room(self, more: int = 1) -> None:
         """Refuse more subscriptions where the principal would have more than it may."""
         owner, allowed = self.principal.owner, self._scopes.subscriptions_max
-        everybodys = self._service.subscriptions()
-        if owner is None or len(everybodys) + more <= allowed:
+        if owner is None or self._service.subscriptions_kept() + more <= allowed:
             return
-        if sum(subscription.owner == owner for subscription in everybodys) + more > allowed:
+        if sum(subscription.owner == owner for subscription in self._service.subscriptions()) + more > allowed:
             raise QuotaError(
                 f"principal {self.principal.id} has {allowed} subscriptions, as many as it may: close some"
             )

@@ -143,6 +143,10 @@ class SubscriptionService:
         """Return all subscriptions in order of their numbers."""
         return [handle.record for handle in self._handles.values()]
 
+    def subscriptions_kept(self) -> int:
+        """Return how many subscriptions there are."""
+        return len(self._handles)
+
     def subscription(self, subscription_id: SubscriptionId) -> SubscriptionHandle:
         """Return the handle of a subscription.
 

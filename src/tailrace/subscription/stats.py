@@ -76,6 +76,10 @@ class Measured(Protocol):
         """Return all subscriptions."""
         ...
 
+    def subscriptions_kept(self) -> int:
+        """Return how many subscriptions there are."""
+        ...
+
     def lag_max(self) -> int:
         """Return the largest lag of any subscription, in changes."""
         ...
@@ -178,7 +182,7 @@ def observe(service: Measured, metrics: Metrics, clock: Clock) -> None:
         metrics.capture_lag.labels(source).set_function(partial(getattr, lags, "capture_s"))
         metrics.delivery_lag.labels(source).set_function(partial(getattr, lags, "delivery_s"))
         metrics.end_to_end_lag.labels(source).set_function(partial(getattr, lags, "end_to_end_s"))
-    metrics.subscriptions.set_function(lambda: len(service.subscriptions()))
+    metrics.subscriptions.set_function(service.subscriptions_kept)
     metrics.lag_max.set_function(service.lag_max)
     for source, log in service.logs.items():
         metrics.log_head.labels(source).set_function(partial(getattr, log, "head"))
