@@ -13,9 +13,9 @@ from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.sql.sqlite.predicate import compile_where
+from tailrace.subscription.filter import Changes, RowFilter
 from tailrace.subscription.index import FilterIndex
 from tailrace.subscription.key_filter import ExactKey
-from tailrace.subscription.row_filter import Changes, RowFilter
 
 FEW, MANY = 100, 100_000
 EQUALITIES = 5_000

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.sink_delta_spark import MESSAGE, RATE_MIN, RECIPE_RATIO_MIN, contents, merge_messages, report
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
-from tailrace.model.pipeline import Definition
+from tailrace.meta.pipeline import Definition
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.store import PipelineStore

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
-from tailrace.model.pipeline import Definition
+from tailrace.meta.pipeline import Definition
 from tailrace.pipeline.job import Job, Watcher
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
-from tailrace.model.pipeline import Definition
+from tailrace.meta.pipeline import Definition
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.store import PipelineStore

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.sql.sqlite.predicate import compile_where
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 
 ROUNDS = 9
 CHANGES = 8192

@@ -16,7 +16,7 @@ from tailrace.model.op import Op
 from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import result_etag
-from tailrace.subscription.query.precise import Verified, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
 
 SCHEMA = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, org INTEGER, name TEXT, email TEXT, last_seen INTEGER, active INTEGER);
@@ -76,7 +76,7 @@ def main() -> int:
     statements = [(parse(sql), bind(arguments, len(arguments))) for sql, arguments in QUERIES]
     judges = [QueryJudge(analyse(statement, catalog), arguments) for statement, arguments in statements]
     results = [run(connection, *statement) for statement in statements]
-    known = [Verified(Offset(0), 0, etag_of(*pair)) for pair in zip(statements, results, strict=True)]
+    known = [VerifiedResult(Offset(0), 0, etag_of(*pair)) for pair in zip(statements, results, strict=True)]
     counts = Counter()
     deadline = time.perf_counter() + LIMIT_S
     spent = 0.0

@@ -17,14 +17,13 @@ from pathlib import Path
 from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
-from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget, sub_id_of
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.service import ServiceOptions, SubscriptionService

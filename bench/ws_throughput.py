@@ -25,7 +25,7 @@ from bench.sse_throughput import COMMIT_CHANGES, GROUP_COMMITS, READ_BYTES, SCHE
 from tailrace.cli.process import prepare_process
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.log import DiskFiles, Log, LogOptions
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics

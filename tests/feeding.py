@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pyarrow as pa
 
+from tailrace.access.principal import ANONYMOUS
 from tailrace.clock import SystemClock
 from tailrace.meta.store import MetaStore
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.commit import Draft
 from tailrace.model.op import Op
-from tailrace.model.principal import ANONYMOUS
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, TableTarget
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.access import Scopes

@@ -5,8 +5,7 @@ import sqlite3
 from serving import wait_until
 from sparking import Shop
 from tailrace.clock import SystemClock
-from tailrace.model.pipeline import Definition
-from tailrace.model.stage import Stage
+from tailrace.meta.pipeline import Definition, Stage
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.session import SparkChoice

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager, suppress
 
 import httpx
 import websockets.asyncio.client
+from msgspec import structs
 
 from feeding import Feeding, feeding
 from tailrace.access.access import open_access
 from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
@@ -191,7 +192,7 @@ async def access_of(auth, clock):
     """Open access as a configuration says, with an empty metadata database for keys."""
     meta = await MetaStore.open("sqlite://", clock)
     try:
-        yield open_access(auth, KeyStore(meta, clock), clock, leeway_s=0.0)
+        yield open_access(structs.replace(auth, jwt_leeway="none"), KeyStore(meta, clock), clock)
     finally:
         await meta.close()
 

@@ -14,15 +14,17 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from tailrace.access.options import AuthConfig
-from tailrace.config_file import Problem, located, problem_of, read_file
+from tailrace.config_file import SettingProblem, located, problem_of, read_file
 from tailrace.delivery.site import check_site
 from tailrace.delivery.tls import TlsConfig
 from tailrace.interface.coordinode.options import ChangeStreamConfig, EdgeTable
 from tailrace.interface.jimdb.options import JimdbConfig, check_jimdb
+from tailrace.log.options import LogConfig, RetentionConfig
 from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.errors import ConfigError, SourceOptionError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.sources import IN_URL, resolve
+from tailrace.subscription.query.options import QueryConfig
 
 __all__ = [
     "SETTINGS",
@@ -68,38 +70,6 @@ class CaptureConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether changes are captured. Where they are not, every interface says so to whoever asks for changes."""
 
     enabled: bool = True
-
-
-class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of the log is kept in memory, besides on disk."""
-
-    ring_changes: str | int = 65536
-
-
-class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """When the log may forget; whichever comes first. "none" switches a rule off.
-
-    Where `events` is not set, the log is not bounded by count, but pressure is measured against `PRESSURE_CHANGES`.
-    """
-
-    events: str | int | None = None
-    bytes: str | int = "4GiB"
-    age: str = "7d"
-
-
-class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What prepared queries may cost, each and all together."""
-
-    rows_max: int = 10_000
-    bytes_max: str | int = "8MiB"
-    timeout: str = "5s"
-    log_timeout: str = "2s"
-    prepared_max: int = 10_000
-    trackers_max: int = 1024
-    runs_max: int = 4
-    inline_rows_max: int = 100
-    inline_bytes_max: str | int = "64KiB"
-    delta_rows_max: int = 2000
 
 
 class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -252,12 +222,12 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     except msgspec.ValidationError as error:
         problem = problem_of(error, Config, tree)
         if any(setting.secret and setting.path == problem.path for setting in SETTINGS):
-            problem = Problem(problem.path, "it is not what it should be")  # without its value
+            problem = SettingProblem(problem.path, "it is not what it should be")  # without its value
         raise ConfigError(located(problem, origins, file)) from error
     try:
         _check(config)
     except ConfigError as error:
-        raise ConfigError(located(Problem(*_split(str(error))), origins, file)) from error
+        raise ConfigError(located(SettingProblem(*_split(str(error))), origins, file)) from error
     return config
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from tailrace.model.errors import ConfigError
 
-__all__ = ["Problem", "line_of", "located", "problem_of", "read_file"]
+__all__ = ["SettingProblem", "line_of", "located", "problem_of", "read_file"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
@@ -67,7 +67,7 @@ def _interpolate(node: Any, environment: Mapping[str, str], where: str) -> Any:
             return node
 
 
-class Problem(Struct, frozen=True):
+class SettingProblem(Struct, frozen=True):
     """What is wrong with a configuration: the key, by its path, and why."""
 
     path: str
@@ -76,7 +76,7 @@ class Problem(Struct, frozen=True):
     """Whether there is no such key."""
 
 
-def problem_of(error: msgspec.ValidationError, kind: type[Struct], tree: Mapping[str, Any]) -> Problem:
+def problem_of(error: msgspec.ValidationError, kind: type[Struct], tree: Mapping[str, Any]) -> SettingProblem:
     """Return what is wrong with `tree`; of a key that there is not, also which ones there are."""
     unknown = _UNKNOWN.fullmatch(str(error))
     if unknown is None:
@@ -86,10 +86,10 @@ def problem_of(error: msgspec.ValidationError, kind: type[Struct], tree: Mapping
     path = f"{place}{'.' if place else ''}{unknown['key']}"
     near = get_close_matches(unknown["key"], known, 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    return Problem(path, f"{meant}; known are {', '.join(known)}" if known else "", unknown=True)
+    return SettingProblem(path, f"{meant}; known are {', '.join(known)}" if known else "", unknown=True)
 
 
-def located(problem: Problem, origins: Mapping[str, str], file: Path | None) -> str:
+def located(problem: SettingProblem, origins: Mapping[str, str], file: Path | None) -> str:
     """Return a problem with the place where it can be corrected.
 
     `origins` has the variable or flag of each path that came from one, with all below it; others came from the file.
@@ -130,19 +130,19 @@ def _plain(key: str) -> str:
     return ".".join(part.strip().strip("\"'") for part in key.split("."))
 
 
-def _wrong_value(said: str, tree: Mapping[str, Any]) -> Problem:
+def _wrong_value(said: str, tree: Mapping[str, Any]) -> SettingProblem:
     """Return the problem of a value that is not of its type, in plain words."""
     what, _, place = said.partition(" - at `$.")
     path = place.rstrip("`")
     wrong = _TYPES.match(what)
     if wrong is None:
-        return Problem(path, what.replace("`", "'"))
+        return SettingProblem(path, what.replace("`", "'"))
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in wrong[1].split(" | ") if kind != "null")
     given: Any = tree
     for part in path.split("."):
         given = given.get(part) if isinstance(given, Mapping) else None
     shown = repr(given) if isinstance(given, str | int | float) and not isinstance(given, bool) else "this"
-    return Problem(path, f"{shown} is not {wanted}")
+    return SettingProblem(path, f"{shown} is not {wanted}")
 
 
 def _keys(place: str, kind: type[Struct]) -> list[str]:

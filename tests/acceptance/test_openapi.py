@@ -29,8 +29,8 @@ from tailrace.clock import SystemClock
 from tailrace.interface.openapi.document import describe
 from tailrace.interface.openapi.rpc import answer_name, ref_of, request_name
 from tailrace.interface.skeindb.methods import signatures
+from tailrace.meta.pipeline import Definition
 from tailrace.meta.pipeline_catalog import PipelineCatalog
-from tailrace.model.pipeline import Definition
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 EXAMPLES = 100 if LONG else 7

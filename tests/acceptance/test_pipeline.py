@@ -14,7 +14,7 @@ import pytest
 from serving import Server, run, wait_until
 from tailrace.clock import SystemClock
 from tailrace.demo import TABLES, Shop
-from tailrace.model.stage import Stage
+from tailrace.meta.pipeline import Stage
 from tailrace.pipeline.store import PipelineStore
 
 pytest.importorskip("pyspark")

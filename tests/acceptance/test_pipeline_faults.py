@@ -7,9 +7,9 @@ from msgspec import structs
 
 from databases import PASSWORD, MariaDb, Postgres, Servers
 from pipelines import PipelinePlace
+from tailrace.meta.pipeline import Mode
+from tailrace.meta.pipeline_status import status_of
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
-from tailrace.model.pipeline import Mode
-from tailrace.model.pipeline_status import status_of
 from tailrace.pipeline.sinks import MODES, SINKS, sink_of
 from tailrace.pipeline.watcher import Watcher
 from tailrace.sink_url import parse

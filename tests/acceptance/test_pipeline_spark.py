@@ -6,7 +6,7 @@ import pytest
 
 from pipelines import PipelinePlace
 from serving import wait_until
-from tailrace.model.stage import Stage
+from tailrace.meta.pipeline import Stage
 from tailrace.pipeline import batch_writer
 from tailrace.pipeline.errors import CheckpointLostError, PipelineFailedError, TransformError
 from tailrace.pipeline.job import Watcher

@@ -12,12 +12,12 @@ from tailrace.clock import SystemClock
 from tailrace.meta.consumer_store import Consumer, ConsumerStore, Strict
 from tailrace.meta.engine import open_engine
 from tailrace.meta.key_range import Registration
+from tailrace.meta.pipeline import Definition
 from tailrace.meta.range_store import RangeStore
 from tailrace.meta.sink_store import SinkStore
 from tailrace.meta.store import MetaStore
 from tailrace.meta.table import METADATA
 from tailrace.model.errors import InvalidRequestError, MetadataError
-from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 
 NAMES = ["one", "One", "öne", "ONE", "一"]

@@ -5,10 +5,10 @@ import pytest
 from sqlalchemy import select
 
 from changing import insert
+from tailrace.meta.dead_letter import LetterDraft, LetterFigures, LetterState
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.meta.table import dead_letter
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.letter import LetterDraft, LetterFigures, LetterState
 from tailrace.testing.clock import FakeClock
 
 REFUSED, BEHIND, RETRY, DROPPED = LetterState

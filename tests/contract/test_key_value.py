@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import ResultTooLargeError
-from tailrace.model.key_value import Entry
 from tailrace.source.base import Reader
-from tailrace.source.key_value import PageLimits
+from tailrace.source.key_value import Entry, PageLimits
 from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.testing.clock import FakeClock

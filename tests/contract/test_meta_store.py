@@ -11,12 +11,12 @@ from tailrace.meta.store import MetaStore
 from tailrace.meta.table import METADATA, migration
 from tailrace.model.errors import ConfigError, MetadataError
 from tailrace.model.op import Op
-from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Deliver,
     FilterOptions,
     Format,
     Include,
+    PreparedQuery,
     QueryTarget,
     SubscriptionDraft,
     TableTarget,

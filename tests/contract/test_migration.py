@@ -7,10 +7,10 @@ from tailrace.clock import SystemClock
 from tailrace.meta.database import Database
 from tailrace.meta.engine import open_engine
 from tailrace.meta.migration import MIGRATIONS
+from tailrace.meta.pipeline import Definition
 from tailrace.meta.sink_store import SinkStore
 from tailrace.meta.table import METADATA, migration, pipeline, sink
 from tailrace.model.errors import MetadataError
-from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 
 FIRST_COLUMNS = {

@@ -4,9 +4,8 @@ import pytest
 import sqlalchemy
 from msgspec import structs
 
+from tailrace.meta.pipeline import Copying, Figures, Stage
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.pipeline import Copying, Figures
-from tailrace.model.stage import Stage
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPipelineError
 from tailrace.pipeline.store import PipelineStore

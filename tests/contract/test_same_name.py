@@ -8,9 +8,9 @@ from tailrace.clock import SystemClock
 from tailrace.message.outbox import Outbox
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import target_of
+from tailrace.meta.dead_letter import LetterDraft, LetterState
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.model.letter import LetterDraft, LetterState
-from tailrace.model.pipeline import Definition
+from tailrace.meta.pipeline import Definition
 from tailrace.pipeline.sink.message import changes_of
 from tailrace.pipeline.sinks import MessageOptions, sink_of
 from tailrace.pipeline.store import PipelineStore

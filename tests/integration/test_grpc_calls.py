@@ -11,10 +11,10 @@ import pytest
 
 from grpc_serving import DEADLINE_S, LOOPS, served, wait_until_idle
 from serving import wait_until
+from tailrace.access.principal import Capability, Principal
 from tailrace.delivery.grpc.call import Method, Service, StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.model.errors import MetadataError, UnauthenticatedError, UnknownSourceError
-from tailrace.model.principal import Capability, Principal
 
 BIG = 3 << 20
 

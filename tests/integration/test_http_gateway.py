@@ -16,7 +16,7 @@ from tailrace.access.key_value import KeyValues
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.access.statement import Statements
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.interface.sochdb.gateway import GatewayStores
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
@@ -277,7 +277,7 @@ async def test_a_subscription_that_is_cancelled_elsewhere_ends_with_an_error(tmp
     async with gateway(tmp_path) as served, served.socket() as client:
         await client.request("subscribe", {}, "s")
         (subscription,) = served.world.service.subscriptions()
-        await served.world.service.close(subscription.id)
+        await served.world.service.subscription(subscription.id).close()
         ended = await client.record()
         assert (ended["id"], ended["type"]) == ("s", "error")
         assert (await client.request("ping"))[0] == "pong"

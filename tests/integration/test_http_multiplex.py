@@ -94,13 +94,13 @@ async def test_a_subscription_that_ends_says_so_and_the_others_go_on():
         first, second = await two_subscriptions(world)
         async with sse(world, f"?sub={ONE}&sub={TWO}") as stream:
             await until(lambda: feeds_open(world, "sse") == 2, "both serve")
-            await world.service.close(first.id)
+            await world.service.subscription(first.id).close()
             record = await stream.record()
             assert record["event"] == "end"
             assert json.loads(record["data"]) == {"sub_id": ONE, "reason": "closed"}
             await world.append(Op.DELETE)
             assert seen([await stream.record()]) == {TWO: [1]}
-            await world.service.close(second.id)
+            await world.service.subscription(second.id).close()
             assert (await stream.record())["event"] == "end"
             assert await stream.record() is None
 
@@ -157,7 +157,7 @@ async def test_commands_on_a_websocket_of_many_name_their_subscription():
         async with world.socket() as many:
             answer = await many.ask(type="ack", sub_id=TWO, offset=2)
             assert answer == {"sub_id": TWO, "event": "ack", "data": {"sub_id": TWO, "acked_offset": 2}}
-            assert [world.service.subscription(entry.id).cursor for entry in (first, second)] == [0, 2]
+            assert [world.service.subscription(entry.id).record.cursor for entry in (first, second)] == [0, 2]
             assert (await many.ask(type="pause", sub_id=ONE))["data"]["paused"] is True
             assert (await many.ask(type="subscribe", sub_id=ONE))["event"] == "subscribe"
             frame = await many.record()
@@ -202,7 +202,7 @@ async def test_one_of_many_that_ends_says_so_and_the_others_go_on():
         async with world.socket() as many:
             for sub_id in (ONE, TWO):
                 await many.ask(type="subscribe", sub_id=sub_id)
-            await world.service.close(first.id)
+            await world.service.subscription(first.id).close()
             frame = await many.record()
             assert frame == {"sub_id": ONE, "id": 0, "event": "end", "data": {"sub_id": ONE, "reason": "closed"}}
             await world.append(Op.DELETE)

@@ -13,10 +13,10 @@ from serving import wait_until
 from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
+from tailrace.meta.dead_letter import LetterDraft, LetterState
 from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.pipeline import Copying, Definition, Figures
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.letter import LetterDraft, LetterState
-from tailrace.model.pipeline import Copying, Definition, Figures
 from tailrace.pipeline.store import PipelineStore
 
 AUTH = AuthConfig(

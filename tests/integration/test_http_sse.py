@@ -54,7 +54,7 @@ async def test_where_a_stream_begins():
     async with web() as world:
         subscription = await world.subscribe()
         await world.append(*[Op.INSERT] * 9)
-        await world.service.acknowledge(subscription.id, 2)
+        await world.service.subscription(subscription.id).acknowledge(2)
         for query, headers, first in (
             ("", (), 3),
             ("", ("Last-Event-ID: 5",), 6),
@@ -72,7 +72,7 @@ async def test_streaming_does_not_acknowledge():
         await world.append(Op.INSERT)
         async with world.stream(SUB) as stream:
             assert await stream.ids(1) == [1]
-        assert world.service.subscription(subscription.id).cursor == 0
+        assert world.service.subscription(subscription.id).record.cursor == 0
 
 
 async def test_a_request_for_a_stream_that_cannot_be_is_told_in_plain_words():
@@ -175,7 +175,7 @@ async def test_each_change_of_state_is_told_once():
             await world.append(Op.INSERT)
             assert states([await stream.record()]) == ["throttle"]
             assert (await stream.record())["event"] == "insert"
-            await world.service.acknowledge(subscription.id, 6)
+            await world.service.subscription(subscription.id).acknowledge(6)
             await world.append(Op.INSERT)
             assert (await stream.record())["event"] == "insert"  # healthy again: nothing is said of that
             await world.append(*[Op.INSERT] * 5)
@@ -202,14 +202,14 @@ async def test_a_paused_stream_stays_open_and_goes_on_without_a_gap():
         async with world.stream(SUB) as stream:
             await world.append(Op.INSERT)
             assert await stream.ids(1) == [1]
-            await world.service.pause(subscription.id)
+            await world.service.subscription(subscription.id).pause()
             record = await stream.record()
             assert (record["id"], states([record])) == ("1", ["paused"])
             assert json.loads(record["data"])["paused"] is True
             await world.append(*[Op.INSERT] * 3)
             async with world.stream(SUB) as late:
                 assert states([await late.record()]) == ["paused"]
-                await world.service.resume(subscription.id)
+                await world.service.subscription(subscription.id).resume()
                 assert await stream.ids(3) == [2, 3, 4]
                 assert await late.ids(4) == [1, 2, 3, 4]
 
@@ -217,7 +217,7 @@ async def test_a_paused_stream_stays_open_and_goes_on_without_a_gap():
 async def test_a_paused_stream_can_lose_its_place():
     async with web() as world:
         subscription = await world.subscribe()
-        await world.service.pause(subscription.id)
+        await world.service.subscription(subscription.id).pause()
         async with world.stream(SUB) as stream:
             assert states([await stream.record()]) == ["paused"]
             await world.append(*[Op.INSERT] * 3)
@@ -255,7 +255,7 @@ async def test_a_subscription_may_have_its_stream_acknowledge():
         await world.append(*[Op.INSERT] * 3)
         async with world.stream(SUB) as stream:
             assert await stream.ids(3) == [1, 2, 3]
-            await until(lambda: world.service.subscription(subscription.id).cursor == 3, "acknowledged")
+            await until(lambda: world.service.subscription(subscription.id).record.cursor == 3, "acknowledged")
         async with world.stream(SUB, "?from_offset=0") as stream:
             await world.append(Op.INSERT)
             assert await stream.ids(1) == [4]
@@ -266,7 +266,7 @@ async def test_closing_the_subscription_ends_its_streams_silently():
         subscription = await world.subscribe()
         async with world.stream(SUB) as stream, world.stream(SUB) as other:
             await until(lambda: feeds_open(world) == 2, "both streams serve")
-            await world.service.close(subscription.id)
+            await world.service.subscription(subscription.id).close()
             assert await stream.record() is None
             assert await other.record() is None
 

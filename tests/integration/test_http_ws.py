@@ -16,7 +16,7 @@ from feeding import draft_of, feeding
 from tailrace.access.options import AuthConfig
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions, serve
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.subscription.access import Scopes
@@ -60,7 +60,7 @@ async def test_where_a_stream_begins():
     async with web() as world:
         subscription = await world.subscribe()
         await world.append(*[Op.INSERT] * 9)
-        await world.service.acknowledge(subscription.id, 2)
+        await world.service.subscription(subscription.id).acknowledge(2)
         for query, headers, first in (
             ("", {}, 3),
             ("", {"Last-Event-ID": "5"}, 6),
@@ -132,7 +132,7 @@ async def test_commands_are_answered():
             assert await stream.ids(2) == [1, 2]
             answer = await stream.ask(type="ack", offset=1)
             assert answer == {"event": "ack", "data": {"sub_id": SUB, "acked_offset": 1}}
-            assert world.service.subscription(subscription.id).cursor == 1
+            assert world.service.subscription(subscription.id).record.cursor == 1
             answer = await stream.ask(type="ack", offset=2, sub_id=SUB)
             assert answer["data"]["acked_offset"] == 2
             await stream.say(type="pause")
@@ -309,7 +309,7 @@ async def test_closing_the_subscription_closes_the_connection():
         subscription = await world.subscribe()
         async with world.socket(f"/{SUB}") as stream:
             await until(lambda: feeds_open(world) == 1, "the stream serves")
-            await world.service.close(subscription.id)
+            await world.service.subscription(subscription.id).close()
             assert await stream.record() is None
             assert stream.closed == (1000, "closed")
 
@@ -380,7 +380,7 @@ async def test_a_subscription_may_have_its_stream_acknowledge():
         await world.append(*[Op.INSERT] * 3)
         async with world.socket(f"/{SUB}") as stream:
             assert await stream.ids(3) == [1, 2, 3]
-            await until(lambda: world.service.subscription(subscription.id).cursor == 3, "acknowledged")
+            await until(lambda: world.service.subscription(subscription.id).record.cursor == 3, "acknowledged")
 
 
 async def test_a_restart_in_the_middle_leaves_no_gap_and_repeats_nothing_that_was_received(tmp_path):

@@ -23,8 +23,8 @@ from tailrace.config import CaptureConfig, RetentionConfig
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.meta.ordered_key import encode_ordered
+from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import MetadataError
-from tailrace.model.pipeline import Definition
 from tailrace.model.table import Kind
 from tailrace.model.value import Text
 from tailrace.pipeline.store import PipelineStore

@@ -14,9 +14,9 @@ from tailrace.datadir import DataDirectory
 from tailrace.meta import older_pipelines
 from tailrace.meta.database import Database
 from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.pipeline import Definition
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.errors import MetadataError
-from tailrace.model.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 
 OPENER = """

@@ -8,8 +8,8 @@ from running import Running
 from serving import wait_until
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
+from tailrace.meta.pipeline import Stage
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.stage import Stage
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.job import Job, SparkChoice, Watcher

@@ -16,7 +16,7 @@ from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.catalog import Rowid
 from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import advance, begin, result_etag, state_tag
-from tailrace.subscription.query.precise import Verified, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 SEEDS = range(2000 if LONG else 80)
@@ -49,7 +49,7 @@ class Watched:
         self.judge = QueryJudge(self.dependencies, self.arguments)
         self.result = self.run()
         self.state = begin(self.dependencies, "log", Offset(0))
-        self.verified = Verified(Offset(0), 0, self.etag)
+        self.verified = VerifiedResult(Offset(0), 0, self.etag)
 
     def run(self):
         rows = list(self.connection.execute(self.statement.text, self.arguments, can_cache=False))

@@ -10,10 +10,9 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.model.errors import KeyValueError, SourceUnavailableError
-from tailrace.model.key_value import Entry
 from tailrace.model.op import Op
 from tailrace.source.base import Reader
-from tailrace.source.key_value import PageLimits
+from tailrace.source.key_value import Entry, PageLimits
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.source import SqliteSource

@@ -10,10 +10,10 @@ import pytest
 from sqlite_capture import ApswWriter, Captured, agrees, captured
 from tailrace.clock import SystemClock
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
-from tailrace.model.key_value import Entry
 from tailrace.model.number import Position
 from tailrace.model.table import TableName
 from tailrace.source.base import Reader
+from tailrace.source.key_value import Entry
 from tailrace.source.sqlite import SqliteOptions, remove_reader, status
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.source.sqlite.place import DatabaseFile

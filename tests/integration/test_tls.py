@@ -16,7 +16,7 @@ from tailrace.delivery.grpc.proto import grpc_health_pb2 as health
 from tailrace.delivery.grpc.server import GrpcServer
 from tailrace.delivery.http import HttpOptions, serve
 from tailrace.delivery.tls import TlsConfig, tls_context
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.metrics import Metrics
 from tailrace.subscription.access import Scopes
 from web import DEADLINE_S

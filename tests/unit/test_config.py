@@ -14,7 +14,7 @@ from tailrace.config_file import line_of
 from tailrace.interface.coordinode.options import ChangeStreamConfig, EdgeTable
 from tailrace.interface.jimdb.options import JimdbConfig
 from tailrace.model.errors import ConfigError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 
 
 @pytest.fixture

@@ -13,16 +13,17 @@ from tailrace.access.key import key_hash
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.options import AuthConfig
+from tailrace.access.principal import Principal
 from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
-from tailrace.model.principal import Principal
+from tailrace.quantity import parse_duration_s
 
-__all__ = ["Access", "open_access"]
+__all__ = ["AccessControl", "open_access"]
 
 
-class Access(Struct, frozen=True):
+class AccessControl(Struct, frozen=True):
     """What interfaces need to know who calls. `keeper.run` belongs in a task."""
 
     gate: Gate
@@ -31,7 +32,7 @@ class Access(Struct, frozen=True):
     """How often principals may ask for something; None where all are anonymous."""
 
 
-def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: float = 60.0) -> Access:
+def open_access(config: AuthConfig, store: KeyStore, clock: Clock) -> AccessControl:
     """Return what a configuration says about access.
 
     Raises:
@@ -40,9 +41,9 @@ def open_access(config: AuthConfig, store: KeyStore, clock: Clock, leeway_s: flo
     keys = Keys(_fixed(config), store, config.key_pepper, clock)
     keeper = Keeper(keys, clock, config.streams_max)
     if not config.enabled:
-        return Access(OpenGate(), keeper)
+        return AccessControl(OpenGate(), keeper)
     limits = RateLimits(config.requests_per_s, config.burst, clock)
-    return Access(TokenGate(keys, _web_tokens(config, clock, leeway_s), limits, clock), keeper, limits)
+    return AccessControl(TokenGate(keys, _web_tokens(config, clock), limits, clock), keeper, limits)
 
 
 def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
@@ -64,7 +65,7 @@ def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
     return found
 
 
-def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens | None:
+def _web_tokens(config: AuthConfig, clock: Clock) -> WebTokens | None:
     secret = config.jwt_secret.encode()
     if config.jwt_secret_file:
         if secret:
@@ -73,6 +74,7 @@ def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens 
             secret = Path(config.jwt_secret_file).read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigError(f"auth.jwt_secret_file: {error.strerror}") from error
+    leeway_s = parse_duration_s(config.jwt_leeway) or 0.0
     options = WebTokenOptions(secret, config.jwt_issuer, config.jwt_audience, leeway_s)
     if config.jwks_file:
         return WebTokens(options, clock, JwksFile(Path(config.jwks_file), clock).keys)

@@ -2,10 +2,10 @@
 
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.access.web_token import WebTokens, looks_like_web_token
 from tailrace.clock import Clock
 from tailrace.model.errors import UnauthenticatedError
-from tailrace.model.principal import ANONYMOUS, Principal
 
 __all__ = ["Gate", "OpenGate", "TokenGate"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from tailrace.access.principal import Capability, Principal
 from tailrace.model.errors import InvalidRequestError
-from tailrace.model.principal import Capability, Principal
 
 __all__ = ["ROLES", "Grant", "capabilities_of", "check_grant", "principal_of"]
 

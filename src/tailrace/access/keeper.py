@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import TracebackType
 
 from tailrace.access.keys import Keys
+from tailrace.access.principal import Principal
 from tailrace.clock import Clock
 from tailrace.model.errors import AccessError, QuotaError, UnauthenticatedError
-from tailrace.model.principal import Principal
 
 __all__ = ["End", "Hold", "Keeper"]
 

@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from tailrace.access.namespace import source_for
+from tailrace.access.principal import Capability, Principal
 from tailrace.model.errors import PermissionDeniedError, SourceAbilityError
-from tailrace.model.key_value import Entry, check_entries, check_keys
-from tailrace.model.principal import Capability, Principal
 from tailrace.model.table import TableName
-from tailrace.source.key_value import KeyValueStore, PageLimits
+from tailrace.source.key_value import Entry, KeyValueStore, PageLimits, check_entries, check_keys
 
 __all__ = ["KeyValues"]
 

@@ -14,10 +14,10 @@ from msgspec import Struct
 from tailrace.access.grant import Grant, check_grant, principal_of
 from tailrace.access.key import key_hash, looks_like_key
 from tailrace.access.limit import RateLimits
+from tailrace.access.principal import Principal
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore, StoredKey
 from tailrace.model.errors import InvalidRequestError, MetadataError
-from tailrace.model.principal import Principal
 
 __all__ = ["Keys", "credential_of"]
 

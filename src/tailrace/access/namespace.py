@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from tailrace.access.principal import Principal
 from tailrace.model.errors import InvalidRequestError, UnknownSourceError
-from tailrace.model.principal import Principal
 
 __all__ = ["DEFAULT", "source_by_db", "source_for", "source_of"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.access.namespace import source_for
+from tailrace.access.principal import Capability, Principal
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, ResultTooLargeError, SourceAbilityError
-from tailrace.model.principal import Capability, Principal
 from tailrace.model.value import Value
 from tailrace.source.base import CAPTURE_ONLY, QuerySource, RunLimits
 from tailrace.source.statement import StatementResult, StatementRunner

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.access.grant import Grant, check_grant, principal_of
+from tailrace.access.principal import Principal
 from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError, InvalidRequestError, UnauthenticatedError
-from tailrace.model.principal import Principal
 
 __all__ = ["PublicKeys", "WebTokenOptions", "WebTokens", "looks_like_web_token"]
 

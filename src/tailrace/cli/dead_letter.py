@@ -10,9 +10,9 @@ import msgspec
 
 from tailrace.cli.access import counted, table_lines
 from tailrace.cli.help import Group
+from tailrace.meta.dead_letter import Letter
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import NotFoundError
-from tailrace.model.letter import Letter
 
 __all__ = ["LetterPlace", "dead_letter_group"]
 

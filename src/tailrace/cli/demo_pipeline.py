@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from tailrace.demo import TABLES
+from tailrace.extra import how_to_install
 from tailrace.model.errors import ConfigError, TailraceError
-from tailrace.model.extra import how_to_install
 
 __all__ = ["DemoPipeline"]
 

@@ -16,9 +16,9 @@ from tailrace.cli.pipeline_place import PipelinePlace, placed, session_choice, s
 from tailrace.cli.pipeline_run import run, work
 from tailrace.client.bulk import BulkClient
 from tailrace.envelope.envelopes import ENVELOPES
+from tailrace.meta.dead_letter import OnRefused
+from tailrace.meta.pipeline import Definition, Mode
 from tailrace.model.errors import ConfigError
-from tailrace.model.letter import OnRefused
-from tailrace.model.pipeline import Definition, Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.definition import check_definition, definition_of_file

@@ -16,13 +16,13 @@ from tailrace.client.errors import ClientError, NotFound
 from tailrace.clock import SystemClock
 from tailrace.config import data_directory, load_config
 from tailrace.datadir import DataDirectory, make_private
+from tailrace.extra import how_to_install
 from tailrace.meta.database import Database
+from tailrace.meta.dead_letter import sink_of_pipeline
 from tailrace.meta.dead_letter_store import DeadLetterStore
+from tailrace.meta.pipeline import Definition, Pipeline
+from tailrace.meta.pipeline_status import PipelineStatus, status_of
 from tailrace.model.errors import ConfigError
-from tailrace.model.extra import how_to_install
-from tailrace.model.letter import sink_of_pipeline
-from tailrace.model.pipeline import Definition, Pipeline
-from tailrace.model.pipeline_status import PipelineStatus, status_of
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
 from tailrace.sink_url import Secrets, parse

@@ -16,8 +16,8 @@ import msgspec
 from tailrace.cli.access import counted
 from tailrace.cli.pipeline_place import PipelinePlace, placed, spark_choice, spark_options
 from tailrace.diagnostics import set_up_logging
+from tailrace.meta.pipeline_status import PipelineStatus
 from tailrace.model.errors import UnknownPipelineError
-from tailrace.model.pipeline_status import PipelineStatus
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.keeper import worker_name
 from tailrace.pipeline.session import SparkSessions

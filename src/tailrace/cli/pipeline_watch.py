@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tailrace.cli.access import counted
-from tailrace.model.pipeline import Figures
+from tailrace.meta.pipeline import Figures
 from tailrace.pipeline.watcher import Watcher
 
 __all__ = ["JsonWatcher", "TextWatcher"]

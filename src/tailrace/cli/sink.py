@@ -30,11 +30,11 @@ from tailrace.message.relay import Relay, RelayOptions
 from tailrace.message.sink import SinkConfig, check_sink_config, sink_named
 from tailrace.message.targets import target_of
 from tailrace.meta.database import Database
+from tailrace.meta.dead_letter import LetterFigures, OnRefused
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import LIVES_S, KeptSink, SinkFigures, SinkRun, SinkState, SinkStore
 from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
-from tailrace.model.letter import LetterFigures, OnRefused
-from tailrace.model.quantity import parse_duration_s
+from tailrace.quantity import parse_duration_s
 from tailrace.sink_url import Secrets, parse, revealed
 
 __all__ = ["sink"]

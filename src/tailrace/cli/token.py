@@ -27,7 +27,7 @@ from tailrace.datadir import DataDirectory
 from tailrace.meta.key_store import KeyStore, StoredKey
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import ConfigError, InvalidRequestError, NotFoundError
-from tailrace.model.quantity import parse_duration_s
+from tailrace.quantity import parse_duration_s
 from tailrace.subscription.restrict import check_rows
 
 __all__ = ["token"]

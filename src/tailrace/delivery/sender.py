@@ -8,6 +8,7 @@ SSE and WebSocket put records between them and add to it, see `tailrace.interfac
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -18,7 +19,6 @@ from tailrace.delivery.view import View
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.subscription.access import Scopes
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService
 
@@ -36,17 +36,23 @@ _WRITE_BYTES_ENOUGH = 32 << 10
 """A write of this many bytes costs little more than the sending of its bytes."""
 
 
-class SenderTools(Struct, frozen=True):
-    """What all streams of a server share. Who may open which feed is decided by `scopes`; see there."""
-
-    scopes: Scopes
-    presenter: Presenter
-    metrics: Metrics
+class SenderTools(Protocol):
+    """What all streams of a server share. Who may open which feed was decided before."""
 
     @property
     def service(self) -> SubscriptionService:
         """Return the service, for feeds that are open already."""
-        return self.scopes.service
+        ...
+
+    @property
+    def presenter(self) -> Presenter:
+        """Return what encodes changes."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return what counts."""
+        ...
 
 
 class SendLimits(Struct, frozen=True):
@@ -120,7 +126,7 @@ class Sending:
         # write, not in a loop.
         self._acknowledged = through
         try:
-            await self._tools.service.acknowledge(self.feed.subscription.id, through)
+            await self._tools.service.subscription(self.feed.subscription.id).acknowledge(through)
         except (UnknownSubscriptionError, MetadataError) as error:
             # Delivery is at least once: what is not acknowledged is sent again, and nothing is lost.
             logger.warning("automatic acknowledgement failed", extra={"reason": type(error).__name__})

@@ -8,7 +8,7 @@ from tailrace.delivery.encoded import Encoded
 from tailrace.model.chunk import Chunk
 from tailrace.model.subscription import Format, Include, Subscription
 from tailrace.subscription.filter import Rows
-from tailrace.subscription.query.query_filter import Mark
+from tailrace.subscription.query.query_filter import InvalidationMark
 
 __all__ = ["View", "Wire", "view_of"]
 
@@ -46,7 +46,7 @@ class View(Struct, frozen=True, cache_hash=True):
     columns: tuple[str, ...] = ()
     """Columns to which images are cut; none for all."""
 
-    mark: Mark | None = None
+    mark: InvalidationMark | None = None
     """What makes the changes invalidations of a query."""
 
     envelope: str = ""

@@ -2,36 +2,28 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tailrace.access.principal import Capability
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.gate import principal_of
 from tailrace.interface.bulk.log import refusal
+from tailrace.meta.pipeline import Stage
+from tailrace.meta.pipeline_status import PipelinesResult, PipelineStatus
 from tailrace.metrics import PipelineGauges
 from tailrace.model.errors import MetadataError, TailraceError
-from tailrace.model.pipeline_status import PipelineStatus
-from tailrace.model.principal import Capability
-from tailrace.model.stage import Stage
 from tailrace.subscription.pipelines import Pipelines
 
-__all__ = ["PipelinesResult", "look_at", "pipeline_routes"]
+__all__ = ["look_at", "pipeline_routes"]
 
 logger = logging.getLogger(__name__)
 
 _PATH = "/api/v1/pipelines"
-
-
-class PipelinesResult(Struct, frozen=True):
-    """Body of `/api/v1/pipelines`."""
-
-    pipelines: Sequence[PipelineStatus]
 
 
 def pipeline_routes(pipelines: Pipelines) -> list[Route]:

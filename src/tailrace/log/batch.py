@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import CommitId, Draft
-from tailrace.model.hlc import hlc_at
-from tailrace.model.number import Index, Offset, Position
+from tailrace.model.number import Index, Offset, Position, hlc_at
 
 __all__ = ["conform", "encode_drafts", "gather", "last_commit", "measure", "owned", "pieces", "with_hlc"]
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from tailrace.model.hlc import hlc_at
+from tailrace.model.number import hlc_at
 
 __all__ = ["HybridClock"]
 

@@ -1,8 +1,10 @@
-"""Options of the log."""
+"""Settings of the log."""
 
 from msgspec import Struct
 
-__all__ = ["LogOptions"]
+from tailrace.quantity import parse_duration_s, parse_size_bytes
+
+__all__ = ["LogConfig", "LogOptions", "RetentionConfig", "log_options"]
 
 _MIB = 1024 * 1024
 
@@ -51,3 +53,32 @@ class LogOptions(Struct, frozen=True, kw_only=True):
 
     retention_interval_s: float = 10.0
     """How often the rules for bytes and age are applied, besides each new segment."""
+
+
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the log is kept in memory, besides on disk."""
+
+    ring_changes: str | int = 65536
+
+
+class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the log may forget; whichever comes first. "none" switches a rule off.
+
+    Where `events` is not set, the log is not bounded by count, but pressure is measured against `PRESSURE_CHANGES`.
+    """
+
+    events: str | int | None = None
+    bytes: str | int = "4GiB"
+    age: str = "7d"
+
+
+def log_options(log: LogConfig, retention: RetentionConfig) -> LogOptions:
+    """Return the options of each log under a configuration that was checked."""
+    ring_changes = parse_size_bytes(log.ring_changes)
+    assert ring_changes is not None
+    return LogOptions(
+        ring_changes_max=ring_changes,
+        retention_changes=None if retention.events is None else parse_size_bytes(retention.events),
+        retention_bytes=parse_size_bytes(retention.bytes),
+        retention_age_s=parse_duration_s(retention.age),
+    )

@@ -22,8 +22,9 @@ from tailrace.model.subscription import (
     SubscribeRequest,
     Subscription,
     SubscriptionId,
+    parse_sub_id,
+    sub_id_of,
 )
-from tailrace.model.subscription_name import parse_sub_id, sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.feed_batch import FeedBatch
@@ -152,7 +153,7 @@ class FeedReader:
             start = After(self._head)
         if number is not None:
             try:
-                subscription = self._service.subscription(number)
+                subscription = self._service.subscription(number).record
             except UnknownSubscriptionError:
                 raise NotFoundError(
                     f"the subscription of the sink {self._name!r} was closed: remove the sink to start over"
@@ -191,11 +192,11 @@ class FeedReader:
 
     async def _acknowledge(self, through: Offset) -> None:
         assert self._number is not None
-        await self._service.acknowledge(self._number, through)
+        await self._service.subscription(self._number).acknowledge(through)
 
     async def _close(self, number: SubscriptionId) -> None:
         with contextlib.suppress(UnknownSubscriptionError):
-            await self._service.close(number)
+            await self._service.subscription(number).close()
 
     async def _end(self) -> None:
         if self._open is not None:

@@ -18,10 +18,10 @@ from msgspec import Struct, structs
 from tailrace.clock import Clock
 from tailrace.message.base import BusyError, Intake, Message, Refusal, Target, envelope_for
 from tailrace.message.shape import Shape, Shaped, ShapeOptions, message_id
+from tailrace.meta.dead_letter import Letter, LetterDraft, LetterState, OnRefused
 from tailrace.meta.dead_letter_store import DeadLetterStore, key_hash
 from tailrace.model.chunk import Change
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
-from tailrace.model.letter import Letter, LetterDraft, LetterState, OnRefused
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 

@@ -16,7 +16,7 @@ from tailrace.model.image import completed
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Identity, TableSchema
 from tailrace.model.value import to_natural
-from tailrace.subscription.cel import CelValue, compile_cel_value
+from tailrace.subscription.cel.compile import CelValue, compile_cel_value
 
 __all__ = ["Projection", "compile_projection"]
 

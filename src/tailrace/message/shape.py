@@ -17,7 +17,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 
 __all__ = ["Shape", "ShapeOptions", "Shaped", "message_id"]
 

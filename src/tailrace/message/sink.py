@@ -12,8 +12,8 @@ from tailrace.envelope.envelopes import envelope_of
 from tailrace.message.outbox import OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS
+from tailrace.meta.dead_letter import OnRefused
 from tailrace.model.errors import ConfigError
-from tailrace.model.letter import OnRefused
 from tailrace.sink_url import parse
 
 __all__ = ["SinkConfig", "check_sink_config", "read_sinks", "sink_named"]

@@ -2,9 +2,9 @@
 
 import importlib
 
+from tailrace.extra import how_to_install
 from tailrace.message.base import Target
 from tailrace.model.errors import ConfigError
-from tailrace.model.extra import how_to_install
 from tailrace.sink_url import SinkUrl, a_sink
 
 __all__ = ["TARGETS", "target_of"]

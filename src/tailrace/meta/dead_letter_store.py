@@ -8,10 +8,10 @@ import msgspec
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from tailrace.meta.database import Store
+from tailrace.meta.dead_letter import Letter, LetterDraft, LetterFigures, LetterState
 from tailrace.meta.table import dead_letter
 from tailrace.model.chunk import Change
 from tailrace.model.errors import MetadataError, SinkRefusedError
-from tailrace.model.letter import Letter, LetterDraft, LetterFigures, LetterState
 
 __all__ = ["DeadLetterStore", "key_hash"]
 

@@ -7,6 +7,8 @@ from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tailrace.meta.database import Store
+from tailrace.meta.dead_letter import pipeline_of_sink
+from tailrace.meta.pipeline import Definition, Figures, Pipeline, RangeProgress
 from tailrace.meta.pipeline_row import Numbers, encode, pipeline_of, range_of, subscribe_values
 from tailrace.meta.table import (
     NAME_MAX,
@@ -19,8 +21,6 @@ from tailrace.meta.table import (
     subscribe,
 )
 from tailrace.model.errors import InvalidRequestError, MetadataError, PipelineExistsError, UnknownPipelineError
-from tailrace.model.letter import pipeline_of_sink
-from tailrace.model.pipeline import Definition, Figures, Pipeline, RangeProgress
 
 __all__ = ["PipelineCatalog"]
 

@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tailrace.meta.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress, Stage
 from tailrace.model.errors import MetadataError
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress
-from tailrace.model.stage import Stage
 
 __all__ = ["Numbers", "encode", "pipeline_of", "progress_values", "range_of", "subscribe_values"]
 

@@ -17,8 +17,8 @@ from tailrace.meta.database import Database
 from tailrace.meta.subscription_row import subscription_of, values_of
 from tailrace.meta.table import query, server, shard, subscription
 from tailrace.model.number import Offset
-from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
+    PreparedQuery,
     Subscription,
     SubscriptionDraft,
     SubscriptionId,

@@ -30,7 +30,8 @@ ENVELOPE: pa.Schema = pa.schema(
 )
 """Columns of a change in the log. `position` is set on the last change of each commit and null on the others.
 
-`hlc` is the hybrid timestamp of the commit (`tailrace.model.hlc`); `migration` tells that it moves data and is no news.
+`hlc` is the hybrid timestamp of the commit (`tailrace.model.number`); `migration` tells that it moves data and is no
+news.
 """
 
 _CHANGE_COLUMNS = ENVELOPE.names[: ENVELOPE.get_field_index("position")]

@@ -1,10 +1,12 @@
-"""Subscriptions: what a durable reader asked for and how far it has acknowledged."""
+"""Subscriptions: what a durable reader asked for and how far it has acknowledged; the queries that some are for."""
 
+import re
 from enum import StrEnum
 from typing import NewType
 
 from msgspec import Struct
 
+from tailrace.model.errors import UnknownSubscriptionError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Latest
@@ -16,6 +18,7 @@ __all__ = [
     "FilterOptions",
     "Format",
     "Include",
+    "PreparedQuery",
     "QueryTarget",
     "SourceTarget",
     "Subscription",
@@ -23,10 +26,16 @@ __all__ = [
     "SubscriptionId",
     "TableTarget",
     "Target",
+    "parse_sub_id",
+    "sub_id_of",
 ]
 
 SubscriptionId = NewType("SubscriptionId", int)
 """Number of a subscription: from 1, counted by the metadata database, never reused."""
+
+
+_SUB_ID = re.compile(r"sub_([0-9a-f]{16})", re.ASCII)
+"""Names of subscriptions on the wires."""
 
 
 class Format(StrEnum):
@@ -176,3 +185,35 @@ class SubscriptionDraft(Struct, frozen=True):
     snapshot: bool = False
     transient: bool = False
     owner: str | None = None
+
+
+class PreparedQuery(Struct, frozen=True):
+    """One query that clients can run by its id.
+
+    `text` is its canonical form and what the database runs; `original` is what the client sent, SQL or the JSON of a
+    tree. What it depends on is not kept: that changes with the database's schema.
+    """
+
+    query_id: str
+    source: str
+    text: str
+    original: str
+    name: str
+    created_time_us: int
+
+
+def sub_id_of(subscription_id: SubscriptionId) -> str:
+    """Return the name of a subscription in SkeinDB: `sub_` and 16 hexadecimal digits."""
+    return f"sub_{subscription_id:016x}"
+
+
+def parse_sub_id(name: str) -> SubscriptionId:
+    """Return the number of a subscription from its name in SkeinDB.
+
+    Raises:
+        UnknownSubscriptionError: No subscription ever has such a name.
+    """
+    match = _SUB_ID.fullmatch(name)
+    if match is None:
+        raise UnknownSubscriptionError(name)
+    return SubscriptionId(int(match[1], 16))

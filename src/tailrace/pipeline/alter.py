@@ -2,8 +2,8 @@
 
 from msgspec import structs
 
+from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
-from tailrace.model.pipeline import Definition
 from tailrace.pipeline.definition import check_server, is_message_sink
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.sinks import mode_of, sink_of

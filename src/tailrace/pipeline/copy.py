@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from msgspec import Struct, structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.meta.pipeline import Copying, Lease, RangeProgress, Stage
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.pipeline import Copying, Lease, RangeProgress
-from tailrace.model.stage import Stage
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.definition import Definition, takes_images
 from tailrace.pipeline.errors import SchemaMovedError

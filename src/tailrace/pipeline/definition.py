@@ -11,9 +11,9 @@ import msgspec
 from tailrace.envelope.envelopes import envelope_of
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS
+from tailrace.meta.dead_letter import OnRefused
+from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
-from tailrace.model.letter import OnRefused
-from tailrace.model.pipeline import Definition
 from tailrace.sink_url import parse
 
 __all__ = [

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from tailrace.model.pipeline import Definition, Mode
+from tailrace.meta.pipeline import Definition, Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.sink.row import key_names

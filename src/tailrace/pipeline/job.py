@@ -13,9 +13,8 @@ from msgspec import structs
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.client.errors import ConnectionFailed
 from tailrace.clock import Clock
+from tailrace.meta.pipeline import Definition, Lease, Mode, Pipeline, RangeProgress, Stage
 from tailrace.model.errors import BehindHorizonError, SinkUnavailableError, TailraceError, UnknownPipelineError
-from tailrace.model.pipeline import Definition, Lease, Mode, Pipeline, RangeProgress
-from tailrace.model.stage import Stage
 from tailrace.pipeline.alter import altered
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import Copier, CopyOptions, next_number

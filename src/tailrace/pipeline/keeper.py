@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+from tailrace.meta.pipeline import Lease, Pipeline
 from tailrace.model.errors import MetadataError
-from tailrace.model.pipeline import Lease, Pipeline
 from tailrace.pipeline.errors import LeaseError
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.watcher import Watcher

@@ -3,9 +3,8 @@
 import contextlib
 
 from tailrace.client.bulk_rows import BulkRowsClient
+from tailrace.meta.pipeline import Figures, Lease, Stage
 from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Figures, Lease
-from tailrace.model.stage import Stage
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.copy import CopyOptions, next_number, planned
 from tailrace.pipeline.errors import PipelineFailedError

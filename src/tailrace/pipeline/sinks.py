@@ -7,13 +7,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from tailrace.clock import SystemClock
+from tailrace.extra import how_to_install
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.targets import TARGETS, target_of
+from tailrace.meta.dead_letter import sink_of_pipeline
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError
-from tailrace.model.extra import how_to_install
-from tailrace.model.letter import sink_of_pipeline
 from tailrace.model.table import TableName
 from tailrace.pipeline.sink.base import Mode, Sink
 from tailrace.sink_url import Secrets, SinkUrl, a_sink, parse, refuse_shared, revealed, spelled

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tailrace.extra import how_to_install
 from tailrace.model.errors import ConfigError
-from tailrace.model.extra import how_to_install
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.spark_log import SparkLog
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from tailrace.meta.dead_letter import sink_of_pipeline
+from tailrace.meta.pipeline import Copying, Figures, Lease, Pipeline, Stage, moved
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import encode, progress_values
 from tailrace.meta.table import dead_letter, pipeline, pipeline_range, progress, subscribe
 from tailrace.model.errors import UnknownPipelineError
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.letter import sink_of_pipeline
-from tailrace.model.pipeline import Copying, Figures, Lease, Pipeline
-from tailrace.model.stage import Stage, moved
 from tailrace.pipeline.errors import LeaseError
 
 __all__ = ["PipelineStore"]

@@ -13,8 +13,8 @@ from msgspec import Struct
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.client.errors import NotFound
 from tailrace.clock import Clock
+from tailrace.meta.pipeline import Figures
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError
-from tailrace.model.pipeline import Figures
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEndedError

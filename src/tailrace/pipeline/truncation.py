@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
+from tailrace.meta.pipeline import Mode
 from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Mode
 from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.sink.row import key_names

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import Clock
+from tailrace.meta.pipeline import Definition
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.pipeline import Definition
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import next_number, planned

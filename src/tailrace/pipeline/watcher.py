@@ -1,6 +1,6 @@
 """Progress of a pipeline's run, for people."""
 
-from tailrace.model.pipeline import Figures
+from tailrace.meta.pipeline import Figures
 
 __all__ = ["Watcher"]
 

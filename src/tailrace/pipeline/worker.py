@@ -12,8 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from tailrace.meta.pipeline import Definition, Pipeline
 from tailrace.model.errors import MetadataError, TailraceError, UnknownPipelineError
-from tailrace.model.pipeline import Definition, Pipeline
 from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError
 from tailrace.pipeline.session import SparkSessions
 from tailrace.pipeline.store import PipelineStore

@@ -18,13 +18,12 @@ from msgspec import structs
 from tailrace.access.keeper import End, Keeper
 from tailrace.access.limit import RateLimits
 from tailrace.access.namespace import source_by_db, source_for
+from tailrace.access.principal import ANONYMOUS, Capability, Principal
 from tailrace.model.errors import PermissionDeniedError, QuotaError, UnknownSubscriptionError
-from tailrace.model.number import Offset
-from tailrace.model.principal import ANONYMOUS, Capability, Principal
-from tailrace.model.query import PreparedQuery
-from tailrace.model.start import CursorStart, Latest, Start
+from tailrace.model.start import Start
 from tailrace.model.subscription import (
     FilterOptions,
+    PreparedQuery,
     QueryTarget,
     SourceTarget,
     SubscribeRequest,
@@ -36,16 +35,14 @@ from tailrace.model.subscription import (
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access_query import ScopedQueries
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.handle import SubscriptionHandle
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.open_feeds import OpenFeed
 from tailrace.subscription.restrict import Restriction, Restrictions
 from tailrace.subscription.service import SubscriptionService
-from tailrace.subscription.status import SubscriptionStatus
 from tailrace.subscription.table import readings
 
 __all__ = ["Scoped", "Scopes"]
-
-_NOW = Latest()
 
 
 class Scopes:
@@ -73,10 +70,11 @@ class Scopes:
 
 
 class Scoped:
-    """A subscription service for one principal; see `SubscriptionService` for what each method does.
+    """The guard of a subscription service for one principal: each method checks a right and hands out what it is for.
 
     Every method raises `PermissionDeniedError` where the principal may not do it. Subscriptions that it may not use are
-    unknown to it.
+    unknown to it. A handle that was given out stays good: what a principal may do does not change while it is known,
+    and a handle ends with its subscription.
     """
 
     def __init__(self, scopes: Scopes, principal: Principal) -> None:
@@ -134,17 +132,17 @@ class Scoped:
         self.principal.require(Capability.READ)
         return [subscription for subscription in self._service.subscriptions() if self._uses(subscription)]
 
-    def subscription(self, subscription_id: SubscriptionId) -> Subscription:
-        """Return a subscription as it is now.
+    def subscription(self, subscription_id: SubscriptionId) -> SubscriptionHandle:
+        """Return the handle of a subscription that it may use: all that can be done with one is there.
 
         Raises:
             UnknownSubscriptionError: There is none of that number that it may use.
         """
         self.principal.require(Capability.READ)
-        subscription = self._service.subscription(subscription_id)
-        if not self._uses(subscription):
+        handle = self._service.subscription(subscription_id)
+        if not self._uses(handle.record):
             raise UnknownSubscriptionError(f"sub-{subscription_id}")
-        return subscription
+        return handle
 
     def table(self, source: str, wire: str) -> TableSchema:
         """Return the newest schema of the table that has this name on the wires."""
@@ -170,30 +168,6 @@ class Scoped:
                 request = structs.replace(request, target=await self.queries.resolve(request.target))
         self._require_room()
         return await self._service.subscribe(request, owner=self.principal.owner)
-
-    async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
-        """Move the cursor forward."""
-        return await self._service.acknowledge(self.subscription(subscription_id).id, offset)
-
-    async def snapshot_sent(self, subscription_id: SubscriptionId, offset: Offset | None) -> None:
-        """Note where the snapshot belongs that was wholly sent; None when one is begun."""
-        await self._service.snapshot_sent(self.subscription(subscription_id).id, offset)
-
-    async def pause(self, subscription_id: SubscriptionId) -> Subscription:
-        """Hold back changes until `resume`."""
-        return await self._service.pause(self.subscription(subscription_id).id)
-
-    async def resume(self, subscription_id: SubscriptionId) -> Subscription:
-        """Deliver changes again."""
-        return await self._service.resume(self.subscription(subscription_id).id)
-
-    async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
-        """Move the cursor, forwards or back."""
-        return await self._service.reset(self.subscription(subscription_id).id, start)
-
-    async def close(self, subscription_id: SubscriptionId) -> None:
-        """Remove a subscription and end its feeds."""
-        await self._service.close(self.subscription(subscription_id).id)
 
     async def restore(
         self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
@@ -228,10 +202,6 @@ class Scoped:
         self.principal.require(Capability.MANAGE_BACKUPS)
         return self.subscriptions()
 
-    def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
-        """Return where a subscription stands now."""
-        return self._service.status(self.subscription(subscription_id).id)
-
     def measured(self) -> SubscriptionService:
         """Return the whole service, for someone who looks at its figures: they are of all sources together."""
         self.principal.require(Capability.VIEW_METRICS)
@@ -250,7 +220,7 @@ class Scoped:
         self, subscription_id: SubscriptionId, start: Start, *, snapshot: bool = False
     ) -> AbstractContextManager[Feed]:
         """Give a feed of a subscription for the length of a `with` block; it ends with the principal's credentials."""
-        subscription = self.subscription(subscription_id)
+        subscription = self.subscription(subscription_id).record
         restriction = self.restriction(subscription.source)
         if restriction is not None and isinstance(subscription.target, QueryTarget):
             restriction.require_whole(subscription.target.tables)
@@ -300,10 +270,9 @@ class Scoped:
     def _require_room(self, more: int = 1) -> None:
         """Refuse more subscriptions where the principal would have more than it may."""
         owner, allowed = self.principal.owner, self._scopes.subscriptions_max
-        everybodys = self._service.subscriptions()
-        if owner is None or len(everybodys) + more <= allowed:
+        if owner is None or self._service.subscriptions_kept() + more <= allowed:
             return
-        if sum(subscription.owner == owner for subscription in everybodys) + more > allowed:
+        if sum(subscription.owner == owner for subscription in self._service.subscriptions()) + more > allowed:
             raise QuotaError(
                 f"principal {self.principal.id} has {allowed} subscriptions, as many as it may: close some"
             )

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
+from tailrace.access.principal import Capability, Principal, table_path
 from tailrace.model.errors import PermissionDeniedError, UnknownSourceError
 from tailrace.model.number import SchemaId
-from tailrace.model.principal import Capability, Principal, table_path
 from tailrace.model.table import TableName
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.bulk import schemas_of

@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any
 
 from tailrace.access.namespace import source_by_db
+from tailrace.access.principal import Capability, Principal
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, TailraceError, UnknownQueryError
-from tailrace.model.principal import Capability, Principal
-from tailrace.model.query import PreparedQuery
-from tailrace.model.subscription import QueryTarget
+from tailrace.model.subscription import PreparedQuery, QueryTarget
 from tailrace.model.value import Value
 from tailrace.subscription.query.service import Executed, QueryService
 from tailrace.subscription.query.tracker import Tracker

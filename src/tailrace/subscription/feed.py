@@ -12,7 +12,7 @@ from tailrace.subscription.log_view import LogView
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
-from tailrace.subscription.watch import Watch
+from tailrace.subscription.watch import FeedWatch
 from tailrace.subscription.window import window_of
 
 __all__ = ["Feed", "FeedBatch"]
@@ -60,7 +60,7 @@ class Feed:
         self._wake = wake
         self._restriction = restriction
         self._filter = compiled if restriction is None else compiled.restricted(restriction)
-        self._watch = Watch(_watched(compiled, restriction))
+        self._watch = FeedWatch(_watched(compiled, restriction))
         self._interrupted = False
         self._ended: TailraceError | None = None
 

@@ -1,13 +1,18 @@
-"""Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
+"""Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once.
+
+A `Filter` is what a subscription asks for: table, op, key, changed columns and predicates, ANDed. A `RowFilter` is that
+compiled for one version of a table's schema.
+"""
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
@@ -18,12 +23,11 @@ from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 from tailrace.subscription.columns import ChangedColumns
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.row_filter import RowFilter
 
-__all__ = ["Filter", "RawKey", "Rows", "compile_filter"]
+__all__ = ["Changes", "Filter", "RawKey", "RowFilter", "Rows", "compile_filter"]
 
 
 class RawKey(ExactKey):
@@ -48,6 +52,120 @@ _VERSIONS_KEPT = 8
 """Compiled forms that a filter keeps; an older one is made again when it is needed again."""
 
 
+class Changes(Struct, frozen=True):
+    """Consecutive changes by columns, as lists of one length."""
+
+    ops: Sequence[int]
+    schemas: Sequence[SchemaId]
+    keys: Sequence[bytes]
+    befores: Sequence[bytes | None]
+    afters: Sequence[bytes | None]
+
+    @classmethod
+    def of_chunk(cls, chunk: Chunk) -> "Changes":
+        """Return the changes of a chunk."""
+        return cls(*(chunk.batch.column(name).to_pylist() for name in ("op", "schema", "key", "before", "after")))
+
+
+class RowFilter:
+    """One compiled filter. Two are equal when they choose the same changes, so that work for one serves the other.
+
+    The parts were compiled for one version of the table's schema; when that changes, compile and add them again.
+    """
+
+    __slots__ = ("bounds", "columns", "key", "ops", "predicates", "tables")
+
+    def __init__(
+        self,
+        tables: Iterable[TableName],
+        ops: Iterable[Op],
+        *,
+        key: ExactKey | None = None,
+        bounds: KeyBounds | None = None,
+        columns: ChangedColumns | None = None,
+        predicates: Iterable[Predicate] = (),
+    ) -> None:
+        self.tables = frozenset(tables)
+        self.ops = frozenset(ops)
+        self.key = key
+        self.bounds = bounds
+        self.columns = columns
+        self.predicates = tuple(predicates)
+
+    @property
+    def costly(self) -> bool:
+        """Tell whether it is slow enough to be evaluated outside the event loop."""
+        return any(predicate.costly for predicate in self.predicates)
+
+    @property
+    def cheap(self) -> "RowFilter":
+        """Return the filter without what is slow: all that pass this one pass that, and perhaps others."""
+        if not self.costly:
+            return self
+        return RowFilter(
+            self.tables,
+            self.ops,
+            key=self.key,
+            bounds=self.bounds,
+            columns=self.columns,
+            predicates=[predicate for predicate in self.predicates if not predicate.costly],
+        )
+
+    @property
+    def canonical(self) -> tuple[Any, ...]:
+        """Return what equal filters have in common."""
+        parts: Sequence[Any] = (self.key, self.bounds, self.columns, *self.predicates)
+        return (self.tables, self.ops, *(part.canonical for part in parts if part is not None))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowFilter) and self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)
+
+    def narrow(self, changes: Changes, rows: Sequence[int], *, key_known: bool = False) -> Sequence[int]:
+        """Return those of the rows that pass. Their tables are known to be wanted, as are their keys if `key_known`.
+
+        Raises:
+            PredicateError: A predicate failed on one of them.
+        """
+        ops, keys, befores, afters = changes.ops, changes.keys, changes.befores, changes.afters
+        wanted = self.ops
+        rows = [row for row in rows if ops[row] in wanted]
+        for by_key in (None if key_known else self.key, self.bounds):
+            if by_key is not None and rows:
+                rows = _kept(rows, by_key.select([keys[row] for row in rows]))
+        for by_image in (self.columns, *self.predicates):
+            if by_image is not None and rows:
+                images = [befores[row] for row in rows], [afters[row] for row in rows]
+                rows = _kept(rows, by_image.select([ops[row] for row in rows], *images))
+        return rows
+
+    def narrow_chunk(self, chunk: Chunk, rows: Sequence[int]) -> Sequence[int]:
+        """Return those of a chunk's rows that pass. Their tables and ops are known to be wanted.
+
+        Keys are compared by Arrow, and only what is left by then is taken out of the chunk.
+
+        Raises:
+            PredicateError: A predicate failed on one of them.
+        """
+        for by_key in (self.key, self.bounds):
+            if by_key is not None and rows:
+                places = pa.array(rows, pa.int64())
+                keys = chunk.batch.column("key").take(places)
+                rows = places.filter(by_key.mask(keys)).to_pylist()
+        for by_image in (self.columns, *self.predicates):
+            if by_image is not None and rows:
+                places = pa.array(rows, pa.int64())
+                taken = [chunk.batch.column(name).take(places).to_pylist() for name in ("op", "before", "after")]
+                rows = _kept(rows, by_image.select(*taken))
+        return rows
+
+
+def _kept(rows: Sequence[int], passing: Sequence[bool]) -> list[int]:
+    return [row for row, passes in zip(rows, passing, strict=True) if passes]
+
+
 class Filter:
     """The compiled form of a subscription's target and filter options.
 
@@ -56,6 +174,9 @@ class Filter:
     """
 
     __slots__ = ("_compiled", "_conditions", "ops", "options", "restriction", "tables")
+
+    lasting: ClassVar[bool] = True
+    """Whether it is asked again and again, so that what it found is worth keeping."""
 
     def __init__(self, target: Target, options: FilterOptions) -> None:
         self.tables = _shared(frozenset(target.tables))

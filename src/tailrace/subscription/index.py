@@ -16,7 +16,7 @@ from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import CellReader, Equality, Image, SqlValue
-from tailrace.subscription.row_filter import Changes, RowFilter
+from tailrace.subscription.filter import Changes, RowFilter
 
 __all__ = ["FilterIndex", "Match"]
 

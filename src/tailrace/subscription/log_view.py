@@ -7,7 +7,7 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
 
-__all__ = ["Commits", "LogView", "LogWindow"]
+__all__ = ["CommitReader", "LogView", "LogWindow"]
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ class LogWindow(Protocol):
         """Return the index of the newest durable commit; 0 when there is none."""
 
     @property
-    def commits(self) -> "Commits":
+    def commits(self) -> "CommitReader":
         """Return what finds commits."""
 
     async def read(self, after: Offset) -> Chunk | None:
@@ -70,7 +70,7 @@ class LogView(LogWindow, Protocol):
         """Return the newest known version of a table's schema."""
 
 
-class Commits(Protocol):
+class CommitReader(Protocol):
     """Finds the commits of a log."""
 
     async def first_index(self) -> Index:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from tailrace.access.namespace import source_of
+from tailrace.access.principal import Principal
 from tailrace.clock import Clock
+from tailrace.meta.pipeline import Pipeline, RangeProgress
 from tailrace.meta.pipeline_catalog import PipelineCatalog
+from tailrace.meta.pipeline_status import PipelineStatus, offset_of, status_of
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import AccessError, BehindHorizonError, UnknownPipelineError, UnknownSourceError
 from tailrace.model.number import Offset
-from tailrace.model.pipeline import Pipeline, RangeProgress
-from tailrace.model.pipeline_status import PipelineStatus, offset_of, status_of
-from tailrace.model.principal import Principal
 from tailrace.sink_url import parse
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import bulk_sight

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
-from tailrace.model.hlc import hlc_at
-from tailrace.model.number import Offset
+from tailrace.model.number import Offset, hlc_at
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest, Start
 from tailrace.subscription.log_view import LogWindow
 

@@ -5,8 +5,17 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tailrace.model.number import Offset
+from tailrace.quantity import parse_size_bytes
 
-__all__ = ["PRESSURE_CHANGES", "Pressure", "PressureState", "pressure_of", "throttle_lag_of", "warn_lag_of"]
+__all__ = [
+    "PRESSURE_CHANGES",
+    "Pressure",
+    "PressureState",
+    "pressure_changes",
+    "pressure_of",
+    "throttle_lag_of",
+    "warn_lag_of",
+]
 
 
 PRESSURE_CHANGES = 4096
@@ -29,6 +38,14 @@ class Pressure(Struct, frozen=True):
     state: PressureState
     lag: int
     remaining: int | None
+
+
+def pressure_changes(events: str | int | None) -> int | None:
+    """Return how many changes a subscription may fall behind before it is under full pressure; None for any number.
+
+    `events` is how many changes are retained, as the configuration says it; None where it says nothing.
+    """
+    return PRESSURE_CHANGES if events is None else parse_size_bytes(events)
 
 
 def pressure_of(

@@ -32,12 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from tailrace.access.principal import Principal, row_path, table_path
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
 from tailrace.model.image import completed, key_image
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import ROWLESS, Op
-from tailrace.model.principal import Principal, row_path, table_path
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.dialect import Dialects, dialect_of, require_readable
 from tailrace.sql.predicate import RowPredicate

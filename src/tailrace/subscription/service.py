@@ -1,23 +1,28 @@
 """The subscription service: the one door through which every interface subscribes, reads, acknowledges and closes."""
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from tailrace.clock import Clock, SystemClock
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import (
-    BeyondHeadError,
     CaptureDisabledError,
     InvalidRequestError,
+    LogClosedError,
     UnknownSubscriptionError,
 )
-from tailrace.model.number import Offset
-from tailrace.model.query import PreparedQuery
+from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Latest, Start
 from tailrace.model.subscription import (
     FilterOptions,
+    Format,
+    Include,
+    PreparedQuery,
     QueryTarget,
     SourceTarget,
     SubscribeRequest,
@@ -28,53 +33,92 @@ from tailrace.model.subscription import (
     Target,
 )
 from tailrace.model.table import TableSchema
+from tailrace.sql.dialect import Dialects
 from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.handle import HandleTools, SubscriptionHandle, log_of
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.open_feeds import OpenFeed
-from tailrace.subscription.opening import Opener, log_of
-from tailrace.subscription.options import ServiceOptions
-from tailrace.subscription.place import find_place
-from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.registry import Registry
+from tailrace.subscription.open_feeds import OpenFeed, OpenFeeds
+from tailrace.subscription.place import find_place, place_of
+from tailrace.subscription.query.feed import QueryFeed, in_passing
+from tailrace.subscription.query.service import QueryService, QueryShard
 from tailrace.subscription.restrict import Restriction
-from tailrace.subscription.status import SubscriptionStatus, status_of
+from tailrace.subscription.snapshot import Snapshot
+from tailrace.subscription.source_filter import FilterCache
 from tailrace.subscription.table import find_table
 from tailrace.subscription.trouble import Trouble
+from tailrace.subscription.wake import Wake
 
-__all__ = ["ServiceOptions", "SubscriptionService", "SubscriptionStatus"]
+__all__ = ["ServiceOptions", "SubscriptionService"]
+
+logger = logging.getLogger(__name__)
 
 _NOW = Latest()
+
+_FILTERS_KEPT = 1024
+"""Compiled filters that wait for another feed, least recently used out first."""
+
+
+class ServiceOptions(Struct, frozen=True):
+    """Settings of the subscription service."""
+
+    retention_changes: int | None = None
+    """Scale of the pressure states: how many changes a subscription may fall behind; None for no such states.
+
+    It is what retention keeps, or where nobody set that, `PRESSURE_CHANGES`; then the log keeps more.
+    """
+
+    shards: Mapping[str, int] = {}
+    """Number of the shard that holds the log of each source; 0 for those not named."""
+
+    dialects: Dialects = {}
+    """SQL of each source, for predicates that come before its first table; of others, all dialects may be meant."""
+
+    subscriptions_max: int = 1_000_000
+    """Most subscriptions that may exist at one time."""
+
+    capture_enabled: bool = True
+    """Whether changes are captured at all; where they are not, there is nothing to subscribe to."""
 
 
 class SubscriptionService:
     """Subscriptions of all sources. Get one by `open` and keep `run` running in a task beside it.
 
     Subscriptions are kept in memory and in the metadata database; whatever a method changed is durable when it returns.
-    All methods may be called from any task of the service's event loop.
+    All methods may be called from any task of the service's event loop. What can be done with one subscription is in
+    its handle.
     """
 
     def __init__(
         self,
         logs: Mapping[str, LogView],
-        registry: Registry,
+        store: MetaStore,
         options: ServiceOptions,
         queries: QueryService | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.queries = queries
         self._logs = dict(logs)
-        self._registry = registry
+        self._store = store
         self._options = options
-        self._opener = Opener(self._logs, queries, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self._feeds = OpenFeeds()
+        self._filters = FilterCache(_FILTERS_KEPT)
+        self._wakes = {source: Wake(log, self._clock) for source, log in self._logs.items()}
+        self._handles: dict[SubscriptionId, SubscriptionHandle] = {}
+        self._tools = HandleTools(store, self._logs, self._feeds.of, options.retention_changes, self._forget)
+        self._stopped = False
 
     @classmethod
     async def open(
         cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions, queries: QueryService | None = None
     ) -> "SubscriptionService":
-        """Return a service that knows the subscriptions in the metadata database."""
-        return cls(logs, await Registry.open(store, options.subscriptions_max), options, queries)
+        """Return a service of the subscriptions in the metadata database, less those whose streams are over."""
+        service = cls(logs, store, options, queries)
+        await store.remove_transient()
+        service._keep(await store.subscriptions())
+        return service
 
     @property
     def logs(self) -> Mapping[str, LogView]:
@@ -84,7 +128,7 @@ class SubscriptionService:
     @property
     def lags(self) -> Mapping[str, Lags]:
         """Return how long changes take on their way, by source name."""
-        return self._opener.lags
+        return {source: wake.lags for source, wake in self._wakes.items()}
 
     @property
     def retention_changes(self) -> int | None:
@@ -97,15 +141,22 @@ class SubscriptionService:
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions in order of their numbers."""
-        return self._registry.all()
+        return [handle.record for handle in self._handles.values()]
 
-    def subscription(self, subscription_id: SubscriptionId) -> Subscription:
-        """Return a subscription as it is now.
+    def subscriptions_kept(self) -> int:
+        """Return how many subscriptions there are."""
+        return len(self._handles)
+
+    def subscription(self, subscription_id: SubscriptionId) -> SubscriptionHandle:
+        """Return the handle of a subscription.
 
         Raises:
             UnknownSubscriptionError: There is none of that number.
         """
-        return self._registry.get(subscription_id)
+        found = self._handles.get(subscription_id)
+        if found is None:
+            raise UnknownSubscriptionError(f"sub-{subscription_id}")
+        return found
 
     def table(self, source: str, wire: str) -> TableSchema:
         """Return the newest schema of the table that has this name on the wires: `table` or `schema.table`.
@@ -148,56 +199,14 @@ class SubscriptionService:
             transient=request.transient,
             owner=owner,
         )
-        made = await self._registry.add(draft)
+        if len(self._handles) >= self._options.subscriptions_max:
+            raise InvalidRequestError(f"there are already {self._options.subscriptions_max} subscriptions: close some")
+        made = await self._store.add(draft)
+        self._handles[made.id] = SubscriptionHandle(self._tools, made)
+        logger.info("subscription made", extra=_described(made))
         if isinstance(target, QueryTarget) and target.precise and self.queries is not None:
             await self.queries.begin_precise(made.id, target, made.cursor)
         return made
-
-    async def acknowledge(self, subscription_id: SubscriptionId, offset: Offset) -> Subscription:
-        """Move the cursor to `offset`; one that is already further stays. Return the subscription as it is then.
-
-        Where a snapshot comes first, the cursor stays until that was wholly sent and its offset is acknowledged.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-            BeyondHeadError: The log has no such change yet.
-        """
-        head = log_of(self._logs, self.subscription(subscription_id)).head
-        if offset > head:
-            raise BeyondHeadError(requested=offset, head=head)
-        return await self._registry.advance(subscription_id, offset)
-
-    async def snapshot_sent(self, subscription_id: SubscriptionId, offset: Offset | None) -> None:
-        """Note where the snapshot belongs that was wholly sent; None when one is begun."""
-        await self._registry.snapshot_sent(subscription_id, offset)
-
-    async def pause(self, subscription_id: SubscriptionId) -> Subscription:
-        """Hold back changes until `resume`. Cursor and horizon go on counting. Feeds notice at once.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-        """
-        return await self._pause(subscription_id, paused=True)
-
-    async def resume(self, subscription_id: SubscriptionId) -> Subscription:
-        """Deliver changes again, those of the pause first.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-        """
-        return await self._pause(subscription_id, paused=False)
-
-    async def reset(self, subscription_id: SubscriptionId, start: CursorStart) -> Subscription:
-        """Move the cursor to a place in the log, forwards or back. Open feeds go on from where they are.
-
-        A snapshot that should have come first is no longer wanted.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-            BeyondHeadError: The place lies beyond the newest change.
-        """
-        cursor = await find_place(start, log_of(self._logs, self.subscription(subscription_id)))
-        return await self._registry.reset(subscription_id, cursor)
 
     async def restore(
         self, drafts: Mapping[SubscriptionId, SubscriptionDraft], prepared: Sequence[PreparedQuery] = ()
@@ -215,46 +224,31 @@ class SubscriptionService:
         accepted = {number: await self._accept_draft(draft, given) for number, draft in drafts.items()}
         if self.queries is not None:
             self.queries.check_room(prepared)
-        replaced = drafts.keys() & {subscription.id for subscription in self._registry.all()}
-        await self._registry.restore(accepted, prepared)
+        if len(self._handles.keys() | drafts.keys()) > self._options.subscriptions_max:
+            raise InvalidRequestError(f"there would be more than {self._options.subscriptions_max} subscriptions")
+        kept = await self._store.put_all(accepted, prepared)
         if self.queries is not None:
             self.queries.adopt(prepared)
-        for number in replaced:
-            self._opener.end(number, UnknownSubscriptionError(f"sub-{number}"))
-            if self.queries is not None:
-                self.queries.verified.pop(number, None)
-
-    async def close(self, subscription_id: SubscriptionId) -> None:
-        """Remove a subscription and end its feeds.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-        """
-        await self._registry.remove(subscription_id)
-        if self.queries is not None:
-            self.queries.verified.pop(subscription_id, None)
-        self._opener.end(subscription_id, UnknownSubscriptionError(f"sub-{subscription_id}"))
-
-    def status(self, subscription_id: SubscriptionId) -> SubscriptionStatus:
-        """Return where a subscription stands now.
-
-        Raises:
-            UnknownSubscriptionError: There is none of that number.
-        """
-        subscription = self.subscription(subscription_id)
-        return status_of(subscription, log_of(self._logs, subscription), self._options.retention_changes)
+        for number in drafts:
+            self._forget(number)
+        self._keep(kept)
+        logger.info("subscriptions imported", extra={"count": len(kept)})
 
     def lag_max(self) -> int:
         """Return the largest lag of any subscription, in changes."""
-        return self._registry.lag_max({source: log.head for source, log in self._logs.items()})
+        heads = {source: log.head for source, log in self._logs.items()}
+        records = (handle.record for handle in self._handles.values())
+        return max((heads.get(record.source, record.cursor) - record.cursor for record in records), default=0)
+
+    # ---- feeds
 
     def feeds_open(self) -> int:
         """Return how many feeds are open now, those of waiting polls among them."""
-        return self._opener.feeds_open()
+        return len(self._feeds)
 
     def feeds(self) -> Iterator[Feed]:
         """Yield the feeds of subscriptions that are open now, of whatever interface."""
-        return self._opener.feeds()
+        return (feed for feed in self._feeds if feed.subscription.id)
 
     def feed(
         self,
@@ -270,13 +264,26 @@ class SubscriptionService:
 
         Raises:
             UnknownSubscriptionError: There is none of that number.
+            UnknownTableError: The source of the subscription is not there any more.
             BeyondHeadError: The start lies beyond the newest change.
             LogClosedError: The service stops.
             CaptureDisabledError: Nothing is captured.
         """
         self._require_capture()
-        subscription = self.subscription(subscription_id)
-        return self._opener.open(subscription, start, snapshot=snapshot, restriction=restriction)
+        subscription = self.subscription(subscription_id).record
+        self._require_running()
+        log = log_of(self._logs, subscription)
+        after = place_of(start, log)
+        wake = self._wakes[subscription.source]
+        if isinstance(subscription.target, QueryTarget):
+            assert self.queries is not None
+            feed: Feed = QueryFeed(subscription, log, wake, self.queries, after, restriction)
+        else:
+            wanted = self._filters.get(subscription.target, subscription.filter)
+            feed = Feed(subscription, log, wake, wanted, log.head if snapshot else after, restriction)
+            if snapshot and self.queries is not None:
+                feed.snapshot = self._snapshot(subscription, self.queries.shard(subscription.source), restriction)
+        return OpenFeed(self._feeds, feed)
 
     def feed_of_source(
         self, target: SourceTarget, filter_options: FilterOptions, restriction: Restriction | None = None
@@ -291,7 +298,20 @@ class SubscriptionService:
         """
         self._require_capture()
         accept_source(target, filter_options, self._logs, self._options.dialects)
-        return self._opener.open_source(target, filter_options, restriction)
+        self._require_running()
+        log = self._logs[target.source]
+        passing = Subscription(
+            id=SubscriptionId(0),
+            source=target.source,
+            target=target,
+            filter=filter_options,
+            include=Include(before=True, after=True),
+            format=Format.OBJECTS_JSON,
+            cursor=log.head,
+            created_time_us=0,
+        )
+        wanted = self._filters.get(target, filter_options)
+        return OpenFeed(self._feeds, Feed(passing, log, self._wakes[target.source], wanted, log.head, restriction))
 
     def feed_of_query(self, target: QueryTarget, start: Start, restriction: Restriction | None = None) -> OpenFeed:
         """Give a feed of a query without a subscription, for the length of a `with` block.
@@ -302,34 +322,60 @@ class SubscriptionService:
             LogClosedError: The service stops.
         """
         self._require_capture()
-        return self._opener.open_query(target, start, restriction)
+        assert self.queries is not None
+        source = self.queries.get(target.query_id).source
+        self._require_running()
+        log = self._logs[source]
+        passing = in_passing(target, source, log.head)
+        feed = QueryFeed(passing, log, self._wakes[source], self.queries, place_of(start, log), restriction)
+        return OpenFeed(self._feeds, feed)
 
     def stop(self) -> None:
         """End all feeds now and refuse new ones, so that interfaces can finish. The service stays usable otherwise."""
-        self._opener.stop()
+        self._stopped = True
+        for feed in self._feeds:
+            feed.end(LogClosedError("the service stops"))
 
     async def run(self) -> None:
         """Wake feeds as their logs grow, until all logs are closed or this task is cancelled; then all feeds end."""
         trouble = asyncio.create_task(
-            Trouble(self._logs, self._registry.all, self._options.retention_changes).run(), name="trouble"
+            Trouble(self._logs, self.subscriptions, self._options.retention_changes).run(), name="trouble"
         )
         try:
-            await self._opener.run()
+            async with asyncio.TaskGroup() as group:
+                for wake in self._wakes.values():
+                    group.create_task(wake.run())
         finally:
             trouble.cancel()
             await asyncio.gather(trouble, return_exceptions=True)
 
-    async def _pause(self, subscription_id: SubscriptionId, *, paused: bool) -> Subscription:
-        subscription = self.subscription(subscription_id)
-        if subscription.paused == paused:
-            return subscription
-        subscription = await self._registry.pause(subscription_id, paused=paused)
-        self._opener.pause(subscription_id, paused=paused)
-        return subscription
+    def _keep(self, subscriptions: Sequence[Subscription]) -> None:
+        """Know subscriptions that the metadata database has, all in order of their numbers."""
+        self._handles |= {record.id: SubscriptionHandle(self._tools, record) for record in subscriptions}
+        self._handles = dict(sorted(self._handles.items()))
+
+    def _forget(self, subscription_id: SubscriptionId) -> None:
+        """Forget a subscription that the metadata database no longer has, and end its feeds."""
+        handle = self._handles.pop(subscription_id, None)
+        if self.queries is not None:
+            self.queries.verified.pop(subscription_id, None)
+        if handle is not None:
+            logger.info("subscription closed", extra={**_described(handle.record), "cursor": handle.record.cursor})
+            handle.end()
 
     def _require_capture(self) -> None:
         if not self._options.capture_enabled:
             raise CaptureDisabledError
+
+    def _require_running(self) -> None:
+        if self._stopped:
+            raise LogClosedError("the service stops")
+
+    def _snapshot(self, subscription: Subscription, shard: QueryShard, restriction: Restriction | None) -> Snapshot:
+        as_inserted = msgspec.structs.replace(subscription.filter, ops=(Op.INSERT,))
+        wanted = self._filters.get(subscription.target, as_inserted)
+        table = subscription.target.tables[0]
+        return Snapshot(shard.source, shard.log, table, wanted, self._clock, restriction)
 
     async def _accept(
         self, target: Target, wanted: FilterOptions, given: PreparedQuery | None = None
@@ -359,3 +405,15 @@ class SubscriptionService:
         if draft.snapshot and self.queries is not None:
             self.queries.shard(source)
         return msgspec.structs.replace(draft, target=target)
+
+
+def _described(subscription: Subscription) -> dict[str, Any]:
+    """Return what diagnostics say of a subscription: no filter, which may hold values of rows."""
+    target = subscription.target
+    return {
+        "subscription": subscription.id,
+        "source": subscription.source,
+        "target": target.query_id if isinstance(target, QueryTarget) else [table.wire for table in target.tables],
+        **({"owner": subscription.owner} if subscription.owner else {}),
+        **({"transient": True} if subscription.transient else {}),
+    }

@@ -18,10 +18,9 @@ from tailrace.model.number import Offset, Position, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import Barrier, QuerySource, SnapshotRows, TablePage, TableSnapshot
-from tailrace.subscription.filter import Filter
+from tailrace.subscription.filter import Changes, Filter, RowFilter
 from tailrace.subscription.query.tracker import QueryLog
 from tailrace.subscription.restrict import Restriction
-from tailrace.subscription.row_filter import Changes, RowFilter
 
 __all__ = ["ReadRows", "Snapshot", "offset_of", "reach"]
 

@@ -7,11 +7,10 @@ from tailrace.model.number import SchemaId
 from tailrace.model.subscription import FilterOptions, SourceTarget, TableTarget, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.sql.predicate import Equality
-from tailrace.subscription.filter import Filter
-from tailrace.subscription.row_filter import RowFilter
+from tailrace.subscription.filter import Filter, RowFilter
 from tailrace.subscription.table import readings
 
-__all__ = ["SourceFilter"]
+__all__ = ["FilterCache", "SourceFilter"]
 
 _VERSIONS_KEPT = 4096
 """Compiled forms that a filter keeps: one for each version of each table."""
@@ -52,6 +51,26 @@ class SourceFilter(Filter):
             if ANY_TABLE not in self.tables:
                 raise
             return RowFilter(self.tables, self.ops, predicates=[_Nothing()])
+
+
+class FilterCache:
+    """Gives equal filters only once, so that each is compiled once. The least recently used goes first."""
+
+    def __init__(self, filters_max: int) -> None:
+        self._filters_max = filters_max
+        self._filters: dict[Filter, Filter] = {}
+
+    def get(self, target: Target, options: FilterOptions) -> Filter:
+        """Return the filter that a target and options make. One that looks at no rows is cheap, and not kept."""
+        kind = SourceFilter if isinstance(target, SourceTarget) else Filter
+        made = kind(target, options)
+        if not made.looks_at_rows:
+            return made
+        kept = self._filters.pop(made, made)
+        self._filters[kept] = kept
+        if len(self._filters) > self._filters_max:
+            del self._filters[next(iter(self._filters))]
+        return kept
 
 
 class _Nothing:

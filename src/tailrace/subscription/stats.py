@@ -4,16 +4,21 @@ Names and order of the members are those of SkeinDB. Where there are several log
 span them all, and counts are sums.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
 from tailrace.clock import Clock
-from tailrace.model.subscription import QueryTarget
+from tailrace.metrics import Metrics
+from tailrace.model.subscription import QueryTarget, Subscription
+from tailrace.subscription.lag import Lags
+from tailrace.subscription.log_view import LogView
 from tailrace.subscription.pressure import Pressure, PressureState, pressure_of, throttle_lag_of, warn_lag_of
-from tailrace.subscription.service import SubscriptionService
 
-__all__ = ["Alert", "StatsView", "SubscriptionStats", "alerts_of", "stats_of"]
+__all__ = ["Alert", "Measured", "StatsView", "SubscriptionStats", "alerts_of", "observe", "stats_of"]
 
 _AGE_S_MAX = 1.0
 
@@ -49,10 +54,41 @@ class Alert(Struct, frozen=True):
     count: int
 
 
+class Measured(Protocol):
+    """What has the figures: the subscription service."""
+
+    @property
+    def logs(self) -> Mapping[str, LogView]:
+        """Return the logs by source name."""
+        ...
+
+    @property
+    def retention_changes(self) -> int | None:
+        """Return the scale of the pressure states in changes; None where there are none."""
+        ...
+
+    @property
+    def lags(self) -> Mapping[str, Lags]:
+        """Return how long changes take on their way, by source name."""
+        ...
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        """Return all subscriptions."""
+        ...
+
+    def subscriptions_kept(self) -> int:
+        """Return how many subscriptions there are."""
+        ...
+
+    def lag_max(self) -> int:
+        """Return the largest lag of any subscription, in changes."""
+        ...
+
+
 class StatsView:
     """The figures for those who ask for one at a time: taken again when they are a second old."""
 
-    def __init__(self, service: SubscriptionService, clock: Clock) -> None:
+    def __init__(self, service: Measured, clock: Clock) -> None:
         self._service = service
         self._clock = clock
         self._stats: SubscriptionStats | None = None
@@ -67,7 +103,7 @@ class StatsView:
         return self._stats
 
 
-def stats_of(service: SubscriptionService) -> SubscriptionStats:
+def stats_of(service: Measured) -> SubscriptionStats:
     """Return the figures as they are now. Takes a moment for each subscription."""
     subscriptions = service.subscriptions()
     logs, retention_changes = service.logs, service.retention_changes
@@ -133,3 +169,34 @@ def alerts_of(stats: SubscriptionStats) -> Sequence[Alert]:
         ),
     )
     return [alert for alert in possible if alert.count]
+
+
+def observe(service: Measured, metrics: Metrics, clock: Clock) -> None:
+    """Have the gauges ask a service when someone looks at them."""
+    view = StatsView(service, clock)
+    metrics.lag_sum.set_function(lambda: view.stats.total_lag)
+    metrics.remaining_min.set_function(lambda: _number(view.stats.min_remaining_until_resnapshot))
+    for state, member in _STATES.items():
+        metrics.states.labels(state).set_function(partial(lambda member: getattr(view.stats, member), member))
+    for source, lags in service.lags.items():
+        metrics.capture_lag.labels(source).set_function(partial(getattr, lags, "capture_s"))
+        metrics.delivery_lag.labels(source).set_function(partial(getattr, lags, "delivery_s"))
+        metrics.end_to_end_lag.labels(source).set_function(partial(getattr, lags, "end_to_end_s"))
+    metrics.subscriptions.set_function(service.subscriptions_kept)
+    metrics.lag_max.set_function(service.lag_max)
+    for source, log in service.logs.items():
+        metrics.log_head.labels(source).set_function(partial(getattr, log, "head"))
+        metrics.log_horizon.labels(source).set_function(partial(getattr, log, "horizon"))
+
+
+_STATES = {
+    "paused": "paused_subscriptions",
+    "pressured": "pressured_subscriptions",
+    "throttle": "throttle_recommended_subscriptions",
+    "resnapshot_required": "resnapshot_subscriptions",
+}
+"""States of subscriptions in the metrics, and where the figures have their numbers."""
+
+
+def _number(count: int | None) -> float:
+    return math.nan if count is None else count

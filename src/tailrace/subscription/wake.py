@@ -17,13 +17,12 @@ from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, LogError, PredicateError
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.subscription.evaluate import Evaluator
-from tailrace.subscription.filter import Filter
+from tailrace.subscription.feed_batch import Evaluator
+from tailrace.subscription.filter import Changes, Filter, RowFilter
 from tailrace.subscription.index import FilterIndex
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.row_filter import Changes, RowFilter
-from tailrace.subscription.watch import Watch
+from tailrace.subscription.watch import FeedWatch
 from tailrace.subscription.window import window_of
 
 __all__ = ["Wake"]
@@ -56,7 +55,7 @@ class Wake:
         self._clock = clock
         self._measure_due_s = 0.0
         self._log = log
-        self._index: FilterIndex[Watch] = FilterIndex()
+        self._index: FilterIndex[FeedWatch] = FilterIndex()
         self._versions: dict[TableName, SchemaId] = {}
         self._compiled: dict[TableName, int] = {}
         """How many watches have a filter that depends on the schema of a table."""
@@ -76,7 +75,7 @@ class Wake:
             for watch in self._index:
                 watch.wake()
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: FeedWatch) -> None:
         """Evaluate all changes after `scanned` for a watch."""
         watch.since = self.scanned
         table = _table_compiled_for(watch.filter)
@@ -84,7 +83,7 @@ class Wake:
             self._compiled[table] = self._compiled.get(table, 0) + 1
         self._index.add(watch, self._row_filter(watch.filter, table))
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, watch: FeedWatch) -> None:
         """Evaluate nothing more for a watch; one that was not added is none to remove."""
         if watch not in self._index:
             return

@@ -14,10 +14,10 @@ import asyncio
 from tailrace.model.number import Offset
 from tailrace.subscription.filter import Filter
 
-__all__ = ["Watch"]
+__all__ = ["FeedWatch"]
 
 
-class Watch:
+class FeedWatch:
     """The matches that one feed has not looked at yet. For tasks of one event loop; one of them may sleep."""
 
     __slots__ = ("_first", "_last", "_news", "_waiter", "filter", "since")

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.delivery.grpc.call import Metadata
-from tailrace.model.principal import ANONYMOUS, Principal
 
 __all__ = ["MemoryCall", "messages_of"]
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from tailrace.clock import Clock
 from tailrace.model.errors import ResultTooLargeError
-from tailrace.model.key_value import Entry
-from tailrace.source.key_value import PageLimits
+from tailrace.source.key_value import Entry, PageLimits
 
 __all__ = ["MemoryKeyValueStore"]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tailrace.access.grant import ROLES, Grant, capabilities_of, check_grant, principal_of
+from tailrace.access.principal import Capability
 from tailrace.model.errors import InvalidRequestError
-from tailrace.model.principal import Capability
 
 
 @pytest.mark.parametrize(

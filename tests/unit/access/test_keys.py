@@ -10,11 +10,11 @@ from tailrace.access.key import key_hash, make_key
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.options import AuthConfig, PrincipalConfig
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import ConfigError, QuotaError, RateLimitError, UnauthenticatedError
-from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.testing.clock import FakeClock
 
 FIXED = Principal("fixed", capabilities=frozenset({"read"}))

@@ -3,8 +3,8 @@
 import pytest
 
 from tailrace.access.namespace import source_by_db, source_for, source_of
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError, UnknownSourceError
-from tailrace.model.principal import ANONYMOUS, Principal
 
 
 @pytest.mark.parametrize(

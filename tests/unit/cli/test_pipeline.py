@@ -10,9 +10,9 @@ from msgspec import structs
 
 from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
+from tailrace.meta.pipeline import Figures
 from tailrace.model.errors import ConfigError
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.pipeline import Figures
 from tailrace.pipeline.errors import LeaseError, PipelineError
 from tailrace.pipeline.store import PipelineStore
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.clock import SystemClock
 from tailrace.datadir import DataDirectory
-from tailrace.model.pipeline import Definition
+from tailrace.meta.pipeline import Definition
 from tailrace.pipeline.store import PipelineStore
 
 FACTS = """

@@ -73,7 +73,7 @@ async def test_what_was_written_is_acknowledged_where_that_is_automatic(sending_
         with world.service.feed(subscription.id, After(0)) as feed:
             sending = sending_of(tools, feed)
             assert await turn(sending)
-            assert world.service.subscription(subscription.id).cursor == (5 if auto_ack else 0)
+            assert world.service.subscription(subscription.id).record.cursor == (5 if auto_ack else 0)
             assert sending.last == 5
 
 
@@ -86,11 +86,11 @@ async def test_what_a_narrow_filter_passes_over_is_acknowledged_when_it_is_much(
             await sending.take()
             await sending.sent()
             assert feed.after == 10
-            assert world.service.subscription(subscription.id).cursor == 0
+            assert world.service.subscription(subscription.id).record.cursor == 0
             await world.log.append([draft_of([(Op.INSERT, world.schema_id)] * (SCANNED_FAR + 10))])
             while not feed.caught_up:
                 assert await turn(sending) == b""
-            assert world.service.subscription(subscription.id).cursor >= SCANNED_FAR
+            assert world.service.subscription(subscription.id).record.cursor >= SCANNED_FAR
 
 
 async def test_what_was_written_is_counted_once(sending_of):
@@ -110,7 +110,7 @@ async def test_a_paused_feed_waits(sending_of):
     async with world_of() as (world, tools):
         subscription = await world.subscribe()
         await world.append(Op.INSERT)
-        await world.service.pause(subscription.id)
+        await world.service.subscription(subscription.id).pause()
         with world.service.feed(subscription.id, After(0)) as feed:
             sending = sending_of(tools, feed)
             if isinstance(sending, Stream):
@@ -120,7 +120,7 @@ async def test_a_paused_feed_waits(sending_of):
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not waiting.done()
-            await world.service.resume(subscription.id)
+            await world.service.subscription(subscription.id).resume()
             await asyncio.wait_for(waiting, WAIT_S)
             assert await turn(sending)
 
@@ -131,7 +131,7 @@ async def test_a_stream_ends_with_the_subscription(sending_of):
         await world.append(Op.INSERT)
 
         async def write(_data):
-            await world.service.close(subscription.id)
+            await world.service.subscription(subscription.id).close()
 
         with world.service.feed(subscription.id, After(0)) as feed:
             async with asyncio.timeout(WAIT_S):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from log_samples import SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_of
 from tailrace.log.verify import verify
-from tailrace.model.hlc import hlc_time_us
+from tailrace.model.number import hlc_time_us
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.files import MemoryFiles
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.log.hybrid import HybridClock
-from tailrace.model.hlc import hlc_at
+from tailrace.model.number import hlc_at
 
 steps = st.tuples(st.integers(1, 5), st.integers(-(10**9), 10**9), st.booleans())
 

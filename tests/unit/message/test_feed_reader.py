@@ -11,8 +11,7 @@ from tailrace.message.sink import SinkConfig
 from tailrace.meta.sink_store import SinkStore
 from tailrace.model.errors import UnknownSubscriptionError
 from tailrace.model.start import Latest
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest, sub_id_of
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["there", "closed before"])
@@ -29,7 +28,7 @@ async def test_a_sink_of_another_source_leaves_no_subscription_behind(tmp_path, 
             )
         )
         if closed:
-            await fed.service.close(former.id)
+            await fed.service.subscription(former.id).close()
         store.put("s", source="other", url="redis://h/0", subscription=sub_id_of(former.id))
         reader = FeedReader(fed.service, asyncio.get_running_loop(), "s", SinkConfig("redis://h/0", "app"), store)
         await asyncio.to_thread(reader.open, 0)

@@ -13,9 +13,9 @@ from changing import ORDERS, delete, insert, truncate
 from tailrace.message.base import Intake
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.shape import ShapeOptions
+from tailrace.meta.dead_letter import LetterState, OnRefused
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.model.errors import ConfigError, MetadataError, SinkRefusedError, SinkUnavailableError
-from tailrace.model.letter import LetterState, OnRefused
 from tailrace.model.op import Op
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.target import Fault, ScriptedTarget

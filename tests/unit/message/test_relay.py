@@ -12,6 +12,7 @@ from tailrace.message.base import BusyError, Intake
 from tailrace.message.outbox import Outbox, OutboxOptions
 from tailrace.message.relay import Arrived, Relay, RelayOptions
 from tailrace.message.shape import ShapeOptions
+from tailrace.meta.dead_letter import OnRefused
 from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.sink_store import SinkState
 from tailrace.model.errors import (
@@ -22,7 +23,6 @@ from tailrace.model.errors import (
     SinkUnavailableError,
     SourceUnavailableError,
 )
-from tailrace.model.letter import OnRefused
 from tailrace.retry import Backoff
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.target import Fault, ScriptedTarget

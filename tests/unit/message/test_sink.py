@@ -8,8 +8,8 @@ from tailrace.message.outbox import OutboxOptions
 from tailrace.message.shape import ShapeOptions
 from tailrace.message.sink import SinkConfig, check_sink_config, read_sinks
 from tailrace.message.targets import target_of
+from tailrace.meta.dead_letter import OnRefused
 from tailrace.model.errors import ConfigError
-from tailrace.model.letter import OnRefused
 from tailrace.sink_url import parse
 
 GOOD = SinkConfig("kafka://user:s3cret@broker:9092/{table}")

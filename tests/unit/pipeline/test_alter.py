@@ -2,8 +2,8 @@
 
 import pytest
 
+from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
-from tailrace.model.pipeline import Definition
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
 from tailrace.pipeline.errors import PipelineError
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from tailrace.message.shape import ShapeOptions
+from tailrace.meta.dead_letter import OnRefused
 from tailrace.model.errors import ConfigError
-from tailrace.model.letter import OnRefused
 from tailrace.pipeline.definition import (
     Definition,
     check_definition,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.meta.pipeline import Definition, Mode
 from tailrace.model.errors import ConfigError
-from tailrace.model.pipeline import Definition, Mode
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.pipeline.emit import project
 

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from serving import wait_until
 from tailrace.clock import SystemClock
+from tailrace.meta.pipeline import Definition, Figures, Pipeline
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.pipeline import Definition, Figures, Pipeline
 from tailrace.pipeline.errors import PipelineError, PipelineFailedError
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore

@@ -8,6 +8,7 @@ import pytest
 from feeding import feeding, schema_of
 from tailrace.access.keeper import Keeper
 from tailrace.access.keys import Keys
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import (
@@ -18,7 +19,6 @@ from tailrace.model.errors import (
     UnknownTableError,
 )
 from tailrace.model.op import Op
-from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.model.start import Earliest, Latest
 from tailrace.model.subscription import (
     FilterOptions,
@@ -172,14 +172,14 @@ async def test_a_subscription_is_for_its_owner_and_admins_or_for_all_who_see_its
     service = world.of(user)
     assert [found.id for found in service.subscriptions()] == ([made.id] if uses else [])
     calls = [
-        lambda: service.acknowledge(made.id, 0),
-        lambda: service.pause(made.id),
-        lambda: service.resume(made.id),
-        lambda: service.reset(made.id, Latest()),
-        lambda: service.snapshot_sent(made.id, None),
-        lambda: asyncio.to_thread(service.status, made.id),
+        lambda: service.subscription(made.id).acknowledge(0),
+        lambda: service.subscription(made.id).pause(),
+        lambda: service.subscription(made.id).resume(),
+        lambda: service.subscription(made.id).reset(Latest()),
+        lambda: service.subscription(made.id).snapshot_sent(None),
+        lambda: asyncio.to_thread(lambda: service.subscription(made.id).status()),
         lambda: asyncio.to_thread(service.feed, made.id, Latest()),
-        lambda: service.close(made.id),
+        lambda: service.subscription(made.id).close(),
     ]
     for call in calls:
         if uses:

@@ -77,7 +77,7 @@ async def test_closing_the_subscription_ends_a_feed_that_waits():
         with world.service.feed(subscription.id, Latest()) as feed:
             waiting = asyncio.create_task(feed.next(30))
             await asyncio.sleep(0)
-            await world.service.close(subscription.id)
+            await world.service.subscription(subscription.id).close()
             with pytest.raises(UnknownSubscriptionError):
                 await waiting
 
@@ -128,13 +128,13 @@ async def test_a_pause_holds_changes_back_until_the_subscription_is_resumed():
         with world.service.feed(subscription.id, Latest()) as feed:
             waiting = asyncio.create_task(feed.next(30))
             await asyncio.sleep(0)
-            await world.service.pause(subscription.id)
+            await world.service.subscription(subscription.id).pause()
             assert (await waiting, feed.paused) == (None, True)
             await world.append(Op.INSERT, Op.INSERT)
             assert await feed.next(0.01) is None
             waiting = asyncio.create_task(feed.next(30))
             await asyncio.sleep(0)
-            await world.service.resume(subscription.id)
+            await world.service.subscription(subscription.id).resume()
             assert (await waiting).chunk.last == 2
             assert await offsets(feed, timeout_s=30) == [1, 2]
 
@@ -143,7 +143,7 @@ async def test_a_feed_of_a_paused_subscription_begins_paused_and_loses_its_place
     async with feeding() as world:
         subscription = await world.subscribe()
         await world.append(*[Op.INSERT] * 3)
-        await world.service.pause(subscription.id)
+        await world.service.subscription(subscription.id).pause()
         with world.service.feed(subscription.id, After(0)) as feed:
             assert await feed.next(0) is None
             world.log.forget_before(3)

@@ -3,7 +3,7 @@
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName
-from tailrace.subscription.opening import FilterCache
+from tailrace.subscription.source_filter import FilterCache
 
 TARGET = TableTarget((TableName("app", "users"),))
 

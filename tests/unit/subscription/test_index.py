@@ -13,11 +13,11 @@ from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import to_literal
 from tailrace.sql.sqlite.predicate import compile_where
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 from tailrace.subscription.columns import ChangedColumns
+from tailrace.subscription.filter import Changes, RowFilter
 from tailrace.subscription.index import FilterIndex, Match
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.row_filter import Changes, RowFilter
 
 COLUMNS = (Column("id", Kind.I64, "INTEGER"), Column("status", Kind.STR, "TEXT"), Column("size", Kind.I64, "INTEGER"))
 ORDERS = TableSchema(TableName("app", "orders"), 1, COLUMNS, ("id",))

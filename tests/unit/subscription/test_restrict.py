@@ -11,10 +11,10 @@ from msgspec import structs
 
 from feeding import chunk_of, schema_of
 from held import held_memory
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.model.commit import Draft
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError
 from tailrace.model.op import Op
-from tailrace.model.principal import ANONYMOUS, Principal
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
 from tailrace.sql.dialect import dialect_of

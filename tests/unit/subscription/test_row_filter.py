@@ -9,10 +9,10 @@ from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.sql.sqlite.predicate import compile_where
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 from tailrace.subscription.columns import ChangedColumns
+from tailrace.subscription.filter import Changes, RowFilter
 from tailrace.subscription.key_filter import ExactKey, KeyBounds
-from tailrace.subscription.row_filter import Changes, RowFilter
 
 SCHEMA = TableSchema(
     TableName("app", "t"), 1, (Column("id", Kind.I64, "INTEGER"), Column("size", Kind.I64, "INTEGER")), ("id",)

@@ -65,7 +65,7 @@ async def test_there_are_no_more_subscriptions_than_allowed():
         first = await world.subscribe()
         with pytest.raises(InvalidRequestError, match="close some"):
             await world.subscribe()
-        await world.service.close(first.id)
+        await world.service.subscription(first.id).close()
         assert (await world.subscribe()).id == first.id + 1
 
 
@@ -73,9 +73,9 @@ async def test_an_acknowledgement_moves_the_cursor_forward_only():
     async with feeding() as world:
         subscription = await world.subscribe()
         await world.append(*[Op.INSERT] * 5)
-        assert (await world.service.acknowledge(subscription.id, 3)).cursor == 3
-        assert (await world.service.acknowledge(subscription.id, 1)).cursor == 3
-        assert world.service.status(subscription.id).pressure.lag == 2
+        assert (await world.service.subscription(subscription.id).acknowledge(3)).cursor == 3
+        assert (await world.service.subscription(subscription.id).acknowledge(1)).cursor == 3
+        assert world.service.subscription(subscription.id).status().pressure.lag == 2
         assert world.service.lag_max() == 2
 
 
@@ -83,8 +83,10 @@ async def test_concurrent_acknowledgements_end_at_the_furthest():
     async with feeding() as world:
         subscription = await world.subscribe()
         await world.append(*[Op.INSERT] * 50)
-        await asyncio.gather(*(world.service.acknowledge(subscription.id, offset) for offset in range(50, 0, -1)))
-        assert world.service.subscription(subscription.id).cursor == 50
+        await asyncio.gather(
+            *(world.service.subscription(subscription.id).acknowledge(offset) for offset in range(50, 0, -1))
+        )
+        assert world.service.subscription(subscription.id).record.cursor == 50
 
 
 async def test_what_the_log_has_not_reached_cannot_be_acknowledged_or_begun_at():
@@ -92,7 +94,7 @@ async def test_what_the_log_has_not_reached_cannot_be_acknowledged_or_begun_at()
         subscription = await world.subscribe()
         await world.append(Op.INSERT)
         with pytest.raises(BeyondHeadError) as caught:
-            await world.service.acknowledge(subscription.id, 2)
+            await world.service.subscription(subscription.id).acknowledge(2)
         assert (caught.value.requested, caught.value.head) == (2, 1)
         with pytest.raises(BeyondHeadError), world.service.feed(subscription.id, After(2)):
             pass
@@ -101,15 +103,15 @@ async def test_what_the_log_has_not_reached_cannot_be_acknowledged_or_begun_at()
 async def test_a_closed_subscription_is_unknown_everywhere():
     async with feeding() as world:
         subscription = await world.subscribe()
-        await world.service.close(subscription.id)
+        await world.service.subscription(subscription.id).close()
         for call in (
-            lambda: world.service.acknowledge(subscription.id, 0),
-            lambda: world.service.close(subscription.id),
+            lambda: world.service.subscription(subscription.id).acknowledge(0),
+            lambda: world.service.subscription(subscription.id).close(),
         ):
             with pytest.raises(UnknownSubscriptionError):
                 await call()
         with pytest.raises(UnknownSubscriptionError):
-            world.service.status(subscription.id)
+            world.service.subscription(subscription.id).status()
         with pytest.raises(UnknownSubscriptionError), world.service.feed(subscription.id, Latest()):
             pass
 
@@ -127,8 +129,8 @@ async def test_subscriptions_and_cursors_survive_a_restart(tmp_path):
     async with feeding(url) as world:
         kept, closed = await world.subscribe(), await world.subscribe()
         await world.append(Op.INSERT)
-        await world.service.acknowledge(kept.id, 1)
-        await world.service.close(closed.id)
+        await world.service.subscription(kept.id).acknowledge(1)
+        await world.service.subscription(closed.id).close()
         log = world.log
     async with feeding(url, log=log) as world:
         (found,) = world.service.subscriptions()
@@ -140,9 +142,9 @@ async def test_pause_and_auto_ack_survive_a_restart(tmp_path):
     url = f"sqlite:///{tmp_path}/meta.db"
     async with feeding(url) as world:
         paused, resumed = await world.subscribe(auto_ack=True), await world.subscribe()
-        await world.service.pause(paused.id)
-        await world.service.pause(resumed.id)
-        await world.service.resume(resumed.id)
+        await world.service.subscription(paused.id).pause()
+        await world.service.subscription(resumed.id).pause()
+        await world.service.subscription(resumed.id).resume()
         log = world.log
     async with feeding(url, log=log) as world:
         found = [(entry.paused, entry.auto_ack) for entry in world.service.subscriptions()]
@@ -152,13 +154,13 @@ async def test_pause_and_auto_ack_survive_a_restart(tmp_path):
 async def test_a_paused_subscription_counts_on_and_loses_its_place_like_any_other():
     async with feeding(retention_changes=4) as world:
         subscription = await world.subscribe()
-        await world.service.pause(subscription.id)
+        await world.service.subscription(subscription.id).pause()
         await world.append(*[Op.INSERT] * 3)
-        status = world.service.status(subscription.id)
+        status = world.service.subscription(subscription.id).status()
         assert (status.pressure.state, status.pressure.lag, status.pressure.remaining) == ("paused", 3, 1)
         world.log.forget_before(3)
-        assert world.service.status(subscription.id).pressure.state == "resnapshot_required"
-        await world.service.acknowledge(subscription.id, 2)
-        assert world.service.status(subscription.id).pressure.state == "paused"
-        await world.service.resume(subscription.id)
-        assert world.service.status(subscription.id).pressure.state == "healthy"
+        assert world.service.subscription(subscription.id).status().pressure.state == "resnapshot_required"
+        await world.service.subscription(subscription.id).acknowledge(2)
+        assert world.service.subscription(subscription.id).status().pressure.state == "paused"
+        await world.service.subscription(subscription.id).resume()
+        assert world.service.subscription(subscription.id).status().pressure.state == "healthy"

@@ -20,8 +20,8 @@ async def test_each_state_is_counted_and_raises_its_alert():
         await world.append(*[Op.INSERT] * 9)
         world.log.forget_before(2)
         for subscription, offset in ((throttled, 2), (pressed, 4), (paused, 9), (well, 9)):
-            await world.service.acknowledge(subscription.id, offset)
-        await world.service.pause(paused.id)
+            await world.service.subscription(subscription.id).acknowledge(offset)
+        await world.service.subscription(paused.id).pause()
         stats = stats_of(world.service)
         assert lost.cursor == 0
         assert (stats.active_subscriptions, stats.table_subscriptions, stats.query_subscriptions) == (5, 5, 0)

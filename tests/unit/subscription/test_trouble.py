@@ -24,7 +24,7 @@ async def test_a_state_is_said_once_when_it_is_reached_and_once_when_it_is_left(
         await world.append(*ROW_OPS)
         trouble.look_at(world.service.subscriptions())
         assert said(caplog)[1:] == [("subscription falls behind", "throttle")]
-        await world.service.acknowledge(subscription.id, world.log.head)
+        await world.service.subscription(subscription.id).acknowledge(world.log.head)
         for _ in range(2):
             trouble.look_at(world.service.subscriptions())
         assert said(caplog)[2:] == [("subscription caught up", "healthy")]
@@ -34,7 +34,7 @@ async def test_a_paused_subscription_is_not_called_slow(caplog):
     caplog.set_level(logging.INFO)
     async with feeding() as world:
         subscription = await world.subscribe()
-        await world.service.pause(subscription.id)
+        await world.service.subscription(subscription.id).pause()
         await world.append(*ROW_OPS)
         Trouble({"app": world.log}, world.service.subscriptions, 3).look_at(world.service.subscriptions())
         assert said(caplog) == []

@@ -20,7 +20,7 @@ def i64(number):
 
 
 def watches(world):
-    return world.service._opener._wakes["app"]
+    return world.service._wakes["app"]
 
 
 async def settled(world):

@@ -9,11 +9,11 @@ from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName
 from tailrace.subscription.filter import Filter
-from tailrace.subscription.watch import Watch
+from tailrace.subscription.watch import FeedWatch
 
 
 def watch_since(offset):
-    watch = Watch(Filter(TableTarget((TableName("app", "users"),)), FilterOptions((Op.INSERT,))))
+    watch = FeedWatch(Filter(TableTarget((TableName("app", "users"),)), FilterOptions((Op.INSERT,))))
     watch.since = offset
     return watch
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tailrace.model.principal import Capability, Principal
+from tailrace.access.principal import Capability, Principal
 
 __all__ = [
     "BidiHandler",

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from tailrace.access.access import Access
+from tailrace.access.access import AccessControl
 from tailrace.access.credential import token_of
 from tailrace.access.keeper import End, Hold
+from tailrace.access.principal import Principal
 from tailrace.delivery.grpc.call import Metadata, Method, Service, StatusCode, StatusError
 from tailrace.delivery.grpc.http2.stream import Http2Stream
 from tailrace.delivery.grpc.status import status_of
 from tailrace.delivery.site import Site
 from tailrace.model.errors import TailraceError
-from tailrace.model.principal import Principal
 
 __all__ = ["Dispatcher", "Gate", "GrpcGate"]
 
@@ -34,6 +34,33 @@ class Gate(Protocol):
 
         What is `counted` is one of its streams; entering may raise `QuotaError`.
         """
+
+
+class GrpcGate:
+    """Tells who calls by the metadata of the call, and has calls end with the credentials that they came with."""
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+
+    async def __call__(self, path: str, metadata: Metadata) -> Principal:
+        """Return who calls.
+
+        Raises:
+            UnauthenticatedError: There are no credentials, or they are not good or not any more.
+            RateLimitError: The principal has called too often.
+        """
+        return await self._access.gate.admit(token_of(_first(metadata, "authorization"), _first(metadata, "x-api-key")))
+
+    def watch(self, principal: Principal, end: End, *, counted: bool) -> Hold:
+        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
+
+        What is `counted` is one of its streams; entering raises `QuotaError` where it has as many as it may.
+        """
+        return self._access.keeper.hold(principal, end, counted=counted)
+
+
+def _first(metadata: Metadata, name: str) -> str | None:
+    return next((value for key, value in metadata if key == name and isinstance(value, str)), None)
 
 
 _INTERNAL = "internal error: see the log of the server"
@@ -121,30 +148,3 @@ def _finish(stream: Http2Stream, error: StatusError) -> None:
     except ValueError:
         logger.exception("the trailing metadata of a gRPC call cannot be sent", extra={"path": stream.path})
         stream.finish(error.code, error.message)
-
-
-class GrpcGate:
-    """Tells who calls by the metadata of the call, and has calls end with the credentials that they came with."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    async def __call__(self, path: str, metadata: Metadata) -> Principal:
-        """Return who calls.
-
-        Raises:
-            UnauthenticatedError: There are no credentials, or they are not good or not any more.
-            RateLimitError: The principal has called too often.
-        """
-        return await self._access.gate.admit(token_of(_first(metadata, "authorization"), _first(metadata, "x-api-key")))
-
-    def watch(self, principal: Principal, end: End, *, counted: bool) -> Hold:
-        """Have `end` called when the credentials of a principal are no longer good, within a `with` block.
-
-        What is `counted` is one of its streams; entering raises `QuotaError` where it has as many as it may.
-        """
-        return self._access.keeper.hold(principal, end, counted=counted)
-
-
-def _first(metadata: Metadata, name: str) -> str | None:
-    return next((value for key, value in metadata if key == name and isinstance(value, str)), None)

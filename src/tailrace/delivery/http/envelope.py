@@ -14,6 +14,8 @@ from tailrace.delivery.problem import Problem
 from tailrace.model.errors import InvalidRequestError
 
 __all__ = [
+    "NOT_SUPPORTED",
+    "UNSUPPORTED_VERSION",
     "VERSION",
     "EnvelopeError",
     "ErrorAnswer",
@@ -26,6 +28,12 @@ __all__ = [
 
 VERSION = "1.0"
 """The one version of the envelope."""
+
+NOT_SUPPORTED = "not_supported"
+"""Code of an answer to a call of a method that is not there."""
+
+UNSUPPORTED_VERSION = "unsupported_version"
+"""Code of an answer to an envelope of another version."""
 
 _RequestId = str | int | None
 _P = TypeVar("_P", bound=Struct)

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.access.credential import token_of
 from tailrace.access.gate import Gate, OpenGate
+from tailrace.access.principal import Principal
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.problem import Problem, problem_of
@@ -23,7 +24,6 @@ from tailrace.model.errors import (
     TailraceError,
     UnauthenticatedError,
 )
-from tailrace.model.principal import Principal
 
 __all__ = ["HttpGate", "SiteGate", "principal_of"]
 
@@ -33,6 +33,41 @@ _OPEN_PATHS = frozenset({"/health", "/ready"})
 _PRINCIPAL = "tailrace.principal"
 _MISSING = "Missing/invalid bearer token"
 _MS_PER_S = 1000
+
+
+class SiteGate:
+    """Refuses requests that call the server by a foreign name, or come from a foreign page."""
+
+    def __init__(self, app: ASGIApp, site: Site, metrics: Metrics) -> None:
+        self._app = app
+        self._site = site
+        self._refused = {kind: metrics.site_refusals.labels(kind) for kind in ("host", "origin")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what comes, or refuse it."""
+        app = self._app
+        if scope["type"] in ("http", "websocket"):
+            try:
+                self._check(scope)
+            except HostRefusedError as error:
+                self._refused["host"].inc()
+                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
+            except OriginRefusedError as error:
+                self._refused["origin"].inc()
+                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
+            except InvalidRequestError as error:
+                app = _closing_answer(HTTPStatus.BAD_REQUEST, error)
+        await app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        authority = only_one(headers.getlist("host"), "Host")
+        if authority is None and scope["http_version"] == "1.1":
+            raise InvalidRequestError("the request has no header Host")
+        self._site.check_host(authority, scope["server"][0] if scope.get("server") else None)
+        origin = only_one(headers.getlist("origin"), "Origin")
+        scheme = scope["scheme"].replace("ws", "http")
+        self._site.check_origin(origin, authority, scheme, headers.get("sec-fetch-site"))
 
 
 class HttpGate:
@@ -80,41 +115,6 @@ def _refusal(error: UnauthenticatedError | RateLimitError | MetadataError) -> AS
         case MetadataError():
             status = HTTPStatus.SERVICE_UNAVAILABLE
     return json_answer(status, encode_error(None, problem), headers)
-
-
-class SiteGate:
-    """Refuses requests that call the server by a foreign name, or come from a foreign page."""
-
-    def __init__(self, app: ASGIApp, site: Site, metrics: Metrics) -> None:
-        self._app = app
-        self._site = site
-        self._refused = {kind: metrics.site_refusals.labels(kind) for kind in ("host", "origin")}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what comes, or refuse it."""
-        app = self._app
-        if scope["type"] in ("http", "websocket"):
-            try:
-                self._check(scope)
-            except HostRefusedError as error:
-                self._refused["host"].inc()
-                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
-            except OriginRefusedError as error:
-                self._refused["origin"].inc()
-                app = _closing_answer(HTTPStatus.FORBIDDEN, error)
-            except InvalidRequestError as error:
-                app = _closing_answer(HTTPStatus.BAD_REQUEST, error)
-        await app(scope, receive, send)
-
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        authority = only_one(headers.getlist("host"), "Host")
-        if authority is None and scope["http_version"] == "1.1":
-            raise InvalidRequestError("the request has no header Host")
-        self._site.check_host(authority, scope["server"][0] if scope.get("server") else None)
-        origin = only_one(headers.getlist("origin"), "Origin")
-        scheme = scope["scheme"].replace("ws", "http")
-        self._site.check_origin(origin, authority, scheme, headers.get("sec-fetch-site"))
 
 
 def _closing_answer(status: HTTPStatus, error: TailraceError) -> ASGIApp:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from tailrace import __version__
 from tailrace.delivery.http.answer import json_answer
@@ -18,10 +19,13 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import PermissionDeniedError
 from tailrace.subscription.access import Scopes
 
-__all__ = ["HealthResult", "Readiness", "ReadyResult", "health", "metrics_endpoint", "ready_endpoint"]
+__all__ = ["HealthResult", "Readiness", "ReadyResult", "health_routes"]
 
 Readiness = Callable[[], Sequence[str]]
 """Returns what the server still waits for, in words; nothing when it is ready."""
+
+Look = Callable[[], Awaitable[None]]
+"""Sets metrics that are not known all the time."""
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -40,7 +44,21 @@ class ReadyResult(Struct, frozen=True):
     waiting_for: Sequence[str]
 
 
-async def health(_request: Request) -> Response:
+def health_routes(
+    readiness: Readiness, metrics: Metrics, scopes: Scopes, look: Look | None, *, with_reasons: bool
+) -> Sequence[Route]:
+    """Return the routes. What the server waits for is in them `with_reasons`: nobody is asked who they are there.
+
+    `look` is awaited before metrics are shown, for those that are not known all the time.
+    """
+    return [
+        Route("/health", _health, methods=["GET"]),
+        Route("/ready", _ready_endpoint(readiness, with_reasons=with_reasons), methods=["GET"]),
+        Route("/metrics", _metrics_endpoint(metrics, scopes, look), methods=["GET"]),
+    ]
+
+
+async def _health(_request: Request) -> Response:
     """Answer that the process lives."""
     return json_answer(HTTPStatus.OK, msgspec.json.encode(HealthResult("ok", __version__)))
 
@@ -48,7 +66,7 @@ async def health(_request: Request) -> Response:
 _UNTOLD = "capture: the log of the server tells why"
 
 
-def ready_endpoint(readiness: Readiness, *, with_reasons: bool = True) -> _Endpoint:
+def _ready_endpoint(readiness: Readiness, *, with_reasons: bool) -> _Endpoint:
     """Return an endpoint that answers 200 when the server is ready and 503 before, `with_reasons` or without."""
 
     async def ready(_request: Request) -> Response:
@@ -61,11 +79,8 @@ def ready_endpoint(readiness: Readiness, *, with_reasons: bool = True) -> _Endpo
     return ready
 
 
-def metrics_endpoint(metrics: Metrics, scopes: Scopes, look: Callable[[], Awaitable[None]] | None = None) -> _Endpoint:
-    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them.
-
-    `look` is awaited before, for those that are not known all the time.
-    """
+def _metrics_endpoint(metrics: Metrics, scopes: Scopes, look: Look | None) -> _Endpoint:
+    """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them."""
 
     async def show(request: Request) -> Response:
         try:

@@ -3,12 +3,15 @@
 from enum import StrEnum
 from http import HTTPStatus
 
+from msgspec import Struct
 from starlette.responses import PlainTextResponse
 from starlette.types import Send
 
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.ws_protocol import FRAMES
-from tailrace.delivery.sender import SenderTools, Write
+from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.sender import Write
+from tailrace.metrics import Metrics
 from tailrace.model.errors import (
     AccessError,
     BehindHorizonError,
@@ -20,6 +23,8 @@ from tailrace.model.errors import (
     UnauthenticatedError,
     UnknownSubscriptionError,
 )
+from tailrace.subscription.access import Scopes
+from tailrace.subscription.service import SubscriptionService
 
 __all__ = [
     "CLOSE_CODES",
@@ -37,10 +42,18 @@ STREAMS_MAX = 64
 """Most subscriptions on one connection."""
 
 
-class StreamTools(SenderTools, frozen=True):
-    """What all streams of a server share, and the settings of its HTTP interface."""
+class StreamTools(Struct, frozen=True):
+    """What all streams over HTTP share. Who may open which feed is decided by `scopes`; see there."""
 
+    scopes: Scopes
+    presenter: Presenter
+    metrics: Metrics
     options: HttpOptions
+
+    @property
+    def service(self) -> SubscriptionService:
+        """Return the service, for feeds that are open already."""
+        return self.scopes.service
 
 
 class Ending(StrEnum):

@@ -42,8 +42,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.start import After, CursorStart
-from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest, sub_id_of
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import BulkSight, bulk_sight

@@ -52,7 +52,8 @@ class Coordinode:
     async def add(
         self, number: int, source: str, log: CommitLog, last_index: Index, edges: Mapping[str, EdgeTable]
     ) -> None:
-        """Serve a shard whose log is open; this run of the server is a term of its own."""
+        """Serve a shard whose log is open, and hold the log for its consumers; this run is a term of its own."""
+        log.hold(self.floor(number))
         terms = Terms(await TermStore(self._store).begin(number, Index(last_index + 1)))
         self._shards[number] = StreamShard(number, source, log, terms, edges)
 

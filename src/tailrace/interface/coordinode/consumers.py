@@ -8,6 +8,7 @@ from types import TracebackType
 
 from msgspec import Struct, structs
 
+from tailrace.access.principal import Capability, Principal
 from tailrace.clock import Clock
 from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.interface.coordinode.shard import StreamShard
@@ -21,9 +22,7 @@ from tailrace.model.errors import (
     InvalidRequestError,
     UnknownConsumerError,
 )
-from tailrace.model.hlc import hlc_time_us
-from tailrace.model.number import Index, Offset
-from tailrace.model.principal import Capability, Principal
+from tailrace.model.number import Index, Offset, hlc_time_us
 from tailrace.subscription.rounds import go_rounds
 from tailrace.subscription.uninterrupted import uninterrupted
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 
 __all__ = [
     "ChangeStreamConfig",

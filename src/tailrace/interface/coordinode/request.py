@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from tailrace.access.principal import Principal
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.selection import CommitSelection
 from tailrace.interface.coordinode.shard import StreamShard
 from tailrace.interface.coordinode.token import MERGED, ResumeToken, token_of
 from tailrace.meta.consumer_store import Bounded, Retention, Strict
 from tailrace.model.errors import InvalidRequestError, PermissionDeniedError
-from tailrace.model.principal import Principal
 
 __all__ = [
     "MERGE_HEADER",

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.model.number import Index, Offset
-from tailrace.subscription.log_view import Commits, LogView
+from tailrace.subscription.log_view import LogView
 
-__all__ = ["CommitLog", "Commits", "StreamShard", "Terms"]
+__all__ = ["CommitLog", "StreamShard", "Terms"]
 
 
 class Terms:

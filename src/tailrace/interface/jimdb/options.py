@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 
 __all__ = ["JimdbConfig", "PullOptions", "RangeOptions", "check_jimdb", "pull_options", "range_options"]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from tailrace.access.principal import Capability, Principal
 from tailrace.interface.jimdb.bounds import cut_of, interval_after, key_of
 from tailrace.interface.jimdb.errors import OutOfBoundError, UnknownRangeError
 from tailrace.interface.jimdb.log_page import TableDropped, TableTruncated, read_changes
@@ -23,7 +24,6 @@ from tailrace.model.errors import (
 )
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.number import Offset
-from tailrace.model.principal import Capability, Principal
 from tailrace.model.table import TableSchema
 from tailrace.subscription.access import Scopes
 

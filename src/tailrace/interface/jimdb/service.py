@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from tailrace.access.principal import Capability
 from tailrace.delivery.grpc.call import GrpcCall, Method, Service, StatusCode, prefixed
 from tailrace.delivery.grpc.proto import jimdb_base_pb2 as base
 from tailrace.delivery.grpc.proto import jimdb_cdc_pb2 as proto
@@ -20,7 +21,6 @@ from tailrace.meta.key_range import Epoch, KeyRange
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.model.number import Offset
-from tailrace.model.principal import Capability
 from tailrace.model.table import Column, Identity, TableSchema
 
 __all__ = ["JimdbTools", "change_messages", "column_messages", "epoch_of", "jimdb_service", "range_message"]

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tailrace.access.principal import Capability, Principal
 from tailrace.interface.jimdb.pull import PullService
+from tailrace.meta.pipeline import Definition
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import Numbers
 from tailrace.meta.store import MetaStore
 from tailrace.model.errors import AccessError, InvalidRequestError, PipelineExistsError, UnknownPipelineError
-from tailrace.model.pipeline import Definition
-from tailrace.model.principal import Capability, Principal
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import bulk_sight
 

@@ -18,11 +18,10 @@ from tailrace.interface.openapi.bulk import BULK_TYPES
 from tailrace.interface.openapi.event import ANSWERS, QUERY_RECORDS, RECORDS_OF_MANY, Event, Frame
 from tailrace.interface.openapi.paths import PATHS
 from tailrace.interface.openapi.rpc import REF, error_codes, ref_of, rpc_schemas
-from tailrace.interface.pipelines import PipelinesResult
 from tailrace.interface.skeindb.command import Command
-from tailrace.interface.skeindb.message import PollResult
-from tailrace.interface.skeindb.methods import Signature, signatures
-from tailrace.model.pipeline_status import PipelineStatus
+from tailrace.interface.skeindb.message import PollResult, Signature
+from tailrace.interface.skeindb.methods import signatures
+from tailrace.meta.pipeline_status import PipelinesResult, PipelineStatus
 
 __all__ = ["OPENAPI_PATH", "OpenApiEndpoint", "describe"]
 

@@ -1,7 +1,7 @@
 """What comes over streams and from polls, as the OpenAPI document describes it. Pure.
 
-Events of changes are put together as bytes (`delivery/present.py`), so their members are named here a second time; the
-tests hold real events against it. Control records are described by the structs that they are made from.
+Events of changes are put together as bytes (`interface/skeindb/present.py`), so their members are named here a second
+time; the tests hold real events against it. Control records are described by the structs that they are made from.
 """
 
 from typing import Any, Literal
@@ -9,10 +9,19 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from tailrace.delivery.problem import Problem
-from tailrace.interface.skeindb.message import AckResult, BackpressureEvent, ErrorEvent, PauseResult, ResnapshotEvent
-from tailrace.interface.skeindb.query import ChangedEvent
-from tailrace.interface.skeindb.stream import EndEvent, HeartbeatEvent, SnapshotEvent
-from tailrace.interface.skeindb.ws_many import SubscribeAnswer, UnsubscribeAnswer
+from tailrace.interface.skeindb.message import (
+    AckResult,
+    BackpressureEvent,
+    EndEvent,
+    ErrorEvent,
+    HeartbeatEvent,
+    PauseResult,
+    ResnapshotEvent,
+    SnapshotEvent,
+    SubscribeAnswer,
+    UnsubscribeAnswer,
+)
+from tailrace.interface.skeindb.query_message import ChangedEvent
 from tailrace.model.number import Offset
 
 __all__ = ["ANSWERS", "QUERY_RECORDS", "RECORDS", "RECORDS_OF_MANY", "Event", "Frame"]

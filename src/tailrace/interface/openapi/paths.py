@@ -13,9 +13,8 @@ from tailrace.envelope.envelopes import WHOLE
 from tailrace.interface.openapi.bulk import BULK_PATHS
 from tailrace.interface.openapi.event import ANSWERS, QUERY_RECORDS, RECORDS, RECORDS_OF_MANY, Frame
 from tailrace.interface.openapi.rpc import ref_of
-from tailrace.interface.pipelines import PipelinesResult
 from tailrace.interface.skeindb.query_message import ExecuteResult
-from tailrace.model.pipeline_status import PipelineStatus
+from tailrace.meta.pipeline_status import PipelinesResult, PipelineStatus
 from tailrace.model.subscription import Format
 
 __all__ = ["PATHS"]

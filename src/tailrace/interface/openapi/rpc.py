@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.delivery.http.answer import CODES
-from tailrace.delivery.http.envelope import VERSION, ErrorAnswer
+from tailrace.delivery.http.envelope import NOT_SUPPORTED, UNSUPPORTED_VERSION, VERSION, ErrorAnswer
 from tailrace.delivery.problem import TABLE
-from tailrace.interface.skeindb.methods import Signature
-from tailrace.interface.skeindb.rpc import NOT_SUPPORTED, UNSUPPORTED_VERSION
+from tailrace.interface.skeindb.message import Signature
 
 __all__ = ["REF", "answer_name", "error_codes", "ref_of", "request_name", "rpc_schemas"]
 

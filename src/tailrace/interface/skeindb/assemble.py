@@ -1,9 +1,10 @@
-"""SkeinDB's interface, put together: its routes."""
+"""SkeinDB's interface, put together: its methods and its routes."""
 
 from collections.abc import Sequence
 
 from starlette.routing import Route, WebSocketRoute
 
+from tailrace.access.principal import ANONYMOUS
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import want_upgrade
 from tailrace.delivery.http.streaming import StreamTools
@@ -11,10 +12,14 @@ from tailrace.interface.skeindb.methods import Methods
 from tailrace.interface.skeindb.query import QueryEndpoint, QueryEventsEndpoint
 from tailrace.interface.skeindb.rpc import RpcEndpoint
 from tailrace.interface.skeindb.sse import SseEndpoint, SseManyEndpoint
-from tailrace.interface.skeindb.ws import WsEndpoint
-from tailrace.interface.skeindb.ws_many import WsManyEndpoint
+from tailrace.interface.skeindb.ws import WsEndpoint, WsManyEndpoint
 
-__all__ = ["skeindb_routes"]
+__all__ = ["skeindb_methods", "skeindb_routes"]
+
+
+def skeindb_methods(tools: StreamTools, clock: Clock) -> Methods:
+    """Return the methods as anybody may call them where nobody is asked who they are."""
+    return Methods(tools.scopes.of(ANONYMOUS), tools.presenter, tools.metrics, clock, tools.options)
 
 
 def skeindb_routes(tools: StreamTools, methods: Methods, clock: Clock) -> Sequence[Route | WebSocketRoute]:

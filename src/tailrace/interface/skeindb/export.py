@@ -11,16 +11,16 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.model.op import ROW_OPS, Op
-from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Format,
+    PreparedQuery,
     QueryTarget,
     SourceTarget,
     Subscription,
     TableTarget,
     Target,
+    sub_id_of,
 )
-from tailrace.model.subscription_name import sub_id_of
 
 __all__ = ["OPS", "ExportDocument", "ExportedOptions", "ExportedSubscription", "export_of"]
 

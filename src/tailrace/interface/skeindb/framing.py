@@ -14,8 +14,7 @@ from tailrace.delivery.view import Wire
 from tailrace.interface.skeindb.present import SSE, WS
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import SubscriptionId
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import SubscriptionId, sub_id_of
 
 __all__ = ["Framing", "SseFraming", "SseManyFraming", "WsFraming", "WsManyFraming", "parse_places"]
 

@@ -1,4 +1,4 @@
-"""Params and results of the RPC methods, members in the order of the wire. Pure.
+"""Params and results of the RPC methods, and data of records between changes, members in the order of the wire. Pure.
 
 Params are decoded strictly: an unknown member or a wrong type is an error that names the member.
 """
@@ -22,7 +22,9 @@ __all__ = [
     "CapabilitiesResult",
     "CloseParams",
     "CloseResult",
+    "EndEvent",
     "ErrorEvent",
+    "HeartbeatEvent",
     "ImportResult",
     "IncludeParams",
     "ListEntry",
@@ -35,10 +37,14 @@ __all__ = [
     "PollResult",
     "ResetParams",
     "ResnapshotEvent",
+    "Signature",
+    "SnapshotEvent",
     "StatsResult",
+    "SubscribeAnswer",
     "SubscribeParams",
     "SubscribeResult",
     "SubscribeTableParams",
+    "UnsubscribeAnswer",
     "VersionResult",
 ]
 
@@ -257,3 +263,45 @@ class ResnapshotEvent(Struct, frozen=True):
     latest_offset: Offset
     resnapshot_from_offset: Offset
     reason: str
+
+
+class EndEvent(Struct, frozen=True):
+    """Data of the record that ends one of the streams of a connection; the others go on."""
+
+    sub_id: str
+    reason: str
+
+
+class HeartbeatEvent(Struct, frozen=True):
+    """Data of a heartbeat: how far the feed has looked, matches or not."""
+
+    sub_id: str
+    scanned: Offset
+
+
+class SnapshotEvent(Struct, frozen=True):
+    """Data of the record that ends a snapshot: how many rows it had, and the offset after which changes follow."""
+
+    sub_id: str
+    offset: Offset
+    rows: int
+
+
+class SubscribeAnswer(Struct, frozen=True):
+    """Data of the answer to `subscribe`: changes after `offset` follow."""
+
+    sub_id: str
+    offset: Offset
+
+
+class UnsubscribeAnswer(Struct, frozen=True):
+    """Data of the answer to `unsubscribe`: no record of the subscription follows."""
+
+    sub_id: str
+
+
+class Signature(Struct, frozen=True):
+    """The types of an RPC method's params and result."""
+
+    params: type[Struct]
+    result: type[Struct]

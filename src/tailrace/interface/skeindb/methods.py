@@ -34,6 +34,7 @@ from tailrace.interface.skeindb.message import (
     PollParams,
     PollResult,
     ResetParams,
+    Signature,
     StatsResult,
     SubscribeResult,
     SubscribeTableParams,
@@ -48,23 +49,24 @@ from tailrace.interface.skeindb.stream_options import check_envelope
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError, LogClosedError, UnknownSubscriptionError
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Format, QueryTarget, SubscribeRequest, Subscription, TableTarget
-from tailrace.model.subscription_name import parse_sub_id, sub_id_of
+from tailrace.model.subscription import (
+    Format,
+    QueryTarget,
+    SubscribeRequest,
+    Subscription,
+    TableTarget,
+    parse_sub_id,
+    sub_id_of,
+)
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.handle import SubscriptionHandle
 from tailrace.subscription.stats import alerts_of, stats_of
 from tailrace.subscription.status import SubscriptionStatus
 
-__all__ = ["Methods", "RpcMethod", "Signature", "signatures"]
+__all__ = ["Methods", "RpcMethod", "signatures"]
 
 _WIRE = ARRAY.name
-
-
-class Signature(Struct, frozen=True):
-    """The types of an RPC method's params and result."""
-
-    params: type[Struct]
-    result: type[Struct]
 
 
 class RpcMethod(Signature, frozen=True):
@@ -137,7 +139,8 @@ class Methods:
         )
 
     async def _poll(self, params: PollParams) -> PollResult:
-        subscription = self._find(params.sub_id)
+        handle = self._find(params.sub_id)
+        subscription = handle.record
         if subscription.snapshot:
             raise InvalidRequestError("this subscription begins with a snapshot: stream and acknowledge that first")
         start = start_after(Offset(params.from_offset), subscription.cursor)
@@ -150,7 +153,7 @@ class Methods:
                 self._metrics.resnapshots.labels(_WIRE).inc()
         self._metrics.delivered_changes.labels(_WIRE).inc(piece.count)
         self._metrics.delivered_bytes.labels(_WIRE).inc(len(piece.data))
-        status = self._service.status(subscription.id)
+        status = handle.status()
         backpressure = _backpressure(status)
         if lost:
             before_horizon = Offset(status.horizon - 1)
@@ -194,26 +197,20 @@ class Methods:
             await asyncio.sleep(0)
 
     async def _ack(self, params: AckParams) -> AckResult:
-        subscription = await self._service.acknowledge(self._find(params.sub_id).id, Offset(params.offset))
+        subscription = await self._find(params.sub_id).acknowledge(Offset(params.offset))
         return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
 
     async def _reset(self, params: ResetParams) -> AckResult:
-        subscription = await self._service.reset(self._find(params.sub_id).id, start_of(params.to, "to"))
+        subscription = await self._find(params.sub_id).reset(start_of(params.to, "to"))
         return AckResult(sub_id=params.sub_id, acked_offset=subscription.cursor)
 
     async def _pause(self, params: PauseParams) -> PauseResult:
-        return self._pause_result(await self._service.pause(self._find(params.sub_id).id))
+        handle = self._find(params.sub_id)
+        return _pause_result(await handle.pause(), handle.status())
 
     async def _resume(self, params: PauseParams) -> PauseResult:
-        return self._pause_result(await self._service.resume(self._find(params.sub_id).id))
-
-    def _pause_result(self, subscription: Subscription) -> PauseResult:
-        return PauseResult(
-            sub_id=sub_id_of(subscription.id),
-            paused=subscription.paused,
-            acked_offset=subscription.cursor,
-            backpressure=_backpressure(self._service.status(subscription.id)),
-        )
+        handle = self._find(params.sub_id)
+        return _pause_result(await handle.resume(), handle.status())
 
     async def _list(self, _params: NoParams) -> ListResult:
         return ListResult([self._entry(subscription) for subscription in self._service.subscriptions()])
@@ -227,7 +224,7 @@ class Methods:
             acked_offset=subscription.cursor,
             paused=subscription.paused,
             format=subscription.format,
-            backpressure=_backpressure(self._service.status(subscription.id)),
+            backpressure=_backpressure(self._service.subscription(subscription.id).status()),
             options=options_of(subscription),
         )
 
@@ -243,10 +240,10 @@ class Methods:
         return ImportResult(await restore(params, self._service))
 
     async def _close(self, params: CloseParams) -> CloseResult:
-        await self._service.close(self._find(params.sub_id).id)
+        await self._find(params.sub_id).close()
         return CloseResult(sub_id=params.sub_id, closed=True)
 
-    def _find(self, sub_id: str) -> Subscription:
+    def _find(self, sub_id: str) -> SubscriptionHandle:
         try:
             return self._service.subscription(parse_sub_id(sub_id))
         except UnknownSubscriptionError:
@@ -290,6 +287,15 @@ def _signature(call: Call) -> Signature:
     result = hints.pop("return")
     (params,) = hints.values()
     return Signature(params, result)
+
+
+def _pause_result(subscription: Subscription, status: SubscriptionStatus) -> PauseResult:
+    return PauseResult(
+        sub_id=sub_id_of(subscription.id),
+        paused=subscription.paused,
+        acked_offset=subscription.cursor,
+        backpressure=_backpressure(status),
+    )
 
 
 def _backpressure(status: SubscriptionStatus) -> BackpressureResult:

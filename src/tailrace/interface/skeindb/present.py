@@ -27,7 +27,7 @@ from tailrace.model.subscription import Format
 from tailrace.model.table import Kind, TableSchema
 from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
-from tailrace.subscription.query.query_filter import Mark
+from tailrace.subscription.query.query_filter import InvalidationMark
 
 __all__ = ["ARRAY", "FORMS", "LINES", "SSE", "WS", "encode"]
 
@@ -74,7 +74,7 @@ _ENVELOPE_FRAMES: dict[Wire, Callable[[int, bytes, bytes], bytes]] = {
 """How each wire frames what an envelope of another system says."""
 
 
-def _encode_few_with_extra(chunk: Chunk, rows: Rows, view: View, mark: Mark) -> list[bytes]:
+def _encode_few_with_extra(chunk: Chunk, rows: Rows, view: View, mark: InvalidationMark) -> list[bytes]:
     """Return the events of invalidations, of which the last one says more."""
     plain = msgspec.structs.replace(view, mark=msgspec.structs.replace(mark, extra=b""))
     return _encode_few(chunk, rows[:-1], plain) + _encode_few(chunk, rows[-1:], view)

@@ -4,7 +4,6 @@ import asyncio
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -14,7 +13,7 @@ from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.problem import problem_of
-from tailrace.interface.skeindb.query_message import arguments_of, literals_of, result_of
+from tailrace.interface.skeindb.query_message import ChangedEvent, arguments_of, literals_of, result_of
 from tailrace.interface.skeindb.resume import start_of_stream
 from tailrace.model.errors import (
     AccessError,
@@ -75,14 +74,6 @@ class QueryEndpoint:
         if executed.result is None:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return json_answer(HTTPStatus.OK, msgspec.json.encode(result_of(executed, format_)), headers)
-
-
-class ChangedEvent(Struct, frozen=True):
-    """Data of an event: the result of a query may be another now, because of a change of this table."""
-
-    query_id: str
-    table: str
-    changed: bool = True
 
 
 class QueryEventsEndpoint:

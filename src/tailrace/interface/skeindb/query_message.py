@@ -14,6 +14,7 @@ from tailrace.subscription.query.result import rows_json
 from tailrace.subscription.query.service import Executed
 
 __all__ = [
+    "ChangedEvent",
     "DataResult",
     "DependenciesResult",
     "DependencyResult",
@@ -122,6 +123,14 @@ class SubscribeQueryParams(SubscribeParams, frozen=True, kw_only=True, forbid_un
     args: list[Any] = field(default_factory=list)
     deliver: Deliver = Deliver.INVALIDATE
     precise: bool = False
+
+
+class ChangedEvent(Struct, frozen=True):
+    """Data of an event: the result of a query may be another now, because of a change of this table."""
+
+    query_id: str
+    table: str
+    changed: bool = True
 
 
 def arguments_of(args: Sequence[Json]) -> list[Value]:

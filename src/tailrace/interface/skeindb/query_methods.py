@@ -24,8 +24,7 @@ from tailrace.interface.skeindb.query_message import (
     literals_of,
     result_of,
 )
-from tailrace.model.subscription import Format, QueryTarget, SubscribeRequest
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import Format, QueryTarget, SubscribeRequest, sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.access_query import ScopedQueries
 

@@ -13,11 +13,11 @@ from tailrace.interface.skeindb.query_message import literals_of
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
 from tailrace.model.op import ROW_OPS
-from tailrace.model.query import PreparedQuery
 from tailrace.model.subscription import (
     Deliver,
     FilterOptions,
     Include,
+    PreparedQuery,
     QueryTarget,
     SourceTarget,
     SubscriptionDraft,

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from tailrace.clock import Clock
 from tailrace.delivery.http.answer import json_answer, problem_answer
 from tailrace.delivery.http.envelope import (
+    NOT_SUPPORTED,
+    UNSUPPORTED_VERSION,
     VERSION,
     EnvelopeError,
     RpcRequest,
@@ -27,17 +29,11 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.subscription.access import Scopes
 
-__all__ = ["NOT_SUPPORTED", "UNSUPPORTED_VERSION", "RpcEndpoint"]
+__all__ = ["RpcEndpoint"]
 
 logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "application/json"
-
-NOT_SUPPORTED = "not_supported"
-"""Code of an answer to a call of a method that is not there."""
-
-UNSUPPORTED_VERSION = "unsupported_version"
-"""Code of an answer to an envelope of another version."""
 
 
 class RpcEndpoint:

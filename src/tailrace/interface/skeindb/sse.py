@@ -14,19 +14,18 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.gate import principal_of
 from tailrace.delivery.http.protocol import PIECES
-from tailrace.delivery.http.streaming import REFUSED, Ending, StreamTools, refusal_of
+from tailrace.delivery.http.streaming import REFUSED, STREAMS_MAX, Ending, StreamTools, refusal_of
 from tailrace.delivery.sender import Write
-from tailrace.interface.skeindb.framing import Framing, SseFraming, SseManyFraming
-from tailrace.interface.skeindb.multiplex import parse_streams
+from tailrace.interface.skeindb.framing import Framing, SseFraming, SseManyFraming, parse_places
 from tailrace.interface.skeindb.resume import begins_with_snapshot, seen_in, start_after
-from tailrace.interface.skeindb.session import Session
-from tailrace.interface.skeindb.stream import end_record
+from tailrace.interface.skeindb.stream import Session, end_record
 from tailrace.interface.skeindb.stream_options import stream_options
+from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset
-from tailrace.model.subscription_name import parse_sub_id
+from tailrace.model.subscription import SubscriptionId, parse_sub_id
 from tailrace.subscription.feed import Feed
 
-__all__ = ["SseEndpoint", "SseManyEndpoint"]
+__all__ = ["SseEndpoint", "SseManyEndpoint", "parse_streams"]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -46,7 +45,7 @@ class SseEndpoint:
         request = Request(scope)
         service = self._tools.scopes.of(principal_of(scope))
         try:
-            subscription = service.subscription(parse_sub_id(request.path_params["sub_id"]))
+            subscription = service.subscription(parse_sub_id(request.path_params["sub_id"])).record
             seen = seen_in(request.query_params.get("from_offset"), request.headers.get("last-event-id"))
             start = start_after(seen or Offset(0), subscription.cursor)
             snapshot = begins_with_snapshot(subscription, seen)
@@ -71,7 +70,7 @@ class SseManyEndpoint:
             with ExitStack() as stack:
                 feeds = []
                 for subscription_id, seen in streams.items():
-                    subscription = service.subscription(subscription_id)
+                    subscription = service.subscription(subscription_id).record
                     start = start_after(seen or Offset(0), subscription.cursor)
                     snapshot = begins_with_snapshot(subscription, seen)
                     feeds.append(stack.enter_context(service.feed(subscription_id, start, snapshot=snapshot)))
@@ -79,6 +78,30 @@ class SseManyEndpoint:
                 await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
         except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
+
+
+def parse_streams(names: Sequence[str], last_event_id: str | None) -> dict[SubscriptionId, Offset | None]:
+    """Return the subscriptions that a URL names as `sub_…` or `sub_…:offset`, each with the last offset seen, if any.
+
+    A place that the client has seen (`Last-Event-ID`) wins over one in the URL, unlike on a stream of one subscription:
+    a browser that reconnects sends the URL that it was given and the id that it has seen.
+
+    Raises:
+        InvalidRequestError: None or too many are named, one twice, or an offset is none.
+        UnknownSubscriptionError: No subscription ever has such a name.
+    """
+    if not 1 <= len(names) <= STREAMS_MAX:
+        raise InvalidRequestError(f"name 1 to {STREAMS_MAX} subscriptions, as ?sub=sub_…&sub=sub_…")
+    seen = {} if last_event_id is None else parse_places(last_event_id)
+    streams: dict[SubscriptionId, Offset | None] = {}
+    for name in names:
+        sub_id, colon, digits = name.partition(":")
+        subscription_id = parse_sub_id(sub_id)
+        if subscription_id in streams:
+            raise InvalidRequestError(f"{sub_id} is named twice")
+        given = seen_in(digits if colon else None, None)
+        streams[subscription_id] = seen.get(subscription_id, given)
+    return streams
 
 
 async def _answer(

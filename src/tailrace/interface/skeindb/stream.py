@@ -19,11 +19,18 @@ from msgspec import Struct, structs
 from tailrace.delivery.encoded import Piece
 from tailrace.delivery.http.streaming import Ending, StreamTools, ending_of
 from tailrace.delivery.problem import problem_of
-from tailrace.delivery.sender import SCANNED_FAR, Sending, SendLimits
+from tailrace.delivery.sender import SCANNED_FAR, Sender, Sending, SendLimits, Write
 from tailrace.delivery.view import view_of
 from tailrace.interface.skeindb.enveloped import enveloped_rows
 from tailrace.interface.skeindb.framing import Framing
-from tailrace.interface.skeindb.message import BackpressureEvent, ErrorEvent, ResnapshotEvent
+from tailrace.interface.skeindb.message import (
+    BackpressureEvent,
+    EndEvent,
+    ErrorEvent,
+    HeartbeatEvent,
+    ResnapshotEvent,
+    SnapshotEvent,
+)
 from tailrace.interface.skeindb.present import FORMS
 from tailrace.interface.skeindb.resume import RESNAPSHOT_REASON
 from tailrace.interface.skeindb.stream_options import USUAL, StreamOptions
@@ -31,14 +38,13 @@ from tailrace.model.errors import (
     TailraceError,
 )
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Format, Include
-from tailrace.model.subscription_name import sub_id_of
+from tailrace.model.subscription import Format, Include, sub_id_of
 from tailrace.subscription.columns import project
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.pressure import PressureState
 from tailrace.subscription.snapshot import ReadRows, Snapshot
 
-__all__ = ["HeartbeatEvent", "Stream", "end_record"]
+__all__ = ["Session", "Stream", "end_record"]
 
 READ = "read"
 """Op of an event that is a row of a snapshot."""
@@ -68,28 +74,6 @@ logger = logging.getLogger(__name__)
 
 _ROWS_WAIT_S = 1.0
 """How often a stream that waits for the rows of its snapshot looks whether it has ended."""
-
-
-class EndEvent(Struct, frozen=True):
-    """Data of the record that ends one of the streams of a connection; the others go on."""
-
-    sub_id: str
-    reason: str
-
-
-class HeartbeatEvent(Struct, frozen=True):
-    """Data of a heartbeat: how far the feed has looked, matches or not."""
-
-    sub_id: str
-    scanned: Offset
-
-
-class SnapshotEvent(Struct, frozen=True):
-    """Data of the record that ends a snapshot: how many rows it had, and the offset after which changes follow."""
-
-    sub_id: str
-    offset: Offset
-    rows: int
 
 
 class Stream(Sending):
@@ -172,7 +156,7 @@ class Stream(Sending):
         if not await snapshot.ready(0.0):
             return self._silent()
         if not snapshot.count:
-            await tools.service.snapshot_sent(feed.subscription.id, None)
+            await tools.service.subscription(feed.subscription.id).snapshot_sent(None)
         rows = await snapshot.next()
         if rows is None:
             return await self._end_rows(snapshot)
@@ -189,7 +173,7 @@ class Stream(Sending):
     async def _end_rows(self, snapshot: Snapshot) -> bytes:
         feed = self.feed
         feed.advance(snapshot.offset)
-        await self._tools.service.snapshot_sent(feed.subscription.id, snapshot.offset)
+        await self._tools.service.subscription(feed.subscription.id).snapshot_sent(snapshot.offset)
         snapshot.close()
         feed.snapshot = None
         self._sent_through, self._due = feed.after, True
@@ -217,13 +201,14 @@ class Stream(Sending):
     def _transition(self) -> bytes:
         """Return a record when the subscription has come into another state that is not healthy."""
         service = self._tools.service
-        subscription = service.subscription(self.feed.subscription.id)
+        handle = service.subscription(self.feed.subscription.id)
+        subscription = handle.record
         log = service.logs[subscription.source]
         standing = (id(subscription), log.head, log.horizon)  # a subscription that changes is another object
         if standing == self._standing:
             return b""
         self._subscription, self._standing = subscription, standing  # held, so that its id stays its own
-        status = service.status(subscription.id)
+        status = handle.status()
         state = status.pressure.state
         if state is self._state:
             return b""
@@ -260,6 +245,20 @@ class Stream(Sending):
     @property
     def _sub_id(self) -> str:
         return sub_id_of(self.feed.subscription.id)
+
+
+class Session(Sender):
+    """Serves feeds over one connection, each in a task of its own; see `Sender`."""
+
+    def __init__(self, tools: StreamTools, framing: Framing, write: Write, asked: StreamOptions = USUAL) -> None:
+        super().__init__(tools, write)
+        self._tools = tools
+        self._framing = framing
+        self._asked = asked
+
+    async def serve(self, feed: Feed) -> Ending:
+        """Write the records of a feed until it ends."""
+        return ending_of(await self.send(Stream(self._tools, feed, self._framing, self._asked)))
 
 
 def end_record(feed: Feed, framing: Framing, ending: Ending) -> bytes:

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from starlette.types import Receive, Scope, Send
 
 from tailrace.access.key_value import KeyValues
+from tailrace.access.principal import Capability, Principal
 from tailrace.access.statement import Statements
 from tailrace.clock import Clock
 from tailrace.delivery.encoded import Piece
@@ -49,10 +50,9 @@ from tailrace.model.errors import (
     TailraceError,
     UnknownSubscriptionError,
 )
-from tailrace.model.key_value import Entry
-from tailrace.model.principal import Capability, Principal
 from tailrace.model.start import After
 from tailrace.model.subscription import FilterOptions, Format, Include, SubscribeRequest, SubscriptionId
+from tailrace.source.key_value import Entry
 from tailrace.subscription.feed import Feed
 
 __all__ = ["GatewayEndpoint", "GatewayEvents", "GatewaySession", "GatewayStores", "message_of"]
@@ -300,7 +300,7 @@ class _Connection:
     async def _forget(self, subscription_id: SubscriptionId) -> None:
         """Close the subscription of a feed. One that is left over is removed at the next start of the server."""
         try:
-            await self._everybodys.close(subscription_id)
+            await self._everybodys.subscription(subscription_id).close()
         except (UnknownSubscriptionError, MetadataError) as error:
             logger.debug("subscription is not closed", extra={"reason": type(error).__name__})
         self._subscriptions.discard(subscription_id)

@@ -3,11 +3,11 @@
 from contextlib import aclosing
 
 from tailrace.access.key_value import KeyValues
+from tailrace.access.principal import Capability
 from tailrace.delivery.grpc.call import GrpcCall, Method, Service, prefixed
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
-from tailrace.model.key_value import Entry
-from tailrace.model.principal import Capability
+from tailrace.source.key_value import Entry
 
 __all__ = ["kv_service"]
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 from tailrace.delivery.grpc.call import GrpcCall, Method, Service
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.protobuf import decoded, encoded
-from tailrace.delivery.sender import Sender, SenderTools, Sending, SendLimits
+from tailrace.delivery.presenter import Presenter
+from tailrace.delivery.sender import Sender, Sending, SendLimits
 from tailrace.delivery.view import Wire, view_of
 from tailrace.interface.sochdb.event import SOCHDB, SOCHDB_KEY
 from tailrace.interface.sochdb.request import (
@@ -26,11 +27,14 @@ from tailrace.interface.sochdb.request import (
     target_of,
     watched_of,
 )
+from tailrace.metrics import Metrics
 from tailrace.model.errors import MetadataError, UnknownSourceError, UnknownSubscriptionError
 from tailrace.model.start import After
 from tailrace.model.subscription import Format, Include, SourceTarget, SubscribeRequest, Subscription, SubscriptionId
-from tailrace.subscription.access import Scoped
+from tailrace.subscription.access import Scoped, Scopes
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.handle import SubscriptionHandle
+from tailrace.subscription.service import SubscriptionService
 
 __all__ = ["GrpcOptions", "SochdbTools", "sochdb_service"]
 
@@ -56,10 +60,18 @@ logger = logging.getLogger(__name__)
 _BOTH = Include(before=True, after=True)
 
 
-class SochdbTools(SenderTools, frozen=True):
+class SochdbTools(Struct, frozen=True):
     """What all calls share, and the settings of the gRPC port."""
 
+    scopes: Scopes
+    presenter: Presenter
+    metrics: Metrics
     options: GrpcOptions
+
+    @property
+    def service(self) -> SubscriptionService:
+        """Return the service, for feeds that are open already."""
+        return self.scopes.service
 
 
 def sochdb_service(tools: SochdbTools) -> Service:
@@ -138,7 +150,7 @@ class _Handlers:
         request = decoded(proto.CancelSubscriptionRequest, message)
         try:
             service = self._scopes.of(call.principal)
-            await service.close(_find(service, request.subscription_id).id)
+            await _find(service, request.subscription_id).close()
         except UnknownSubscriptionError:
             shown = request.subscription_id[:64]
             return encoded(proto.CancelSubscriptionResponse(error=f"Subscription '{shown}' not found"))
@@ -196,7 +208,7 @@ class _Handlers:
 
     async def _forget(self, number: SubscriptionId) -> None:
         try:
-            await self._scopes.service.close(number)  # whatever has become of the principal's rights
+            await self._scopes.service.subscription(number).close()  # whatever has become of the principal's rights
         except UnknownSubscriptionError:
             logger.debug("subscription was closed before its stream", extra={"subscription": number})
         except MetadataError as error:
@@ -204,7 +216,7 @@ class _Handlers:
             logger.warning("subscription outlives its stream", extra={"reason": type(error).__name__})
 
     def _info(self, feed: Feed, namespace: str) -> proto.SubscriptionInfo:
-        subscription = self._scopes.service.subscription(feed.subscription.id)
+        subscription = self._scopes.service.subscription(feed.subscription.id).record
         sending = self._live.get(subscription.id, [None])[-1]
         target = subscription.target
         names = target.names if isinstance(target, SourceTarget) else [table.wire for table in target.tables]
@@ -231,14 +243,14 @@ class _Events(Sending):
 
 def _named(service: Scoped, name: str, request: proto.SubscribeRequest) -> Subscription:
     """Return the subscription that metadata name, if the request wants no other."""
-    subscription = _find(service, name)
+    subscription = _find(service, name).record
     if request.namespace and service.source(request.namespace) != subscription.source:
         raise UnknownSubscriptionError(name[:64])
     check_resumed(request, subscription)
     return subscription
 
 
-def _find(service: Scoped, name: str) -> Subscription:
+def _find(service: Scoped, name: str) -> SubscriptionHandle:
     number = number_of(name)
     if number is None:
         raise UnknownSubscriptionError(name[:64])

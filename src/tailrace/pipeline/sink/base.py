@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from msgspec import Struct
 
-from tailrace.model.pipeline import Mode
+from tailrace.meta.pipeline import Mode
 from tailrace.model.table import TableSchema
 
 if TYPE_CHECKING:

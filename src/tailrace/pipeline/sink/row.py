@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.meta.pipeline import Mode
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.pipeline import Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.typed import hidden_key

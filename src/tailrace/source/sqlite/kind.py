@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
-from tailrace.model.quantity import parse_duration_s, parse_size_bytes
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.administration import Finding
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader

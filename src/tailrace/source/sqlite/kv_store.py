@@ -10,9 +10,8 @@ import apsw
 
 from tailrace.clock import Clock
 from tailrace.model.errors import KeyValueError, SourceError
-from tailrace.model.key_value import Entry
 from tailrace.retry import Backoff, Retry
-from tailrace.source.key_value import PageLimits
+from tailrace.source.key_value import Entry, PageLimits
 from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.connection import connect, writing

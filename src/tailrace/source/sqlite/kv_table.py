@@ -10,8 +10,7 @@ An index over `expires_time_us` finds the next entry whose time is over. An expi
 import apsw
 
 from tailrace.model.errors import KeyValueError, ResultTooLargeError
-from tailrace.model.key_value import Entry
-from tailrace.source.key_value import PageLimits
+from tailrace.source.key_value import Entry, PageLimits
 
 __all__ = ["KV", "KvTable"]
 

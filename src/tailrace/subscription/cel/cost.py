@@ -14,12 +14,12 @@ from msgspec import Struct
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.subscription.cel.pattern import pattern_cost
 from tailrace.subscription.cel.syntax import (
-    Call,
+    CelCall,
+    CelLiteral,
+    CelName,
+    CelOperation,
     Comprehension,
-    Literal,
-    Name,
     Node,
-    Operation,
     Select,
     Sequenced,
 )
@@ -120,16 +120,16 @@ class _Walk:
     def work(self, node: Node, bound: Mapping[str, _Bound]) -> _Work:
         """Return the work of a part; `bound` are the variables of comprehensions around it."""
         match node:
-            case Literal(text):
+            case CelLiteral(text):
                 size = 8 if text is None else len(text.encode(errors="replace")) + 8
                 return _Work(_Bound(size), _PART_NS + size * _BYTE_NS)
-            case Name(name):
+            case CelName(name):
                 return _Work(bound.get(name, self._row), _PART_NS)
             case Select(operand, index):
                 return self._select(operand, index, bound)
-            case Operation(operator, operands):
+            case CelOperation(operator, operands):
                 return self._operation(operator, [self.work(operand, bound) for operand in operands])
-            case Call():
+            case CelCall():
                 return self._call(node, bound)
             case Sequenced(parts, is_map):
                 return self._sequenced([self.work(part, bound) for part in parts], is_map=is_map)
@@ -159,13 +159,13 @@ class _Walk:
             case _:
                 return _Work(_Bound(_SHORT_BYTES), time_ns)
 
-    def _call(self, node: Call, bound: Mapping[str, _Bound]) -> _Work:
+    def _call(self, node: CelCall, bound: Mapping[str, _Bound]) -> _Work:
         works = [self.work(argument, bound) for argument in node.arguments]
         size = sum(work.value.size for work in works)
         time_ns = 5 * _PART_NS + size * _BYTE_NS + sum(work.time_ns for work in works)
         if node.name == "matches":
             pattern = node.arguments[-1]
-            if not isinstance(pattern, Literal) or pattern.text is None:
+            if not isinstance(pattern, CelLiteral) or pattern.text is None:
                 reason = "the pattern of matches() must be a literal, so that its work can be bounded"
                 raise InvalidPredicateError(reason, text=self._text, place=node.place)
             cost = pattern_cost(pattern.text)

@@ -16,13 +16,13 @@ __all__ = [
     "DEPTH_MAX",
     "MACROS",
     "PARTS_MAX",
-    "Call",
+    "CelCall",
+    "CelLiteral",
+    "CelName",
+    "CelOperation",
     "CelToken",
     "Comprehension",
-    "Literal",
-    "Name",
     "Node",
-    "Operation",
     "Select",
     "Sequenced",
     "parse_cel",
@@ -58,14 +58,14 @@ class CelToken(Struct, frozen=True):
     place: int
 
 
-class Literal(Struct, frozen=True):
+class CelLiteral(Struct, frozen=True):
     """A number, a text, bytes, a boolean or null. `text` is the value of a text or of bytes."""
 
     text: str | None
     place: int
 
 
-class Name(Struct, frozen=True):
+class CelName(Struct, frozen=True):
     """A variable or a type."""
 
     name: str
@@ -81,7 +81,7 @@ class Select(Struct, frozen=True):
     place: int
 
 
-class Operation(Struct, frozen=True):
+class CelOperation(Struct, frozen=True):
     """An operator with its operands; `?:` has three. A chain of operators that bind alike is one, by its first name."""
 
     operator: str
@@ -89,7 +89,7 @@ class Operation(Struct, frozen=True):
     place: int
 
 
-class Call(Struct, frozen=True):
+class CelCall(Struct, frozen=True):
     """A function; its target, if it has one, is the first argument."""
 
     name: str
@@ -115,7 +115,7 @@ class Comprehension(Struct, frozen=True):
     place: int
 
 
-Node = Literal | Name | Select | Operation | Call | Sequenced | Comprehension
+Node = CelLiteral | CelName | Select | CelOperation | CelCall | Sequenced | Comprehension
 
 
 def parse_cel(text: str, tokens: Sequence[CelToken]) -> Node:
@@ -154,7 +154,7 @@ class _Parser:
         if self._accept("?"):
             then = self._binary(0)
             self._expect(":")
-            condition = self._made(Operation("?:", (condition, then, self.expression()), mark.place))
+            condition = self._made(CelOperation("?:", (condition, then, self.expression()), mark.place))
         self._deeper(-1)
         return condition
 
@@ -173,14 +173,14 @@ class _Parser:
             if operator == "+" and first.text == "-":  # the one of them whose result can be large
                 first = CelToken("sign", "+", first.place)
             operands.append(self._binary(level + 1))
-        return operands[0] if len(operands) == 1 else self._made(Operation(first.text, tuple(operands), first.place))
+        return operands[0] if len(operands) == 1 else self._made(CelOperation(first.text, tuple(operands), first.place))
 
     def _unary(self) -> Node:
         token = self.peek()
         if token.kind == "sign" and token.text in {"!", "-"}:
             self._take()
             self._deeper(1)
-            node = self._made(Operation(f"{token.text}x", (self._unary(),), token.place))
+            node = self._made(CelOperation(f"{token.text}x", (self._unary(),), token.place))
             self._deeper(-1)
             return node
         return self._member(self._primary())
@@ -203,7 +203,7 @@ class _Parser:
 
     def _method(self, target: Node, name: CelToken) -> Node:
         if name.text not in MACROS:
-            return self._made(Call(name.text, (target, *self._arguments(")")), name.place))
+            return self._made(CelCall(name.text, (target, *self._arguments(")")), name.place))
         if self._within:
             reason = f"{name.text}() within another comprehension is not allowed"
             raise InvalidPredicateError(reason, text=self._text, place=name.place)
@@ -228,14 +228,14 @@ class _Parser:
                 return self._made(_text_literal(token))
             case ("number", _) | ("name", "true" | "false" | "null"):
                 self._take()
-                return self._made(Literal(None, token.place))
+                return self._made(CelLiteral(None, token.place))
             case ("name", "in") | ("end", _):
                 raise self.unexpected()
             case ("name", _):
                 self._take()
                 if self._accept("("):
-                    return self._made(Call(token.text, self._arguments(")"), token.place))
-                return self._made(Name(token.text, token.place))
+                    return self._made(CelCall(token.text, self._arguments(")"), token.place))
+                return self._made(CelName(token.text, token.place))
             case ("sign", "("):
                 self._take()
                 inner = self.expression()
@@ -317,11 +317,11 @@ def _parts_of(node: Node) -> tuple[Node, ...]:
     match node:
         case Select(operand, index):
             return (operand,) if index is None else (operand, index)
-        case Operation(_, parts) | Call(_, parts) | Sequenced(parts):
+        case CelOperation(_, parts) | CelCall(_, parts) | Sequenced(parts):
             return parts
         case Comprehension(_, over, _, bodies):
             return (over, *bodies)
-        case Literal() | Name():
+        case CelLiteral() | CelName():
             return ()
 
 
@@ -329,12 +329,12 @@ _ESCAPE = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def _text_literal(token: CelToken) -> Literal:
+def _text_literal(token: CelToken) -> CelLiteral:
     written = token.text
     prefix = len(written) - len(written.lstrip("rRbB"))
     quotes = 3 if len(written) - prefix >= _TRIPLE_LENGTH and written[prefix : prefix + 3] in {'"""', "'''"} else 1
     text = written[prefix + quotes : len(written) - quotes]
-    return Literal(text if "r" in written[:prefix].lower() else _ESCAPE.sub(_unescaped, text), token.place)
+    return CelLiteral(text if "r" in written[:prefix].lower() else _ESCAPE.sub(_unescaped, text), token.place)
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -20,10 +20,10 @@ from tailrace.model.value import from_literal
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.query.precise import Verified, is_told, moved_to, passed
-from tailrace.subscription.query.query_filter import Mark, QueryFilter
+from tailrace.subscription.query.precise import VerifiedResult, is_told, moved_to, passed
+from tailrace.subscription.query.query_filter import InvalidationMark, QueryFilter
 from tailrace.subscription.query.service import QueryService
-from tailrace.subscription.query.tracker import Standing, Tracker
+from tailrace.subscription.query.tracker import QueryStanding, Tracker
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.window import window_of
@@ -60,7 +60,7 @@ class QueryFeed(Feed):
         self.snapshot = None
         self._target = subscription.target
         self._queries = queries
-        self._verified: Verified | None = None
+        self._verified: VerifiedResult | None = None
         self._alone = True
         self._log = log
         self._wake = wake
@@ -167,7 +167,7 @@ class QueryFeed(Feed):
             return None
         standing = await tracker.follow(window.last, catalog)
         tag = standing.tag()
-        mark = Mark(target.query_id, tracker.etag_at(tag) or tag)
+        mark = InvalidationMark(target.query_id, tracker.etag_at(tag) or tag)
         chosen = QueryFilter(self.subscription.filter, standing, mark, self._source)
         if self._restriction is not None:
             self._restriction.require_whole(chosen.tables)
@@ -190,7 +190,7 @@ class QueryFeed(Feed):
             self._verified = found or self._verified
 
     async def _verified_batch(
-        self, batch: FeedBatch, tracker: Tracker, standing: Standing, chosen: QueryFilter
+        self, batch: FeedBatch, tracker: Tracker, standing: QueryStanding, chosen: QueryFilter
     ) -> FeedBatch:
         """Return a batch without the invalidations after which the result is the same as before."""
         chunk, rows, known = batch.chunk, batch.rows(), self._known()
@@ -202,10 +202,10 @@ class QueryFeed(Feed):
         told = [row for row in rows if is_told(known, Offset(chunk.first + row))]
         chosen.told = tuple(told)
         if known.etag is not None:
-            chosen.mark = Mark(chosen.mark.query_id, known.etag)
+            chosen.mark = InvalidationMark(chosen.mark.query_id, known.etag)
         return structs.replace(batch, passing=told)
 
-    def _known(self) -> Verified:
+    def _known(self) -> VerifiedResult:
         """Return what is verified, by this feed or by the last one of the same subscription."""
         if self._verified is None:
             self._verified = self._queries.verified.pop(self.subscription.id, None)
@@ -216,9 +216,9 @@ class QueryFeed(Feed):
         args = [from_literal(literal) for literal in self._target.args]
         return await self._queries.tracker(self._target.query_id, args)
 
-    async def _with_result(self, tracker: Tracker, standing: Standing, mark: Mark) -> Mark:
+    async def _with_result(self, tracker: Tracker, standing: QueryStanding, mark: InvalidationMark) -> InvalidationMark:
         etag, extra = await self._queries.inline(tracker, standing, self.subscription.format)
-        return Mark(mark.query_id, etag or mark.etag, extra)
+        return InvalidationMark(mark.query_id, etag or mark.etag, extra)
 
     @property
     def _source(self) -> str:

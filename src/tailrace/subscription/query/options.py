@@ -1,8 +1,14 @@
 """Settings of the query service."""
 
+from typing import TypeVar
+
 from msgspec import Struct
 
-__all__ = ["QueryOptions"]
+from tailrace.quantity import parse_duration_s, parse_size_bytes
+
+__all__ = ["QueryConfig", "QueryOptions", "query_options"]
+
+_T = TypeVar("_T")
 
 
 class QueryOptions(Struct, frozen=True):
@@ -37,3 +43,39 @@ class QueryOptions(Struct, frozen=True):
 
     capture_enabled: bool = True
     """Whether changes are captured; where they are not, nobody can tell whether a result is still the same."""
+
+
+class QueryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What prepared queries may cost, each and all together."""
+
+    rows_max: int = 10_000
+    bytes_max: str | int = "8MiB"
+    timeout: str = "5s"
+    log_timeout: str = "2s"
+    prepared_max: int = 10_000
+    trackers_max: int = 1024
+    runs_max: int = 4
+    inline_rows_max: int = 100
+    inline_bytes_max: str | int = "64KiB"
+    delta_rows_max: int = 2000
+
+
+def query_options(config: QueryConfig, *, capture_enabled: bool = True) -> QueryOptions:
+    """Return the options of the query service under a configuration that was checked."""
+    return QueryOptions(
+        rows_max=config.rows_max,
+        bytes_max=_limit(parse_size_bytes(config.bytes_max)),
+        run_timeout_s=_limit(parse_duration_s(config.timeout)),
+        barrier_timeout_s=_limit(parse_duration_s(config.log_timeout)),
+        prepared_max=config.prepared_max,
+        trackers_max=config.trackers_max,
+        inline_rows_max=config.inline_rows_max,
+        inline_bytes_max=_limit(parse_size_bytes(config.inline_bytes_max)),
+        delta_rows_max=config.delta_rows_max,
+        capture_enabled=capture_enabled,
+    )
+
+
+def _limit(value: _T | None) -> _T:
+    assert value is not None
+    return value

@@ -14,13 +14,13 @@ from msgspec import Struct, structs
 
 from tailrace.model.number import Offset
 
-__all__ = ["Verified", "is_told", "moved_to", "passed", "verify"]
+__all__ = ["VerifiedResult", "is_told", "moved_to", "passed", "verify"]
 
 
 _SPANS_MAX = 64
 
 
-class Verified(Struct, frozen=True):
+class VerifiedResult(Struct, frozen=True):
     """What a precise subscription knows after all changes through `high`.
 
     Without `etag` it knows no result: the next invalidation is sent. `left_out` are the newest spans of offsets, each
@@ -33,19 +33,19 @@ class Verified(Struct, frozen=True):
     left_out: tuple[tuple[Offset, Offset], ...] = ()
 
 
-def moved_to(verified: Verified | None, after: Offset) -> Verified:
+def moved_to(verified: VerifiedResult | None, after: Offset) -> VerifiedResult:
     """Return what is known by a reader that stands at `after`: nothing if it skipped what nobody verified."""
-    return Verified(after) if verified is None or after > verified.high else verified
+    return VerifiedResult(after) if verified is None or after > verified.high else verified
 
 
-def passed(verified: Verified, through: Offset) -> Verified:
+def passed(verified: VerifiedResult, through: Offset) -> VerifiedResult:
     """Return what is known after changes of which none can touch the result."""
     return structs.replace(verified, high=max(verified.high, through))
 
 
 def verify(
-    verified: Verified, through: Offset, number: int, etag: str | None, given: Collection[str] | None
-) -> Verified:
+    verified: VerifiedResult, through: Offset, number: int, etag: str | None, given: Collection[str] | None
+) -> VerifiedResult:
     """Return what is known after changes through `through`, of which some can touch the result.
 
     `etag` is the one of the new result, None where it cannot be had, and `given` are those of all results that were
@@ -57,9 +57,9 @@ def verify(
         if spans and spans[-1][1] == begin:
             begin, spans = spans[-1][0], spans[:-1]
         spans = (*spans, (begin, through))[-_SPANS_MAX:]
-    return Verified(through, number, etag, spans)
+    return VerifiedResult(through, number, etag, spans)
 
 
-def is_told(verified: Verified, offset: Offset) -> bool:
+def is_told(verified: VerifiedResult, offset: Offset) -> bool:
     """Return whether an invalidation is sent."""
     return not any(begin < offset <= end for begin, end in verified.left_out)

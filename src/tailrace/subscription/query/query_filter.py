@@ -12,16 +12,15 @@ from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName, TableSchema
-from tailrace.subscription.filter import Filter, Rows, compile_filter
+from tailrace.subscription.filter import Changes, Filter, RowFilter, Rows, compile_filter
 from tailrace.subscription.query.etag import QueryState
 from tailrace.subscription.query.invalidation import scan
-from tailrace.subscription.query.tracker import Standing
-from tailrace.subscription.row_filter import Changes, RowFilter
+from tailrace.subscription.query.tracker import QueryStanding
 
-__all__ = ["Mark", "QueryFilter"]
+__all__ = ["InvalidationMark", "QueryFilter"]
 
 
-class Mark(Struct, frozen=True):
+class InvalidationMark(Struct, frozen=True):
     """What an invalidation says besides its change. `extra` are further members of the last event of a batch."""
 
     query_id: str
@@ -40,7 +39,9 @@ class QueryFilter(Filter):
 
     __slots__ = ("mark", "standing", "told")
 
-    def __init__(self, options: FilterOptions, standing: Standing, mark: Mark, source: str) -> None:
+    lasting = False
+
+    def __init__(self, options: FilterOptions, standing: QueryStanding, mark: InvalidationMark, source: str) -> None:
         tables = tuple(TableName(source, name) for name in standing.dependencies.tables)
         super().__init__(TableTarget(tables), options)
         self.standing = standing
@@ -83,7 +84,7 @@ class QueryFilter(Filter):
             return RowFilter((), ())
 
 
-def _relevant(standing: Standing, chunk: Chunk) -> "array[int]":
+def _relevant(standing: QueryStanding, chunk: Chunk) -> "array[int]":
     before = QueryState("", "", Offset(chunk.first - 1), {})
     found = {offset - chunk.first for offset in scan(before, standing.judge, chunk).relevant}
     ops = chunk.batch.column("op").to_pylist()

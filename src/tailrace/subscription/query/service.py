@@ -25,8 +25,7 @@ from tailrace.model.errors import (
     UnknownSourceError,
 )
 from tailrace.model.number import Offset
-from tailrace.model.query import PreparedQuery
-from tailrace.model.subscription import Format, QueryTarget, SubscriptionId
+from tailrace.model.subscription import Format, PreparedQuery, QueryTarget, SubscriptionId
 from tailrace.model.table import TableName
 from tailrace.model.value import Value, from_literal
 from tailrace.source.base import CAPTURE_ONLY, Barrier, QuerySource, ResultRows, RunLimits
@@ -34,9 +33,9 @@ from tailrace.sql.dialect import Dialect
 from tailrace.sql.query import Statement
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
-from tailrace.subscription.query.precise import Verified, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
 from tailrace.subscription.query.result import InlineLimits, inline_members
-from tailrace.subscription.query.tracker import QueryLog, Ran, Standing, Tracker
+from tailrace.subscription.query.tracker import QueryLog, QueryStanding, Ran, Tracker
 
 __all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]
 
@@ -87,7 +86,7 @@ class QueryService:
         self._prepared: dict[str, PreparedQuery] = {}
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self._catalogs: dict[str, tuple[Offset, str]] = {}
-        self.verified: dict[SubscriptionId, Verified] = {}
+        self.verified: dict[SubscriptionId, VerifiedResult] = {}
         """What precise subscriptions know that nobody reads now."""
         self._trackers: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
         self.metrics.queries_prepared.set_function(lambda: len(self._prepared))
@@ -308,7 +307,7 @@ class QueryService:
                 return Executed(ran.etag, None if same else ran.result, tables)
         raise SourceUnavailableError("the schema of the database keeps changing")
 
-    async def newest(self, tracker: Tracker, standing: Standing) -> Ran | None:
+    async def newest(self, tracker: Tracker, standing: QueryStanding) -> Ran | None:
         """Return a result that has all changes that a standing has. Whoever asks at the same time shares one run.
 
         None where it cannot be had: it is too large, takes too long, or no longer fits the schema.
@@ -325,7 +324,9 @@ class QueryService:
         tracker.learn(standing, ran)
         return ran
 
-    async def verify(self, tracker: Tracker, standing: Standing, verified: Verified, through: Offset) -> Verified:
+    async def verify(
+        self, tracker: Tracker, standing: QueryStanding, verified: VerifiedResult, through: Offset
+    ) -> VerifiedResult:
         """Return what a precise subscription knows after changes through `through` that can touch the result."""
         ran = await self.newest(tracker, standing)
         await tracker.given.settle()  # a run that began before this one may give what was there before
@@ -345,7 +346,7 @@ class QueryService:
         if found is not None:
             self.verified[subscription_id] = found
 
-    async def establish(self, tracker: Tracker, after: Offset) -> Verified | None:
+    async def establish(self, tracker: Tracker, after: Offset) -> VerifiedResult | None:
         """Return what a precise subscription knows that has had every event through `after`; None if nothing.
 
         The result of that moment is known where no change since then can have touched it, neither before nor while the
@@ -368,9 +369,9 @@ class QueryService:
         if ran is None or not complete or later.tag() != standing.tag():
             return None
         tracker.unestablished = None
-        return Verified(max(after, standing.state.scanned), number, ran.etag)
+        return VerifiedResult(max(after, standing.state.scanned), number, ran.etag)
 
-    async def _stand(self, tracker: Tracker) -> tuple[Standing, bool]:
+    async def _stand(self, tracker: Tracker) -> tuple[QueryStanding, bool]:
         """Return where a query stands with all that the database has now; False where the log does not have it yet."""
         shard = self.shard(tracker.prepared.source)
         barrier = await shard.source.newest(self.options.barrier_timeout_s)
@@ -404,7 +405,7 @@ class QueryService:
         finally:
             self.metrics.query_runs.labels(outcome).observe(self._clock.monotonic_s() - begin_s)
 
-    async def inline(self, tracker: Tracker, standing: Standing, format_: Format) -> tuple[str | None, bytes]:
+    async def inline(self, tracker: Tracker, standing: QueryStanding, format_: Format) -> tuple[str | None, bytes]:
         """Return the ETag of the new result, and the members with which an event tells it, for `deliver: "result"`.
 
         A result that cannot be had (it is too large, takes too long, no longer fits the schema) is left out.
@@ -467,10 +468,10 @@ class QueryService:
             raise UnknownSourceError(name)
         return name
 
-    def _versions(self, source: str, standing: Standing) -> Sequence[tuple[str, Offset]]:
+    def _versions(self, source: str, standing: QueryStanding) -> Sequence[tuple[str, Offset]]:
         return [(f"{source}.{table}", version) for table, version in sorted(standing.state.versions.items())]
 
 
-def _untouched(standing: Standing, after: Offset) -> bool:
+def _untouched(standing: QueryStanding, after: Offset) -> bool:
     """Tell whether no change after an offset can have touched the result, as far as a standing goes."""
     return max(standing.state.versions.values(), default=Offset(0)) <= after

@@ -14,7 +14,7 @@ from tailrace.model.commit import CommitId
 from tailrace.model.errors import BehindHorizonError, InvalidRequestError
 from tailrace.model.number import Offset, Position
 from tailrace.model.op import Op
-from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import PreparedQuery
 from tailrace.source.base import QuerySource, ResultRows
 from tailrace.sql.query import Dependencies, Judge, Statement, Stored
 from tailrace.subscription.log_view import LogView
@@ -22,7 +22,7 @@ from tailrace.subscription.query.etag import QueryState, begin, result_etag, sta
 from tailrace.subscription.query.given import Given
 from tailrace.subscription.query.invalidation import scan
 
-__all__ = ["QueryLog", "Ran", "Standing", "Tracker", "has_schema_change"]
+__all__ = ["QueryLog", "QueryStanding", "Ran", "Tracker", "has_schema_change"]
 
 _STATES_KEPT = 8
 
@@ -45,7 +45,7 @@ class QueryLog(LogView, Protocol):
         """Return True as soon as `position` is another than `known`, False after the timeout."""
 
 
-class Standing(Struct, frozen=True):
+class QueryStanding(Struct, frozen=True):
     """Where a query stands after all changes through `state.scanned`.
 
     `catalog` is the source's name of the schema version that it was analysed for. A `problem` tells that the query no
@@ -125,7 +125,7 @@ class Tracker:
         self._relevant = metrics.query_changes.labels("relevant")
         self._irrelevant = metrics.query_changes.labels("irrelevant")
         self._lock = asyncio.Lock()
-        self._standing: Standing | None = None
+        self._standing: QueryStanding | None = None
 
     @property
     def catalog(self) -> str | None:
@@ -136,7 +136,7 @@ class Tracker:
         """Return the ETag of the result in a state, if the query was run in it."""
         return self._known.get(tag)
 
-    def learn(self, standing: Standing, ran: Ran) -> None:
+    def learn(self, standing: QueryStanding, ran: Ran) -> None:
         """Note what was run in a state. A run sees that state or a newer one: see `etag`."""
         if standing.repeatable:
             self._known[standing.tag()] = ran.etag
@@ -148,7 +148,7 @@ class Tracker:
         ordered = self.statement.ordered
         return result_etag(self.prepared.query_id, self.arguments, result.columns, result.rows, ordered=ordered)
 
-    async def follow(self, through: Offset, catalog: str | None = None) -> Standing:
+    async def follow(self, through: Offset, catalog: str | None = None) -> QueryStanding:
         """Return where the query stands after all changes through `through` or later, under the schema `catalog`.
 
         Raises:
@@ -165,7 +165,7 @@ class Tracker:
             self._standing = standing
             return standing
 
-    async def _step(self, standing: Standing) -> Standing:
+    async def _step(self, standing: QueryStanding) -> QueryStanding:
         scanned = standing.state.scanned
         if self._log.head - scanned > _BACKLOG_MAX:
             return self._begin_again(standing)
@@ -181,7 +181,7 @@ class Tracker:
         self._irrelevant.inc(found.judged - len(found.relevant))
         return structs.replace(standing, state=found.state)
 
-    async def _begin(self) -> Standing:
+    async def _begin(self) -> QueryStanding:
         """Analyse the query for the schema as it is, and begin at the head."""
         problem: InvalidRequestError | None = None
         dialect = self._source.dialect
@@ -192,9 +192,9 @@ class Tracker:
             found, catalog = await self._source.consult(dialect.independent)
         judge = dialect.judge(found, self.arguments)
         state = begin(found, f"{self._epoch}:{catalog}", self._log.head)
-        return Standing(self.prepared.query_id, self.arguments, state, found, judge, catalog, problem)
+        return QueryStanding(self.prepared.query_id, self.arguments, state, found, judge, catalog, problem)
 
-    def _begin_again(self, standing: Standing) -> Standing:
+    def _begin_again(self, standing: QueryStanding) -> QueryStanding:
         state = begin(standing.dependencies, standing.state.log_id, self._log.head)
         return structs.replace(standing, state=state)
 

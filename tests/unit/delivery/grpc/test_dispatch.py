@@ -4,9 +4,9 @@ import pytest
 
 from signing import NOW_S, SECRET, hs256
 from tailrace.access.options import AuthConfig
+from tailrace.access.principal import ANONYMOUS
 from tailrace.delivery.grpc.dispatch import GrpcGate
 from tailrace.model.errors import QuotaError, UnauthenticatedError
-from tailrace.model.principal import ANONYMOUS
 from tailrace.testing.clock import FakeClock
 from web import access_of
 

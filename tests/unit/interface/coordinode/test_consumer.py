@@ -3,11 +3,11 @@
 import pytest
 
 from streaming import error_info, next_index, streams, token
+from tailrace.access.principal import Capability, Principal
 from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.options import ConsumerOptions
 from tailrace.model.number import Offset
-from tailrace.model.principal import Capability, Principal
 from tailrace.testing.clock import FakeClock
 
 STRICT = proto.ConsumerRetention(strict=proto.StrictRetention())

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming import WAIT_S, error_info, streams
+from tailrace.access.principal import Capability, Principal
 from tailrace.delivery.grpc.call import StatusCode
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.log.hybrid import HybridClock
 from tailrace.model.number import Offset
-from tailrace.model.principal import Capability, Principal
 from tailrace.testing.log import MemoryLog
 
 SOURCES = ("app", "two", "three")

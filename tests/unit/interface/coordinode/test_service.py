@@ -3,11 +3,11 @@
 import pytest
 
 from streaming import QUICK, error_info, next_index, streams, token
+from tailrace.access.principal import Capability, Principal
 from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.options import ChangeStreamOptions
 from tailrace.model.number import Index, Offset
-from tailrace.model.principal import Capability, Principal
 
 READ = frozenset({Capability.READ})
 

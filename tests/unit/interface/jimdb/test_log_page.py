@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tailrace.access.principal import Principal
 from tailrace.interface.jimdb.log_page import TableDropped, TableTruncated, read_changes
 from tailrace.interface.jimdb.options import PullOptions
 from tailrace.meta.key_range import KeyRange
@@ -11,7 +12,6 @@ from tailrace.meta.ordered_key import encode_ordered, table_prefix
 from tailrace.model.commit import Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
 from tailrace.model.op import Op
-from tailrace.model.principal import Principal
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.subscription.restrict import Restrictions
 from tailrace.testing.log import MemoryLog

@@ -12,18 +12,18 @@ from click.testing import CliRunner
 
 from feeding import feeding
 from tailrace.access.options import AuthConfig
+from tailrace.access.principal import ANONYMOUS
 from tailrace.cli.group import tailrace
 from tailrace.clock import SystemClock
 from tailrace.delivery.http import HttpOptions
 from tailrace.delivery.presenter import Presenter
 from tailrace.delivery.problem import TABLE
-from tailrace.interface.http import create_app
+from tailrace.interface.assemble import create_app
 from tailrace.interface.openapi.document import OPENAPI_PATH, describe
 from tailrace.interface.openapi.rpc import answer_name, error_codes, ref_of, request_name
 from tailrace.interface.skeindb.methods import Methods, signatures
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
-from tailrace.model.principal import ANONYMOUS
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.pipelines import Pipelines
 from tailrace.subscription.query.service import QueryService

@@ -16,7 +16,7 @@ async def test_the_document_has_the_shape_of_the_seed():
     async with feeding() as world:
         await world.subscribe(filters={"key": (ONE,)}, auto_ack=True)
         await world.subscribe((Op.UPDATE,), filters={"columns": ("name",), "where": "id > 1"})
-        await world.service.pause(2)
+        await world.service.subscription(2).pause()
         found = msgspec.to_builtins(export_of(world.service.subscriptions()))
     assert found == {
         "format_version": 8,
@@ -44,10 +44,10 @@ async def test_what_was_exported_is_restored_to_the_letter():
     async with feeding() as world:
         await world.append(Op.INSERT, Op.INSERT)
         await world.subscribe(filters={"bounds": {"lower_bound": ONE}, "cel": "op == 'insert'"}, auto_ack=True)
-        await world.service.pause(1)
+        await world.service.subscription(1).pause()
         made = world.service.subscriptions()
         document = msgspec.json.decode(msgspec.json.encode(export_of(made)), type=ExportDocument)
-        await world.service.close(1)
+        await world.service.subscription(1).close()
         assert await restore(document, world.scoped) == 1
         (found,) = world.service.subscriptions()
         assert msgspec.structs.replace(found, created_time_us=made[0].created_time_us) == made[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.delivery.http.streaming import STREAMS_MAX
-from tailrace.interface.skeindb.multiplex import parse_streams
+from tailrace.interface.skeindb.sse import parse_streams
 from tailrace.model.errors import InvalidRequestError, UnknownSubscriptionError
 
 ONE, TWO = "sub_0000000000000001", "sub_000000000000002f"

@@ -20,7 +20,7 @@ async def test_both_spellings_of_a_target_and_of_an_id_are_read():
         for sub_id, number in (("sub_1", 1), ("sub_12", 12), ("sub_000000000000000c", 12)):
             for target in (TABLE, {"kind": "table", "db": "app", "table": "users"}):
                 await restore(document({"id": sub_id, "acked_offset": 99, "target": target}), world.scoped)
-                found = world.service.subscription(number)
+                found = world.service.subscription(number).record
                 assert (found.target.tables[0].name, found.cursor) == ("users", 0)
 
 

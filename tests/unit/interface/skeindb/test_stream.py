@@ -10,8 +10,7 @@ from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.streaming import Ending, StreamTools, ending_of
 from tailrace.delivery.presenter import Presenter
 from tailrace.interface.skeindb.framing import SseFraming
-from tailrace.interface.skeindb.session import Session
-from tailrace.interface.skeindb.stream import Stream
+from tailrace.interface.skeindb.stream import Session, Stream
 from tailrace.metrics import Metrics
 from tailrace.model.op import Op
 from tailrace.model.start import After
@@ -65,7 +64,7 @@ async def test_an_ending_that_comes_while_nobody_waits_is_not_missed(auto_ack):
 
         async def write(data):
             written.append(json.loads(data.decode().split("data: ")[1]))
-            await world.service.close(subscription.id)
+            await world.service.subscription(subscription.id).close()
 
         await world.append(Op.INSERT)
         with world.service.feed(subscription.id, After(0)) as feed:

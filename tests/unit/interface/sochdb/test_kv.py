@@ -3,12 +3,12 @@
 import pytest
 
 from tailrace.access.key_value import KeyValues
+from tailrace.access.principal import ANONYMOUS, Capability, Principal
 from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
 from tailrace.interface.sochdb.kv import kv_service
 from tailrace.model.errors import TailraceError
-from tailrace.model.principal import ANONYMOUS, Capability, Principal
 from tailrace.testing.call import MemoryCall, messages_of
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.key_value import MemoryKeyValueStore

@@ -8,6 +8,7 @@ import pytest
 from feeding import feeding, schema_of
 from tailrace.access.keeper import Keeper
 from tailrace.access.keys import Keys
+from tailrace.access.principal import Principal
 from tailrace.delivery.grpc.call import StatusCode, StatusError
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.delivery.grpc.status import status_of
@@ -18,7 +19,6 @@ from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.model.errors import TailraceError
 from tailrace.model.op import Op
-from tailrace.model.principal import Principal
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest
 from tailrace.model.table import Column, Kind
 from tailrace.subscription.access import Scopes
@@ -355,7 +355,9 @@ async def test_the_listing_shows_the_streams_there_are_and_how_far_they_are(worl
             assert (one.subscription_id, list(one.tables), one.start_sequence) == ("sub-1", ["users", "b"], 2)
             assert (two.subscription_id, list(two.tables), two.current_sequence) == ("sub-2", [], 0)
             assert one.created_at_us > 0
-            await until(lambda: world.service.status(1).subscription.cursor >= 4, "what was sent is acknowledged")
+            await until(
+                lambda: world.service.subscription(1).status().subscription.cursor >= 4, "what was sent is acknowledged"
+            )
             assert (await world.list())[0].current_sequence == 4
     assert await world.list() == []
 
@@ -398,7 +400,7 @@ async def test_a_kept_subscription_outlives_its_stream_and_is_resumed_where_it_w
         await stream.events(3)
     (kept,) = world.service.subscriptions()
     assert (kept.transient, kept.cursor) == (False, 0)
-    await world.service.acknowledge(kept.id, 2)
+    await world.service.subscription(kept.id).acknowledge(2)
     async with world.stream(request_of(), {"x-tailrace-subscription": name}) as stream:
         assert (await stream.event()).sequence == 3
         assert await stream.begun() == name
@@ -407,7 +409,7 @@ async def test_a_kept_subscription_outlives_its_stream_and_is_resumed_where_it_w
             assert (await stream.event()).sequence == first
     status = await refused(world, request_of(start_sequence=9), metadata={"x-tailrace-subscription": name})
     assert dict(status.trailing) == {"x-tailrace-requested": "9", "x-tailrace-head": "3"}
-    assert world.service.subscriptions() == [world.service.subscription(kept.id)]
+    assert world.service.subscriptions() == [world.service.subscription(kept.id).record]
 
 
 async def test_a_subscription_of_another_interface_is_streamed_with_the_cursor_of_both(world):
@@ -417,7 +419,9 @@ async def test_a_subscription_of_another_interface_is_streamed_with_the_cursor_o
         async with world.stream(request_of(namespace="app"), {"x-tailrace-subscription": name}) as stream:
             if name == "sub-1":
                 assert [event.sequence for event in await stream.events(2)] == [1, 3]
-                await until(lambda: world.service.subscription(made.id).cursor == 3, "what was sent is acknowledged")
+                await until(
+                    lambda: world.service.subscription(made.id).record.cursor == 3, "what was sent is acknowledged"
+                )
             await stream.begun()
             (info,) = await world.list()
             assert list(info.tables) == ["users"]
@@ -455,18 +459,18 @@ async def test_an_existing_subscription_is_kept_and_acknowledges_as_the_stream_a
         assert [event.sequence for event in await stream.events(2)] == [1, 2]
         await world.feeds.append(Op.INSERT)
         assert (await stream.event()).sequence == 3  # the stream had its turn after the first two
-        assert world.service.subscription(made.id).cursor == 0
+        assert world.service.subscription(made.id).record.cursor == 0
     async with world.stream(request_of(), named | {"x-tailrace-keep": "true"}) as stream:
         assert len(await stream.events(3)) == 3
-        await until(lambda: world.service.subscription(made.id).cursor == 3, "what was sent is acknowledged")
+        await until(lambda: world.service.subscription(made.id).record.cursor == 3, "what was sent is acknowledged")
 
 
 async def test_a_paused_subscription_streams_again_when_it_is_resumed(world):
     async with world.stream() as stream:
         await stream.begun()
-        await world.service.pause(1)
+        await world.service.subscription(1).pause()
         await world.feeds.append(Op.INSERT)
-        await world.service.resume(1)
+        await world.service.subscription(1).resume()
         assert (await stream.event()).sequence == 1
 
 
@@ -574,7 +578,7 @@ async def test_unary_requests_that_are_none_are_refused(world, method):
 
 async def test_a_query_or_a_snapshot_is_not_for_this_interface(world):
     made = await world.feeds.subscribe()
-    world.service._registry._changed(made.id, snapshot=True)
+    world.service.subscription(made.id)._changed(snapshot=True)
     status = await refused(world, metadata={"x-tailrace-subscription": "sub-1"})
     assert (status.code, "snapshot" in status.message) == (StatusCode.INVALID_ARGUMENT, True)
 

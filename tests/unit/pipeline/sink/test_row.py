@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sink_changes import ChangingSource
+from tailrace.meta.pipeline import Mode
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.pipeline import Mode
 from tailrace.model.table import Column, Identity, TableName, TableSchema
 from tailrace.pipeline.sink.row import key_names, key_text, refuse_rows_without_key, refuse_unidentified, refused_row
 

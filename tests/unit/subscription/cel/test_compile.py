@@ -7,7 +7,7 @@ from tailrace.model.image import encode_image
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import Text
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 from tailrace.subscription.cel.text import FUNCTIONS
 from unit.sql.sqlite.predicate.shop import ORDERS, image
 

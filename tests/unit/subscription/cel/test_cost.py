@@ -12,7 +12,7 @@ from tailrace.model.image import encode_image
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import Text
-from tailrace.subscription.cel import compile_cel, compile_cel_value
+from tailrace.subscription.cel.compile import compile_cel, compile_cel_value
 from tailrace.subscription.cel.cost import ROW_NS_MAX, CelCost
 from tailrace.subscription.cel.text import read_cel
 

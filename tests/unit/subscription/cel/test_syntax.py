@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidPredicateError
-from tailrace.subscription.cel.library import compile_program
-from tailrace.subscription.cel.syntax import Call, Literal, Operation, Select
+from tailrace.subscription.cel.compile import compile_program
+from tailrace.subscription.cel.syntax import CelCall, CelLiteral, CelOperation, Select
 from tailrace.subscription.cel.text import read_cel
 from unit.sql.sqlite.predicate.shop import ORDERS
 
@@ -19,14 +19,14 @@ def test_operators_bind_as_in_cel_and_a_chain_is_one_level():
     made = tree("1 + 2 * 3 - 4 == 5 || false || true")
     assert (made.operator, len(made.operands)) == ("||", 3)
     equal = made.operands[0]
-    assert (equal.operator, [type(one) for one in equal.operands]) == ("==", [Operation, Literal])
+    assert (equal.operator, [type(one) for one in equal.operands]) == ("==", [CelOperation, CelLiteral])
     assert [getattr(one, "operator", "") for one in equal.operands[0].operands] == ["", "*", ""]
 
 
 def test_members_calls_and_indexes_follow_each_other():
     made = tree("row.status.size() == [1, 2,][0]")
     size, index = made.operands
-    assert isinstance(size, Call)
+    assert isinstance(size, CelCall)
     assert isinstance(size.arguments[0], Select)
     assert isinstance(index, Select)
     assert len(index.operand.parts) == 2
@@ -65,7 +65,7 @@ def test_a_text_that_the_library_reads_as_one_literal_is_read_as_the_same_one(wr
         theirs = compile_program(written)({})
     except (ValueError, RuntimeError, TypeError):
         return
-    if isinstance(ours, Literal) and isinstance(theirs, str):
+    if isinstance(ours, CelLiteral) and isinstance(theirs, str):
         assert ours.text == theirs
 
 

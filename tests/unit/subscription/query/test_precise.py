@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.subscription.query.given import Given
-from tailrace.subscription.query.precise import Verified, is_told, moved_to, passed, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_told, moved_to, passed, verify
 
 STEPS = st.lists(
     st.tuples(st.just("commit"), st.sampled_from("ABC"), st.booleans())
@@ -19,7 +19,7 @@ STEPS = st.lists(
 def test_who_holds_a_result_is_told_when_it_is_old_and_not_otherwise(steps, established):
     """Results follow each other in a database; a reader fetches them, reads the log, and fetches anew when told."""
     given_out, result, log, after = Given(), "A", [], 0
-    verified = Verified(0, given_out.number, "A" if established else None)
+    verified = VerifiedResult(0, given_out.number, "A" if established else None)
     copy = None
     for kind, *more in [*steps, ("read",)]:
         if kind == "commit":
@@ -49,7 +49,7 @@ def test_who_holds_a_result_is_told_when_it_is_old_and_not_otherwise(steps, esta
 
 
 def test_what_was_told_is_told_again_and_what_was_left_out_is_not():
-    verified = verify(Verified(5, 1, "a"), 7, 2, "a", {"a"})
+    verified = verify(VerifiedResult(5, 1, "a"), 7, 2, "a", {"a"})
     verified = verify(passed(verified, 8), 10, 3, "b", {"b"})
     verified = verify(verify(verified, 15, 4, "b", {"b"}), 20, 5, "b", {"b"})
     assert verified.left_out == ((5, 7), (10, 20))
@@ -58,7 +58,7 @@ def test_what_was_told_is_told_again_and_what_was_left_out_is_not():
 
 
 def test_what_was_left_out_long_ago_is_told_again():
-    verified = Verified(0, 1, "a")
+    verified = VerifiedResult(0, 1, "a")
     for _ in range(100):
         verified = passed(verify(verified, verified.high + 1, 1, "a", set()), verified.high + 2)
     assert len(verified.left_out) == 64
@@ -67,15 +67,15 @@ def test_what_was_left_out_long_ago_is_told_again():
 
 
 def test_nothing_is_left_out_where_the_result_or_what_was_given_is_not_known():
-    known = Verified(5, 1, "a")
-    assert verify(known, 9, 2, "a", frozenset()) == Verified(9, 2, "a", ((5, 9),))
+    known = VerifiedResult(5, 1, "a")
+    assert verify(known, 9, 2, "a", frozenset()) == VerifiedResult(9, 2, "a", ((5, 9),))
     for etag, given_since in (("b", frozenset()), (None, frozenset()), ("a", None), ("a", {"a", "b"})):
-        assert verify(known, 9, 2, etag, given_since) == Verified(9, 2, etag)
-    assert is_told(verify(Verified(5), 9, 2, "a", frozenset()), 9)
+        assert verify(known, 9, 2, etag, given_since) == VerifiedResult(9, 2, etag)
+    assert is_told(verify(VerifiedResult(5), 9, 2, "a", frozenset()), 9)
 
 
 def test_a_reader_that_skips_changes_begins_anew():
-    known = Verified(9, 1, "a", ((5, 9),))
+    known = VerifiedResult(9, 1, "a", ((5, 9),))
     assert moved_to(known, 7) == known
-    assert moved_to(known, 10) == Verified(10)
-    assert moved_to(None, 3) == Verified(3)
+    assert moved_to(known, 10) == VerifiedResult(10)
+    assert moved_to(None, 3) == VerifiedResult(3)

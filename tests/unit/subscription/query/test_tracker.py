@@ -7,7 +7,7 @@ from feeding import chunk_of, draft_of, schema_of
 from tailrace.metrics import Metrics
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
-from tailrace.model.query import PreparedQuery
+from tailrace.model.subscription import PreparedQuery
 from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.sqlite.query.statement import parse

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 from h2.errors import ErrorCodes
 
+from tailrace.access.principal import ANONYMOUS, Principal
 from tailrace.delivery.grpc.call import Metadata, StatusCode, StatusError, prefixed
 from tailrace.delivery.grpc.http2.header import BEGIN, RequestHeaders, metadata_headers, status_headers
 from tailrace.delivery.grpc.http2.message import MessageReader
 from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.grpc.http2.wire import Http2Wire, SendBuffer
-from tailrace.model.principal import ANONYMOUS, Principal
 
 __all__ = ["Held", "Http2Stream"]
 

@@ -12,7 +12,7 @@ from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.sql.predicate import Equality, Image
 from tailrace.sql.sqlite.predicate import compile_where
-from tailrace.subscription.cel import compile_cel
+from tailrace.subscription.cel.compile import compile_cel
 from unit.sql.sqlite.predicate.shop import ORDERS, image
 
 SMALL, LARGE = image(id=1, amount=5.0, status="open"), image(id=1, amount=500.0, status="paid")

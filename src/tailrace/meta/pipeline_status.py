@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tailrace.model.pipeline import Pipeline, RangeProgress
-from tailrace.model.stage import Stage
+from tailrace.meta.pipeline import Pipeline, RangeProgress, Stage
 
-__all__ = ["PipelineStatus", "RangeStatus", "offset_of", "status_of"]
+__all__ = ["PipelineStatus", "PipelinesResult", "RangeStatus", "offset_of", "status_of"]
 
 
 class RangeStatus(Struct, frozen=True):
@@ -53,6 +52,12 @@ class PipelineStatus(Struct, frozen=True):
     problem: str
     subscription: str | None
     ranges: list[RangeStatus]
+
+
+class PipelinesResult(Struct, frozen=True):
+    """How all pipelines are that someone may see: the body of `/api/v1/pipelines`."""
+
+    pipelines: Sequence[PipelineStatus]
 
 
 def status_of(

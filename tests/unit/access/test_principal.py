@@ -2,8 +2,8 @@
 
 import pytest
 
+from tailrace.access.principal import ANONYMOUS, Capability, Principal
 from tailrace.model.errors import PermissionDeniedError
-from tailrace.model.principal import ANONYMOUS, Capability, Principal
 from tailrace.model.table import TableName
 
 ORDERS = TableName("shop", "orders")

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from tailrace.meta.pipeline import MOVES, Stage, moved
 from tailrace.model.errors import MetadataError
-from tailrace.model.stage import MOVES, Stage, moved
 
 FORWARD = {
     (Stage.REGISTER, Stage.SNAPSHOT),

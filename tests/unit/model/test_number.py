@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.hlc import LOGICAL_BITS, hlc_at, hlc_time_us
+from tailrace.model.number import LOGICAL_BITS, hlc_at, hlc_time_us
 
 MILLISECONDS_MAX = 2**46 - 1
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.errors import UnknownSubscriptionError
-from tailrace.model.subscription_name import parse_sub_id, sub_id_of
+from tailrace.model.subscription import parse_sub_id, sub_id_of
 
 
 @given(st.integers(0, 2**63 - 1))

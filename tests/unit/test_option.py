@@ -1,12 +1,14 @@
-"""Facts about how the composition root reads the configuration."""
+"""Facts about how the tables of the configuration become options."""
 
-from tailrace.app import log_options, pressure_changes, query_options
-from tailrace.config import Config, QueryConfig, RetentionConfig
-from tailrace.subscription.query.options import QueryOptions
+from tailrace.config import LogConfig, QueryConfig, RetentionConfig
+from tailrace.log.options import LogOptions, log_options
+from tailrace.subscription.pressure import pressure_changes
+from tailrace.subscription.query.options import QueryOptions, query_options
 
 
 def test_without_settings_the_options_are_the_defaults():
-    assert query_options(Config()) == QueryOptions()
+    assert query_options(QueryConfig()) == QueryOptions()
+    assert log_options(LogConfig(), RetentionConfig()) == LogOptions()
 
 
 def test_each_limit_of_queries_reaches_its_option():
@@ -21,7 +23,7 @@ def test_each_limit_of_queries_reaches_its_option():
         inline_bytes_max="8KiB",
         delta_rows_max=9,
     )
-    assert query_options(Config(query=config)) == QueryOptions(
+    assert query_options(config, capture_enabled=False) == QueryOptions(
         rows_max=1,
         bytes_max=2048,
         run_timeout_s=3.0,
@@ -31,16 +33,18 @@ def test_each_limit_of_queries_reaches_its_option():
         inline_rows_max=7,
         inline_bytes_max=8192,
         delta_rows_max=9,
+        capture_enabled=False,
     )
 
 
-def test_retention_reaches_the_log():
-    options = log_options(Config(retention=RetentionConfig("4k", "none", "1h")))
+def test_retention_and_ring_reach_the_log():
+    options = log_options(LogConfig("8k"), RetentionConfig("4k", "none", "1h"))
     assert (options.retention_changes, options.retention_bytes, options.retention_age_s) == (4096, None, 3600.0)
+    assert options.ring_changes_max == 8192
 
 
 def test_pressure_has_a_scale_unless_it_is_switched_off_and_the_log_forgets_only_when_asked():
     cases = {None: (None, 4096), "100": (100, 100), "none": (None, None)}
     for events, (kept, scale) in cases.items():
-        config = Config(retention=RetentionConfig(events))
-        assert (log_options(config).retention_changes, pressure_changes(config)) == (kept, scale)
+        options = log_options(LogConfig(), RetentionConfig(events))
+        assert (options.retention_changes, pressure_changes(events)) == (kept, scale)
