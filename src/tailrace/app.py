@@ -221,7 +221,7 @@ class Application:
         opened = {shard.source.name: shard.opened for shard in self._shards}
         writable = not self._config.sources or self._config.gateway.sql_write
         runners = {name: one.statements for name, one in opened.items() if writable and one.statements is not None}
-        values = KeyValues({name: one.values for name, one in opened.items()})
+        values = KeyValues({name: one.values for name, one in opened.items()}, self._dialects())
         return GatewayStores(values, Statements(self._reads, runners))
 
     async def _listen(

@@ -28,6 +28,7 @@ from tailrace.model.subscription import (
     Target,
 )
 from tailrace.model.table import TableSchema
+from tailrace.sql.dialect import Dialects
 from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.lag import Lags
@@ -85,6 +86,11 @@ class SubscriptionService:
     def lags(self) -> Mapping[str, Lags]:
         """Return how long changes take on their way, by source name."""
         return self._opener.lags
+
+    @property
+    def dialects(self) -> Dialects:
+        """Return the SQL of each source that has some, by source name."""
+        return self._options.dialects
 
     @property
     def retention_changes(self) -> int | None:

@@ -13,7 +13,6 @@ import apsw
 from tailrace.model.errors import InvalidRequestError, NotFoundError, SourceStateError
 from tailrace.source.administration import CaptureStatus, ReaderStatus
 from tailrace.source.reader import Reader
-from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import (
     CAPTURE,
     CHANGE,
@@ -41,6 +40,7 @@ from tailrace.source.sqlite.registry import (
     upgrade_readers,
     window,
 )
+from tailrace.source.sqlite.schema import read_schema
 
 __all__ = [
     "Status",
@@ -194,9 +194,9 @@ def run_ddl(connection: apsw.Connection, run: Callable[[], _T]) -> _T:
         connection.execute("ROLLBACK TO ddl")
     capture = ensure_capture(connection, None)
     versions = load_versions(connection, live=True)
-    catalog = read_catalog(connection)
+    schema = read_schema(connection)
     for version in versions:
-        drop_triggers(connection, catalog, version)
+        drop_triggers(connection, schema, version)
     result = run()
     held = frozenset(number for number, version in versions.items() if _exists(connection, version.name))
     reconcile(connection, capture, held=held)
@@ -207,7 +207,7 @@ def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Captur
     """Make or fit capture in the caller's write transaction, and enter the reader. Return the capture."""
     capture = read_capture(connection)
     if capture is None:
-        width = width_of(read_catalog(connection))
+        width = width_of(read_schema(connection))
         for statement in create_statements(width):
             connection.execute(statement)
         owner = reader.name if reader is not None and reader.ephemeral else None

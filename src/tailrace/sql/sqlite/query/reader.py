@@ -11,10 +11,9 @@ from msgspec import Struct
 from sqlglot import exp
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.sql.sqlite.catalog import CatalogTable, CatalogView, SqliteCatalog, fold
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, CatalogTable, CatalogView, SqliteCatalog, fold
 from tailrace.sql.sqlite.query.function import Usage
 from tailrace.sql.sqlite.query.relation import (
-    ROWID_NAMES,
     CommonTable,
     Compound,
     Derived,
@@ -30,7 +29,7 @@ from tailrace.sql.sqlite.query.relation import (
     Scope,
     SelectNode,
     Surroundings,
-    base_source,
+    base_item,
 )
 from tailrace.sql.sqlite.query.shape import is_plain, join_kind, refuse_unknown_parts
 from tailrace.sql.sqlite.query.statement import parse_view
@@ -103,7 +102,7 @@ class QueryReader:
         if table is None:
             raise InvalidRequestError(f"no such table: {name}")
         reference = self._reference(table)
-        return reference, base_source(reference, folded)
+        return reference, base_item(reference, folded)
 
     def _select(self, tree: exp.Select, around: Surroundings, outer: Scope | None) -> SelectNode:
         refuse_unknown_parts(

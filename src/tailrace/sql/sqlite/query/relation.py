@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 from sqlglot import exp
 
-from tailrace.sql.sqlite.catalog import CatalogColumn, CatalogTable, Rowid, fold
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, CatalogColumn, CatalogTable, Rowid, fold
 from tailrace.sql.sqlite.query.condition import Condition, ReferenceColumn
 
 __all__ = [
-    "ROWID_NAMES",
     "CommonTable",
     "Compound",
     "Derived",
@@ -28,10 +27,9 @@ __all__ = [
     "Scope",
     "SelectNode",
     "Surroundings",
-    "base_source",
+    "base_item",
 ]
 
-ROWID_NAMES = ("rowid", "_rowid_", "oid")
 JoinKind = str
 """One of inner, left, right, full."""
 
@@ -215,7 +213,7 @@ class CommonTable(Struct):
 Node = SelectNode | Compound | Rows
 
 
-def base_source(reference: Reference, name: str) -> FromItem:
+def base_item(reference: Reference, name: str) -> FromItem:
     """Return a base table as an item of a FROM."""
     table = reference.table
 
