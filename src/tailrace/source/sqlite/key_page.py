@@ -213,8 +213,8 @@ def _column(cells: Sequence[Any], kind: Kind) -> pa.Array | None:
 
 
 def _listed(connection: apsw.Connection, table: TableName) -> SqliteTable:
-    listed = read_schema(connection).tables.get(table.name)
-    if listed is None:
+    listed = None if table.schema else read_schema(connection).tables.get(table.name)
+    if listed is None:  # there is no other schema than the default one
         raise UnknownTableError(table.source, table.wire)
     return listed
 

@@ -124,8 +124,8 @@ def _copy(
 ) -> tuple[Look, TableSchema]:
     found = begin_fitting(connection, reader, deadline_s, cancelled)
     version = next((entry for entry in load_versions(connection, live=True).values() if entry.name == table.name), None)
-    listed = read_schema(connection).tables.get(table.name)
-    if version is None or listed is None:
+    listed = None if table.schema else read_schema(connection).tables.get(table.name)
+    if version is None or listed is None:  # there is no other schema than the default one
         raise UnknownTableError(table.source, table.wire)
     encoder = RowEncoder(version)
     name = quote(table.name)
