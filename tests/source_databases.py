@@ -1,4 +1,4 @@
-"""The databases that the contract suite of sources runs on. A new kind of source adds one entry to `DATABASES`.
+"""The databases that the contract suites of sources run on. A new kind of source adds one entry to `DATABASES`.
 
 Each is made with the tables of `TABLES`, is opened through the registry of sources by its URL, and says by `Abilities`
 what it promises beyond what every source does.
@@ -17,6 +17,7 @@ from tailrace.source.base import Reader
 from tailrace.source.kind import SourceTools
 from tailrace.sources import KINDS, resolve
 from tailrace.testing.database import Before, ScriptedDatabase, ScriptedKind
+from tailrace.testing.reads import ScriptedQueries, ScriptedReads
 
 
 class Abilities(Struct, frozen=True):
@@ -42,6 +43,12 @@ class Abilities(Struct, frozen=True):
 
     schema_text: bool = True
     """A schema change carries the text of the table."""
+
+    reads: bool = True
+    """It has a reading side."""
+
+    sql: bool = True
+    """Its reading side runs queries."""
 
 
 class Insert(Struct, frozen=True):
@@ -94,10 +101,14 @@ class Database:
 
     abilities = Abilities()
     url = ""
+    slow_query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    """A query that takes for ever."""
+
+    def open(self, name="app", reader="log"):
+        return resolve(self.url).open(name, Reader(reader), SourceTools(SystemClock(), Metrics()))
 
     def source(self, name="app", reader="log"):
-        tools = SourceTools(SystemClock(), Metrics())
-        return resolve(self.url).open(name, Reader(reader), tools).capture
+        return self.open(name, reader).capture
 
     def create(self, table):
         raise NotImplementedError
@@ -184,10 +195,11 @@ class MemoryDatabase(Database):
 
     abilities = Abilities(schemas=True, hidden_number=True, truncate=True, progress=True)
     url = "scripted://app"
+    reads = ScriptedQueries
 
     def __init__(self, _directory):
         self.database = self.make()
-        kind = ScriptedKind({"app": self.database})
+        kind = ScriptedKind({"app": self.database}, self.reads)
         KINDS["scripted"] = lambda: kind
 
     def make(self):
@@ -224,9 +236,10 @@ class MemoryDatabase(Database):
 
 
 class SparseDatabase(MemoryDatabase):
-    """Sends of a row as it was the key alone, and of one as it is not all."""
+    """Sends of a row as it was the key alone, and of one as it is not all; and has no SQL."""
 
-    abilities = structs.replace(MemoryDatabase.abilities, whole_before=False, unchanged=True)
+    abilities = structs.replace(MemoryDatabase.abilities, whole_before=False, unchanged=True, sql=False)
+    reads = ScriptedReads
 
     def make(self):
         return ScriptedDatabase(before=Before.KEY, unchanged={"note"})
@@ -240,6 +253,8 @@ def _path(schema, table):
 
 
 def _literal(value):
+    if value is None:
+        return "NULL"
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 

@@ -5,7 +5,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tailrace.log.options import LogConfig, RetentionConfig
 from tailrace.message.sink import SinkConfig, read_sinks
 from tailrace.model.errors import ConfigError, SourceOptionError
 from tailrace.quantity import parse_duration_s, parse_size_bytes
-from tailrace.sources import IN_URL, resolve
+from tailrace.sources import IN_URL, SOURCE_OPTION, resolve
 from tailrace.subscription.query.options import QueryConfig
 
 __all__ = [
@@ -58,7 +58,7 @@ _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 class SourceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream database, and which of its tables hold edges of a graph, for change streams.
 
-    `options` are those of its kind; they may be in the query of the URL as well.
+    `options` are those of its kind; each is here or in the query of the URL.
     """
 
     url: str
@@ -200,7 +200,8 @@ SETTINGS = (
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
     """Return the configuration of a file, the environment and flags; flags win, then the environment.
 
-    `flags` maps setting paths to values; None means "not given".
+    `flags` maps setting paths to values; None means "not given". Its `source_options` are texts, each
+    `SOURCE.OPTION=VALUE`, or `OPTION=VALUE` where there is one source: they win over the options in the file.
 
     Raises:
         ConfigError: A key, variable or value is wrong; the message names it.
@@ -213,9 +214,12 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
             _put(tree, path, _from_text(path, environment[name]))
             origins[path] = name
     for path, value in flags.items():
-        if value is not None:
+        if value is not None and path != "source_options":
             _put(tree, path, value)
             origins[path] = _flag_of(path)
+    for path, value in _source_options(flags.get("source_options") or (), tree.get("sources", {})):
+        _put(tree, path, value)
+        origins[path] = f"{SOURCE_OPTION} {path.removeprefix('sources.').replace('.options.', '.')}"
     sinks = read_sinks(tree.pop("sinks", {}))
     try:
         config = structs.replace(msgspec.convert(tree, Config, strict=False), sinks=sinks)
@@ -269,6 +273,37 @@ def parse_source(text: str) -> tuple[str, SourceConfig]:
     if not _SOURCE_NAME.fullmatch(head):
         raise ConfigError(f"source name {head!r}: use letters, digits, '-' and '_', at most 64 of them")
     return head, SourceConfig(tail)
+
+
+def _source_options(texts: Sequence[str], sources: Any) -> list[tuple[str, str]]:
+    """Return the path and the value of each option that a flag gives to a source.
+
+    Raises:
+        ConfigError: A text is malformed, given twice, or names no source.
+    """
+    known = list(sources) if isinstance(sources, Mapping) else []
+    found: dict[str, str] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        name, dot, option = place.rpartition(".")
+        if not equals or not option or (dot and not name):
+            raise SourceOptionError(place, ": write SOURCE.OPTION=VALUE", SOURCE_OPTION)
+        if not dot:
+            if not known:
+                raise SourceOptionError(option, ": there is no source that could have it", SOURCE_OPTION)
+            if len(known) > 1:
+                reason = f": write SOURCE.{option}=VALUE, where SOURCE is {' or '.join(known)}"
+                raise SourceOptionError(option, reason, SOURCE_OPTION)
+            name = known[0]
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise SourceOptionError(place, f": there is no source {name[:64]!r}{meant}", SOURCE_OPTION)
+        path = f"sources.{name}.options.{option}"
+        if path in found:
+            raise SourceOptionError(place, ": it is given twice", SOURCE_OPTION)
+        found[path] = value
+    return list(found.items())
 
 
 def split_list(text: str) -> list[str]:

@@ -14,10 +14,13 @@ from tailrace.source.administration import Administration
 from tailrace.source.kind import OpenedSource, SourceKind, SourceTools
 from tailrace.source.reader import Reader
 
-__all__ = ["IN_URL", "KINDS", "ResolvedSource", "create_embedded", "resolve", "without_password"]
+__all__ = ["IN_URL", "KINDS", "SOURCE_OPTION", "ResolvedSource", "create_embedded", "resolve", "without_password"]
 
 IN_URL = "the URL"
 """Where an option was given, in `SourceOptionError`."""
+
+SOURCE_OPTION = "--source-option"
+"""The flag that gives options to sources, by the source's name where there may be several."""
 
 
 def _sqlite() -> SourceKind[Any]:
@@ -90,9 +93,13 @@ def resolve(url: str, options: Mapping[str, Any] | None = None, origin: str = "o
 
 def _decoded(kind: SourceKind[Any], query: str, given: Mapping[str, Any], origin: str) -> Struct:
     """Return the options of a source as its kind has them."""
-    in_url = dict(parse_qsl(query, keep_blank_values=True))
+    in_url: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in in_url:
+            raise SourceOptionError(name, ": it is given twice", IN_URL)
+        in_url[name] = value
     for name in in_url.keys() & given.keys():
-        raise SourceOptionError(name, f": it is in the URL as well as in {origin}; give it once", origin)
+        raise SourceOptionError(name, ": it is in the URL as well; give it once", origin)
     tree = {**in_url, **given}
     try:
         decoded: Struct = msgspec.convert(tree, kind.options, strict=False)

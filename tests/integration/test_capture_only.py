@@ -13,12 +13,13 @@ from pulling import Client
 from running import Running
 from serving import DEADLINE_S, wait_until
 from tailrace.cli.capture import capture
+from tailrace.cli.serve import serve
 from tailrace.cli.source import source_at
 from tailrace.client import Conflict
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.delivery.grpc.proto import sochdb_pb2 as proto
 from tailrace.direct import follow
-from tailrace.model.errors import SourceAbilityError, SourceOptionError
+from tailrace.model.errors import ConfigError, SourceAbilityError, SourceOptionError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.op import Op
 from tailrace.model.table import Kind
@@ -194,6 +195,22 @@ def test_capture_commands_work_for_any_kind(kind, shop):
         run("exec", "scripted://shop", "DROP TABLE item")
     with pytest.raises(SourceOptionError, match=r"^--option: option 'delay_ms': 'soon' is not a whole number"):
         run("status", "scripted://shop", "--option", "delay_ms=soon")
+    assert run("status", "scripted://shop", "--source-option", "delay_ms=5").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("app.delay_ms=soon", "--source-option app.delay_ms: option 'delay_ms': 'soon' is not a whole number"),
+        ("delay=5", "--source-option app.delay: option 'delay' is unknown; did you mean 'delay_ms'"),
+        ("app.note=a", "--source-option app.note: option 'note': it is in the URL as well; give it once"),
+    ],
+)
+def test_the_options_that_serve_is_given_are_those_of_the_kind(kind, option, message):
+    words = ["--source", "app=scripted://shop?note=b", "--source-option", option]
+    with pytest.raises(ConfigError) as caught:
+        CliRunner().invoke(serve, words, catch_exceptions=False)
+    assert str(caught.value).startswith(message)
 
 
 def test_predicates_are_read_in_the_dialect_of_their_source(tmp_path, kind):

@@ -352,6 +352,65 @@ def test_what_is_wrong_with_a_source_is_found_when_the_file_is_read(file, text, 
         load_config(file(text), {}, {})
 
 
+ONE = "[sources.a]\nurl = 'sqlite:///a.db'\noptions.busy_timeout = '1s'\n"
+TWO = f"{ONE}[sources.b]\nurl = 'sqlite:///b.db?trim_interval=1s'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "options"),
+    [
+        (ONE, ["poll_interval=2s"], {"a": {"busy_timeout": "1s", "poll_interval": "2s"}}),
+        (ONE, ["a.busy_timeout=2s"], {"a": {"busy_timeout": "2s"}}),
+        (TWO, ["b.poll_interval=2s"], {"a": {"busy_timeout": "1s"}, "b": {"poll_interval": "2s"}}),
+        (
+            TWO,
+            ["a.busy_timeout=2s", "b.wal_bytes_max=8MiB"],
+            {"a": {"busy_timeout": "2s"}, "b": {"wal_bytes_max": "8MiB"}},
+        ),
+    ],
+)
+def test_options_of_sources_by_flag_win_over_those_in_the_file(file, text, given, options):
+    config = load_config(file(text), {}, {"source_options": given})
+    assert {name: source.options for name, source in config.sources.items()} == options
+
+
+def test_options_by_flag_go_to_sources_of_flags_and_variables_too():
+    flags = {"sources": {"a": {"url": "sqlite:///a.db"}}, "source_options": ["busy_timeout=2s"]}
+    assert load_config(None, {}, flags).sources["a"].options == {"busy_timeout": "2s"}
+    given = load_config(None, {"TAILRACE_SOURCE": "sqlite:///a.db"}, {"source_options": ["busy_timeout=2s"]})
+    assert given.sources["default"].options == {"busy_timeout": "2s"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["a.busytimeout=1s"], " a.busytimeout: option 'busytimeout' is unknown; did you mean 'busy_timeout'"),
+        (["a.poll_interval=soon"], " a.poll_interval: option 'poll_interval': 'soon' is not a duration"),
+        (["b.trim_interval=2s"], " b.trim_interval: option 'trim_interval': it is in the URL as well; give it once"),
+        (["x=1s"], ": option 'x': write SOURCE.x=VALUE, where SOURCE is a or b"),
+        (["c.poll_interval=1s"], ": option 'c.poll_interval': there is no source 'c'"),
+        (["a.poll_interval=1s", "a.poll_interval=1s"], ": option 'a.poll_interval': it is given twice"),
+        (["a.poll_interval"], ": option 'a.poll_interval': write SOURCE.OPTION=VALUE"),
+        (["=1s"], ": option '': write SOURCE.OPTION=VALUE"),
+        ([".x=1s"], ": option '.x': write SOURCE.OPTION=VALUE"),
+    ],
+)
+def test_a_wrong_option_by_flag_names_the_flag(file, given, message):
+    with pytest.raises(ConfigError) as caught:
+        load_config(file(TWO), {}, {"source_options": given})
+    assert str(caught.value).startswith(f"--source-option{message}")
+
+
+def test_the_name_of_a_source_that_is_nearly_right_is_said(file):
+    with pytest.raises(ConfigError, match="there is no source 'shpo'; did you mean 'shop'"):
+        load_config(file("[sources.shop]\nurl = 'sqlite:///a.db'\n"), {}, {"source_options": ["shpo.busy_timeout=1s"]})
+
+
+def test_without_a_source_there_is_nothing_that_could_have_an_option():
+    with pytest.raises(ConfigError, match="there is no source that could have it"):
+        load_config(None, {}, {"source_options": ["busy_timeout=1s"]})
+
+
 def test_what_is_wrong_with_a_source_of_a_flag_or_a_variable_names_that():
     wrong = {"a": {"url": "sqlite:///a.db?slot=1"}}
     with pytest.raises(ConfigError, match=r"^--source: sources.a.url: option 'slot' is unknown"):

@@ -75,7 +75,8 @@ def test_options_come_from_the_url_or_from_beside_it():
         ("", {"busy_timeout": 5}, "busy_timeout", "here", "5 is not a text"),
         ("", {"trim_interval": "none"}, "trim_interval", "here", "there must be a limit"),
         ("", {"wal_bytes_max": "1MiB"}, "wal_bytes_max", "here", "at least 8MiB"),
-        ("?busy_timeout=1s", {"busy_timeout": "1s"}, "busy_timeout", "here", "give it once"),
+        ("?busy_timeout=1s", {"busy_timeout": "1s"}, "busy_timeout", "here", "in the URL as well; give it once"),
+        ("?busy_timeout=1s&busy_timeout=2s", {}, "busy_timeout", IN_URL, "it is given twice"),
     ],
 )
 def test_a_wrong_option_says_where_it_came_from(query, given, option, origin, reason):

@@ -7,6 +7,7 @@ from tailrace.access.principal import Capability, Principal
 from tailrace.model.errors import PermissionDeniedError, SourceAbilityError
 from tailrace.model.table import TableName
 from tailrace.source.key_value import Entry, KeyValueStore, PageLimits, check_entries, check_keys
+from tailrace.sql.dialect import Dialects, dialect_for
 
 __all__ = ["KeyValues"]
 
@@ -34,8 +35,9 @@ class KeyValues:
     where something is out of bounds, and `SourceUnavailableError` where the database cannot be reached now.
     """
 
-    def __init__(self, stores: Mapping[str, KeyValueStore | None]) -> None:
+    def __init__(self, stores: Mapping[str, KeyValueStore | None], dialects: Dialects | None = None) -> None:
         self._stores = dict(stores)
+        self._dialects = dialects or {}
 
     async def get(self, principal: Principal, namespace: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of keys, None for one that is not there."""
@@ -85,7 +87,7 @@ class KeyValues:
         source = source_for(principal, namespace, self._stores)
         table = TableName(source, _TABLE)
         principal.require_table(table)
-        if principal.narrowed(table):
+        if principal.narrowed(table, dialect_for(source, self._dialects).fold):
             raise PermissionDeniedError(f"Access denied to keys and values of '{source}': only some rows are yours")
         store = self._stores[source]
         if store is None:

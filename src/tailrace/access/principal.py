@@ -1,6 +1,6 @@
 """Who calls, and what they may see and do."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -8,7 +8,10 @@ from msgspec import Struct, field
 from tailrace.model.errors import PermissionDeniedError
 from tailrace.model.table import TableName
 
-__all__ = ["ANONYMOUS", "Capability", "Principal", "row_path", "table_path"]
+__all__ = ["ANONYMOUS", "Capability", "Fold", "Principal", "row_path", "table_path"]
+
+Fold = Callable[[str], str]
+"""Returns the name of a table as its database compares it."""
 
 
 class Capability(StrEnum):
@@ -45,8 +48,8 @@ class Principal(Struct, frozen=True):
     rows: Mapping[str, str] = field(default_factory=dict)
     """SQL predicate over the rows that it may see, by `source.table`; a table without one is seen whole.
 
-    The table is matched case-insensitively: SQLite takes `Orders` and `orders` for one, and what was written to hide
-    rows must not show them all.
+    The table is matched as its database compares names: SQLite takes `Orders` and `orders` for one, and what was
+    written to hide rows must not show them all.
     """
 
     expires_time_us: int | None = None
@@ -95,18 +98,19 @@ class Principal(Struct, frozen=True):
         if not self.sees(table):
             raise PermissionDeniedError(f"Access denied to table '{table_path(table)}' for tenant '{self.tenant}'")
 
-    def predicates(self, source: str) -> Mapping[str, str]:
+    def predicates(self, source: str, fold: Fold) -> Mapping[str, str]:
         """Return the predicates over rows of a source, by `row_path`; where two are for one table, both must hold."""
         found: dict[str, str] = {}
+        own = f"{source}."
         for path, predicate in self.rows.items():
-            if path.startswith(f"{source}."):
-                folded = path.lower()
+            if path.startswith(own):
+                folded = own + fold(path.removeprefix(own))
                 found[folded] = f"({found[folded]}) AND ({predicate})" if folded in found else predicate
         return found
 
-    def narrowed(self, table: TableName) -> bool:
+    def narrowed(self, table: TableName, fold: Fold) -> bool:
         """Tell whether it may see only some rows of a table."""
-        return row_path(table) in self.predicates(table.source)
+        return row_path(table, fold) in self.predicates(table.source, fold)
 
     @property
     def owner(self) -> str | None:
@@ -132,9 +136,9 @@ def table_path(table: TableName) -> str:
     return f"{table.source}.{table.wire}"
 
 
-def row_path(table: TableName) -> str:
-    """Return a table as its predicate is found: its path in small letters."""
-    return table_path(table).lower()
+def row_path(table: TableName, fold: Fold) -> str:
+    """Return a table as its predicate is found: its path, the table as its database compares it."""
+    return f"{table.source}.{fold(table.wire)}"
 
 
 ANONYMOUS = Principal("anonymous", capabilities=frozenset(Capability))

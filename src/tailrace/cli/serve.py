@@ -19,6 +19,7 @@ from tailrace.cli.process import prepare_process
 from tailrace.config import SETTINGS, Config, load_config, parse_source, split_list
 from tailrace.diagnostics import set_up_logging
 from tailrace.model.errors import TailraceError
+from tailrace.sources import SOURCE_OPTION
 
 __all__ = ["serve"]
 
@@ -45,7 +46,7 @@ def _limit_flags(command: _F) -> _F:
 
 class _Serve(GroupedCommand):
     headings: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Sources and data": ("sources", "data_dir", "metadata_url", "capture"),
+        "Sources and data": ("sources", "source_options", "data_dir", "metadata_url", "capture"),
         "Addresses": ("host", "http_port", "grpc_port", "gateway_port", "allowed_"),
         "Log and retention": ("log_", "retention_"),
         "Access": ("auth",),
@@ -61,6 +62,14 @@ class _Serve(GroupedCommand):
 @click.command(cls=_Serve)
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--source", "sources", multiple=True, metavar="NAME=URL", help="A source; may be repeated.")
+@click.option(
+    SOURCE_OPTION,
+    "source_options",
+    multiple=True,
+    metavar="SOURCE.OPTION=VALUE",
+    help="An option of a source's kind, e.g. app.busy_timeout=10s; may be repeated. SOURCE. may be left out where "
+    "there is one source.",
+)
 @click.option("--data-dir", metavar="DIR", help="Directory of log, metadata and embedded database.")
 @click.option("--host", help="Address to listen on.")
 @click.option("--http-port", type=int, help="HTTP port; 0 takes a free one.")

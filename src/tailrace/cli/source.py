@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from tailrace.model.errors import SourceOptionError
-from tailrace.sources import ResolvedSource, resolve
+from tailrace.sources import SOURCE_OPTION, ResolvedSource, resolve
 
 __all__ = ["source_at", "source_options"]
 
@@ -18,7 +18,7 @@ _FLAG = "--option"
 def source_options(command: _F) -> _F:
     """Give a command that takes a database URL the flag for options of its source."""
     help_ = "An option of the kind of source, e.g. busy_timeout=10s; may be repeated."
-    return click.option(_FLAG, "options", multiple=True, metavar="NAME=VALUE", help=help_)(command)
+    return click.option(_FLAG, SOURCE_OPTION, "options", multiple=True, metavar="OPTION=VALUE", help=help_)(command)
 
 
 def source_at(url: str, options: Sequence[str]) -> ResolvedSource:
@@ -31,7 +31,7 @@ def source_at(url: str, options: Sequence[str]) -> ResolvedSource:
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
-            raise SourceOptionError(name, ": write NAME=VALUE", _FLAG)
+            raise SourceOptionError(name, ": write OPTION=VALUE", _FLAG)
         if name in values:
             raise SourceOptionError(name, ": it is given twice", _FLAG)
         values[name] = value

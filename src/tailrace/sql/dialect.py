@@ -14,7 +14,7 @@ from tailrace.model.value import Json, Value
 from tailrace.sql.predicate import CellReader, RowPredicate
 from tailrace.sql.query import Catalog, Dependencies, Judge, Statement, Stored
 
-__all__ = ["DIALECTS", "Dialect", "Dialects", "WithoutSql", "dialect_of", "require_readable"]
+__all__ = ["DIALECTS", "Dialect", "Dialects", "WithoutSql", "dialect_for", "dialect_of", "require_readable"]
 
 
 class Dialect(Protocol):
@@ -23,6 +23,12 @@ class Dialect(Protocol):
     @property
     def name(self) -> str:
         """Return its name, as `TableSchema.dialect` has it."""
+
+    def fold(self, name: str) -> str:
+        """Return a name of a table as the database compares it: names with equal results are the same table.
+
+        The name is as the log has it, with its schema where that is not the default one (`TableName.wire`).
+        """
 
     def check_where(self, text: str) -> None:
         """Refuse a predicate that no table could fit.
@@ -88,6 +94,10 @@ class WithoutSql:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def fold(self, name: str) -> str:
+        """Take all names for the same that may be: what was written to hide rows must not miss their table."""
+        return name.casefold()
 
     def check_where(self, text: str) -> None:
         """Refuse the predicate."""
@@ -159,6 +169,11 @@ def dialect_of(name: str) -> Dialect:
     """Return the dialect of a name; one that refuses all SQL where there is none of that name."""
     make = DIALECTS.get(name)
     return WithoutSql(name) if make is None else make()
+
+
+def dialect_for(source: str, dialects: Dialects) -> Dialect:
+    """Return the dialect of a source; one that refuses all SQL where it is not known."""
+    return dialects.get(source) or WithoutSql("unknown")
 
 
 def require_readable(text: str, dialects: Sequence[Dialect]) -> None:

@@ -60,7 +60,7 @@ class Scopes:
         self.service = service
         self.keeper = keeper
         self.limits = limits
-        self.restrictions = Restrictions()
+        self.restrictions = Restrictions(service.dialects)
         self.subscriptions_max = subscriptions_max
         self._anonymous = Scoped(self, ANONYMOUS)
 

@@ -32,14 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.access.principal import Principal, row_path, table_path
+from tailrace.access.principal import Fold, Principal, row_path, table_path
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError, PredicateError
 from tailrace.model.image import completed, key_image
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
-from tailrace.sql.dialect import Dialects, dialect_of, require_readable
+from tailrace.sql.dialect import Dialects, dialect_for, dialect_of, require_readable
 from tailrace.sql.predicate import RowPredicate
 
 __all__ = ["HIDDEN", "RestrictedChunks", "Restriction", "Restrictions", "check_rows"]
@@ -62,15 +62,20 @@ Identity = tuple[str, frozenset[str] | None, tuple[tuple[str, str], ...]]
 class Restriction:
     """What one principal, and whoever has the same rights, may see of one source. Two are equal when they hide alike.
 
-    `kept` holds the newest results, also those of others. For tasks of one event loop.
+    `fold` gives names as the database compares them. `kept` holds the newest results, also those of others. For tasks
+    of one event loop.
     """
 
-    __slots__ = ("__weakref__", "_compiled", "_kept", "_predicates", "_tables", "identity")
+    __slots__ = ("__weakref__", "_compiled", "_fold", "_found", "_kept", "_predicates", "_tables", "identity")
 
-    def __init__(self, identity: Identity, kept: "RestrictedChunks | None" = None) -> None:
+    def __init__(self, identity: Identity, fold: Fold, kept: "RestrictedChunks | None" = None) -> None:
         self.identity = identity
+        self._fold = fold
         _, self._tables, predicates = identity
         self._predicates = dict(predicates)
+        self._found: dict[TableName, str | None] = {}
+        """The predicate of each table that was asked for: names are folded once, not for every chunk."""
+
         self._compiled: dict[SchemaId, RowPredicate | None] = {}
         self._kept = RestrictedChunks(_KEPT_BYTES_MAX) if kept is None else kept
 
@@ -86,7 +91,7 @@ class Restriction:
 
     def narrows(self, table: TableName) -> bool:
         """Tell whether only some rows of a table may be seen, so that changes may turn into others."""
-        return row_path(table) in self._predicates
+        return self._predicate(table) is not None
 
     def narrows_any(self, tables: frozenset[TableName]) -> bool:
         """Tell whether it narrows one of the tables that a filter names."""
@@ -126,6 +131,16 @@ class Restriction:
             return [image is not None for image in images]
         return [seen is True for seen in _decide(self._compile(schema), images, schema)]
 
+    def _predicate(self, table: TableName) -> str | None:
+        """Return the predicate over the rows of a table; None where there is none."""
+        if not self._predicates:
+            return None
+        if table not in self._found:
+            if len(self._found) >= _VERSIONS_KEPT:
+                self._found.clear()
+            self._found[table] = self._predicates.get(row_path(table, self._fold))
+        return self._found[table]
+
     def _restrict(self, chunk: Chunk) -> Chunk:
         column = chunk.batch.column("schema")
         edits = _Edits()
@@ -155,7 +170,7 @@ class Restriction:
     def _compile(self, schema: TableSchema) -> RowPredicate | None:
         """Return the predicate for a version of a table; None where it does not fit that."""
         try:
-            predicate = dialect_of(schema.dialect).compile_where(self._predicates[row_path(schema.table)], schema)
+            predicate = dialect_of(schema.dialect).compile_where(self._predicate(schema.table) or "", schema)
         except InvalidPredicateError:
             return None
         return None if predicate.pairs else predicate
@@ -193,9 +208,13 @@ class RestrictedChunks:
 
 
 class Restrictions:
-    """Gives equal restrictions only once while someone has them, so that each is compiled and applied once."""
+    """Gives equal restrictions only once while someone has them, so that each is compiled and applied once.
 
-    def __init__(self) -> None:
+    Predicates are found by the name of their table as the dialect of its source compares names.
+    """
+
+    def __init__(self, dialects: Dialects | None = None) -> None:
+        self._dialects = dialects or {}
         self._kept = RestrictedChunks(_KEPT_BYTES_MAX)
         self._alive: WeakValueDictionary[Identity, Restriction] = WeakValueDictionary()
 
@@ -205,13 +224,14 @@ class Restrictions:
         tables = (
             None if principal.tables is None else frozenset(filter(lambda path: path.startswith(own), principal.tables))
         )
-        predicates = tuple(sorted(principal.predicates(source).items()))
+        fold = dialect_for(source, self._dialects).fold
+        predicates = tuple(sorted(principal.predicates(source, fold).items()))
         if tables is None and not predicates:
             return None
         identity = (source, tables, predicates)
         restriction = self._alive.get(identity)
         if restriction is None:
-            restriction = self._alive[identity] = Restriction(identity, self._kept)
+            restriction = self._alive[identity] = Restriction(identity, fold, self._kept)
         return restriction
 
 

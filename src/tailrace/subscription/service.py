@@ -131,6 +131,11 @@ class SubscriptionService:
         return {source: wake.lags for source, wake in self._wakes.items()}
 
     @property
+    def dialects(self) -> Dialects:
+        """Return the SQL of each source that has some, by source name."""
+        return self._options.dialects
+
+    @property
     def retention_changes(self) -> int | None:
         """Return the scale of the pressure states in changes; None where there are none."""
         return self._options.retention_changes

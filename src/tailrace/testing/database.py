@@ -5,9 +5,12 @@ A test registers the scheme for as long as it runs: `monkeypatch.setitem(KINDS, 
 """
 
 import asyncio
+import functools
 import secrets
+import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from typing import Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
@@ -26,11 +29,36 @@ from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader
 from tailrace.testing.source import in_parts
 
-__all__ = ["Before", "ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
+__all__ = ["Before", "ReadTable", "ScriptedCapture", "ScriptedDatabase", "ScriptedKind", "ScriptedOptions"]
 
 Row = Mapping[str, Value]
 TablePath = tuple[str, str]
 """Schema, empty for the default one, and name of a table."""
+
+
+_P = ParamSpec("_P")
+
+
+def _locked(
+    method: "Callable[Concatenate[ScriptedDatabase, _P], None]",
+) -> "Callable[Concatenate[ScriptedDatabase, _P], None]":
+    """Make a method of a database one step for all threads: rows and the commit that has them change together."""
+
+    @functools.wraps(method)
+    def run(self: "ScriptedDatabase", /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        with self._lock:
+            method(self, *args, **kwargs)
+
+    return run
+
+
+class ReadTable(Struct, frozen=True):
+    """A table as one transaction sees it: keys and images of its rows, after how many commits, in which catalog."""
+
+    schema: TableSchema
+    rows: list[tuple[bytes, bytes]]
+    through: int
+    catalog: str
 
 
 class _Change(Struct, frozen=True):
@@ -54,7 +82,7 @@ class ScriptedDatabase:
 
     `before` says what it sends of rows as they were; an update sends the columns `unchanged` only where it sets them.
     All methods may be called from any thread. Each write is its own commit, unless it is made between `begin` and
-    `commit`.
+    `commit`; what it does until then is read by nobody. Tables are not made and changed between those.
     """
 
     def __init__(
@@ -82,19 +110,38 @@ class ScriptedDatabase:
         self._rows: dict[TablePath, dict[bytes, Row]] = {}
         self._numbers = 0
         self._open: list[_Change] | None = None
+        self._lock = threading.RLock()
+        self._committed: dict[TablePath, dict[bytes, Row]] | None = None
+        """The rows as they were before the transaction that is open."""
+
         self.sources: set[ScriptedCapture] = set()
 
-    def read(self, name: str, schema: str = "") -> tuple[TableSchema, list[tuple[bytes, bytes]]] | None:
-        """Return a table and the keys and images of its rows; None where there is no such table."""
-        if (schema, name) not in self._histories:
-            return None
-        table = self._table(name, schema)
-        return table, [(key, self._image(table, row)) for key, row in self._rows[schema, name].items()]
+    def read(self, name: str, schema: str = "") -> ReadTable | None:
+        """Return a table with its rows as committed; None where there is no such table."""
+        with self._lock:
+            if (schema, name) not in self._histories:
+                return None
+            table = self._table(name, schema)
+            rows = (self._rows if self._committed is None else self._committed)[schema, name]
+            read = [(key, self._image(table, self._whole(table, row))) for key, row in rows.items()]
+            return ReadTable(table, read, len(self.commits), self.catalog)
+
+    def read_all(self) -> list[ReadTable]:
+        """Return all tables with their rows, as one transaction sees them."""
+        with self._lock:
+            found = [self.read(name, schema) for schema, name in self._histories]
+            return [one for one in found if one is not None]
+
+    @property
+    def catalog(self) -> str:
+        """Return the name of the version of all schemas together."""
+        return str(sum(map(len, self._histories.values())))
 
     def histories(self) -> list[list[TableSchema]]:
         """Return all versions of each table, the oldest first."""
         return list(self._histories.values())
 
+    @_locked
     def create(self, name: str, columns: Mapping[str, Kind], key: Sequence[str] = (), schema: str = "") -> None:
         """Make a table. Without a key, its rows are known by a hidden number."""
         column_values = tuple(Column(column, kind, nullable=column not in key) for column, kind in columns.items())
@@ -103,6 +150,7 @@ class ScriptedDatabase:
         self._rows[schema, name] = {}
         self._note_schema((schema, name))
 
+    @_locked
     def add_column(self, name: str, column: str, kind: Kind, schema: str = "") -> None:
         """Add a column, which has no value in rows that are there."""
         old = self._table(name, schema)
@@ -112,15 +160,17 @@ class ScriptedDatabase:
         self._histories[schema, name].append(changed)
         self._note_schema((schema, name))
 
+    @_locked
     def insert(self, name: str, row: Row, schema: str = "") -> None:
         """Add a row; columns that it lacks are null."""
         table = self._table(name, schema)
-        row = {column.name: row.get(column.name) for column in table.columns}
+        row = self._whole(table, row)
         self._numbers += 1
         key = encode_key([row[column] for column in table.key] if table.key else [self._numbers], table)
         self._rows[schema, name][key] = row
         self._note(_Change(Op.INSERT, table, key, None, self._image(table, row)))
 
+    @_locked
     def update(self, name: str, where: Row, values: Row, schema: str = "") -> None:
         """Set columns, none of them of the key, in the rows that have these values."""
         table, rows = self._table(name, schema), self._rows[schema, name]
@@ -130,12 +180,14 @@ class ScriptedDatabase:
             sent = {column: value for column, value in new.items() if column in values or column not in self.unchanged}
             self._note(_Change(Op.UPDATE, table, key, self._before(table, old), self._image(table, sent)))
 
+    @_locked
     def delete(self, name: str, where: Row, schema: str = "") -> None:
         """Remove the rows that have these values."""
         table, rows = self._table(name, schema), self._rows[schema, name]
         for key in self._matching(rows, where):
             self._note(_Change(Op.DELETE, table, key, self._before(table, rows.pop(key)), None))
 
+    @_locked
     def truncate(self, name: str, schema: str = "") -> None:
         """Remove all rows at once."""
         self._rows[schema, name].clear()
@@ -143,20 +195,26 @@ class ScriptedDatabase:
 
     def begin(self) -> None:
         """Begin a transaction: what follows is one commit."""
-        self._open = []
+        with self._lock:
+            self._open = []
+            self._committed = {path: dict(rows) for path, rows in self._rows.items()}
 
     def commit(self) -> None:
         """End the transaction; what it did is seen by all sources."""
-        done, self._open = self._open, None
-        assert done is not None
-        if done:
-            self._publish(done)
+        with self._lock:
+            done, self._open = self._open, None
+            assert done is not None
+            self._committed = None
+            if done:
+                self._publish(done)
 
     def rollback(self) -> None:
-        """End the transaction as if it had not been; rows that it touched keep what it wrote, so use fresh keys."""
-        assert self._open is not None
-        self._open = None
+        """End the transaction as if it had not been."""
+        with self._lock:
+            assert self._committed is not None
+            self._rows, self._committed, self._open = self._committed, None, None
 
+    @_locked
     def move_on(self) -> None:
         """Do something that is not captured: the position moves on, and no change comes."""
         self._publish([])
@@ -167,6 +225,11 @@ class ScriptedDatabase:
     @staticmethod
     def _matching(rows: Mapping[bytes, Row], where: Row) -> list[bytes]:
         return [key for key, row in rows.items() if all(row.get(name) == value for name, value in where.items())]
+
+    @staticmethod
+    def _whole(table: TableSchema, row: Row) -> Row:
+        """Return a row with all columns: those that were added later are null."""
+        return {column.name: row.get(column.name) for column in table.columns}
 
     @staticmethod
     def _image(table: TableSchema, row: Row) -> bytes:

@@ -1,6 +1,8 @@
 """Dialects by their names, and sources without one."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidPredicateError, InvalidRequestError
 from tailrace.model.table import Column, TableName, TableSchema
@@ -14,6 +16,14 @@ NONE = dialect_of("none")
 def test_a_dialect_is_the_same_each_time_and_has_its_name(name):
     assert dialect_of(name) is dialect_of(name)
     assert dialect_of(name).name == name
+
+
+@pytest.mark.parametrize("name", [*DIALECTS, "none"])
+@given(st.text(max_size=12))
+def test_folding_a_name_again_changes_nothing(name, table):
+    dialect = dialect_of(name)
+    folded = dialect.fold(table)
+    assert dialect.fold(folded) == folded
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -17,7 +17,7 @@ from tailrace.model.errors import InvalidPredicateError, PermissionDeniedError
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import Column, Kind, TableName
-from tailrace.sql.dialect import dialect_of
+from tailrace.sql.dialect import WithoutSql, dialect_of
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.restrict import HIDDEN, RestrictedChunks, Restriction, Restrictions, check_rows
 
@@ -428,10 +428,44 @@ def test_tables_of_another_schema_are_named_with_it():
     assert not made.narrows(TableName("app", "users"))
 
 
+class Exact(WithoutSql):
+    """A dialect whose database has `Users` and `users` as two tables."""
+
+    def fold(self, name):
+        return name
+
+
+@pytest.mark.parametrize(
+    ("dialects", "named", "narrowed"),
+    [
+        ({"app": dialect_of("sqlite")}, "USERS", {"users", "Users", "USERS"}),
+        ({"app": dialect_of("sqlite")}, "ÄPFEL", {"ÄPFEL", "Äpfel"}),
+        ({"app": Exact("exact")}, "Users", {"Users"}),
+        ({"app": dialect_of("none")}, "ÄPFEL", {"ÄPFEL", "Äpfel", "äpfel"}),
+        ({}, "Users", {"users", "Users", "USERS"}),
+    ],
+    ids=["SQLite", "SQLite beyond ASCII", "a dialect that does not fold", "unknown SQL", "an unknown source"],
+)
+def test_a_predicate_is_found_by_the_name_as_the_database_compares_it(dialects, named, narrowed):
+    made = Restrictions(dialects).get(Principal("p", rows={f"app.{named}": "id = 1"}), "app")
+    names = ("users", "Users", "USERS", "ÄPFEL", "Äpfel", "äpfel")
+    assert {name for name in names if made.narrows(TableName("app", name))} == narrowed
+
+
+def test_predicates_of_two_names_of_one_table_must_both_hold():
+    rows = {"app.users": "id > 1", "app.USERS": "name = 'mine'"}
+    principal = Principal("p", rows=rows)
+    folded = Restrictions({"app": dialect_of("sqlite")}).get(principal, "app")
+    images = [image(1, "mine"), image(2, "mine"), image(2, "other")]
+    assert folded.visible(images, USERS) == [False, True, False]
+    exact = Restrictions({"app": Exact("exact")}).get(principal, "app")
+    assert exact.visible(images, USERS) == [False, True, True]
+
+
 def test_what_all_restrictions_keep_together_is_bounded_by_what_is_held():
     kept = RestrictedChunks(200_000)
     for number in range(20):
-        one = Restriction(("app", None, (("app.users", f"name = 'n{number}'"),)), kept)
+        one = Restriction(("app", None, (("app.users", f"name = 'n{number}'"),)), str, kept)
         given = chunk(*[(Op.INSERT, 1, ..., "x" * 100)] * 100)
         assert one.apply(given) is one.apply(given)
         assert held_memory(kept) <= kept.size_bytes + held_memory(given.schemas)

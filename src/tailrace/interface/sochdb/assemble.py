@@ -16,6 +16,7 @@ from tailrace.interface.sochdb.gateway import GatewayEndpoint, GatewayStores
 from tailrace.interface.sochdb.kv import kv_service
 from tailrace.interface.sochdb.service import GrpcOptions, SochdbTools, sochdb_service
 from tailrace.source.kind import OpenedSource
+from tailrace.sql.dialect import dialect_of
 
 __all__ = ["gateway_routes", "gateway_stores", "key_values", "sochdb_services"]
 
@@ -44,4 +45,5 @@ def gateway_stores(sources: Mapping[str, OpenedSource], *, sql_write: bool) -> G
 
 def key_values(sources: Mapping[str, OpenedSource]) -> KeyValues:
     """Return the keys and values of all sources."""
-    return KeyValues({name: one.values for name, one in sources.items()})
+    dialects = {name: dialect_of(one.dialect) for name, one in sources.items()}
+    return KeyValues({name: one.values for name, one in sources.items()}, dialects)

@@ -7,8 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrace.source.sqlite.bulk import exec_bulk
-    from tailrace.source.sqlite.capture_setup import Status, exec_ddl, remove, remove_reader, set_up, status
+    from tailrace.source.sqlite.capture_setup import Status, exec_bulk, exec_ddl, remove, remove_reader, set_up, status
     from tailrace.source.sqlite.options import SqliteOptions
     from tailrace.source.sqlite.source import SqliteSource
 
@@ -24,7 +23,7 @@ __all__ = [
     "status",
 ]
 
-_HOMES = {"SqliteSource": "source", "exec_bulk": "bulk", "SqliteOptions": "options"}
+_HOMES = {"SqliteSource": "source", "SqliteOptions": "options"}
 """The modules of names that are not in `capture_setup`."""
 
 

@@ -13,11 +13,12 @@ import apsw
 from tailrace.model.errors import InvalidRequestError, NotFoundError, SourceStateError
 from tailrace.source.administration import CaptureStatus, ReaderStatus
 from tailrace.source.reader import Reader
-from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import (
     CAPTURE,
     CHANGE,
     FORMAT,
+    MIGRATION,
+    MIGRATION_END,
     PREFIX,
     READER,
     TABLE,
@@ -39,10 +40,12 @@ from tailrace.source.sqlite.registry import (
     upgrade_readers,
     window,
 )
+from tailrace.source.sqlite.schema import read_schema
 
 __all__ = [
     "Status",
     "ensure_capture",
+    "exec_bulk",
     "exec_ddl",
     "remove",
     "remove_from",
@@ -56,6 +59,11 @@ __all__ = [
 _T = TypeVar("_T")
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+_NOT_IN_BULK = frozenset({apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH})
+"""What would end the transaction of a bulk load, or write elsewhere."""
+
+_MARK = f"INSERT INTO {CHANGE}(h, c0) VALUES(0, ?)"
 
 
 class Status(CaptureStatus, frozen=True):
@@ -149,6 +157,24 @@ def exec_ddl(path: Path, sql: str, options: SqliteOptions | None = None) -> None
             ensure_capture(connection, None)
 
 
+def exec_bulk(path: Path, sql: str, options: SqliteOptions | None = None) -> None:
+    """Run statements in one transaction whose changes are marked as moved data; all of them count, or none.
+
+    Raises:
+        InvalidRequestError: SQLite refuses a statement, or one of them begins or ends a transaction.
+        SourceStateError: Capture is not set up.
+        SourceUnavailableError: The database is locked.
+    """
+    with _session(path, options) as connection, writing(connection):
+        if read_capture(connection) is None:
+            raise SourceStateError("capture is not set up in this database; run the statements as usual")
+        ensure_capture(connection, None)
+        connection.execute(_MARK, (MIGRATION,))
+        _run_bulk(connection, sql)
+        ensure_capture(connection, None)
+        connection.execute(_MARK, (MIGRATION_END,))
+
+
 def run_ddl(connection: apsw.Connection, run: Callable[[], _T]) -> _T:
     """Return `run()`, which runs one statement; it is repeated without our triggers if they are in its way.
 
@@ -168,9 +194,9 @@ def run_ddl(connection: apsw.Connection, run: Callable[[], _T]) -> _T:
         connection.execute("ROLLBACK TO ddl")
     capture = ensure_capture(connection, None)
     versions = load_versions(connection, live=True)
-    catalog = read_catalog(connection)
+    schema = read_schema(connection)
     for version in versions:
-        drop_triggers(connection, catalog, version)
+        drop_triggers(connection, schema, version)
     result = run()
     held = frozenset(number for number, version in versions.items() if _exists(connection, version.name))
     reconcile(connection, capture, held=held)
@@ -181,7 +207,7 @@ def ensure_capture(connection: apsw.Connection, reader: Reader | None) -> Captur
     """Make or fit capture in the caller's write transaction, and enter the reader. Return the capture."""
     capture = read_capture(connection)
     if capture is None:
-        width = width_of(read_catalog(connection))
+        width = width_of(read_schema(connection))
         for statement in create_statements(width):
             connection.execute(statement)
         owner = reader.name if reader is not None and reader.ephemeral else None
@@ -237,6 +263,20 @@ def _session(path: Path, options: SqliteOptions | None) -> Iterator[apsw.Connect
             yield connection
     finally:
         connection.close()
+
+
+def _run_bulk(connection: apsw.Connection, sql: str) -> None:
+    connection.authorizer = _admit_in_bulk
+    try:
+        connection.execute(sql).fetchall()
+    except (apsw.SQLError, apsw.ConstraintError, apsw.AuthError, apsw.MismatchError, apsw.TooBigError) as error:
+        raise InvalidRequestError(f"SQLite refuses a statement: {error}") from error
+    finally:
+        connection.authorizer = None
+
+
+def _admit_in_bulk(action: int, *_: object) -> int:
+    return apsw.SQLITE_DENY if action in _NOT_IN_BULK else apsw.SQLITE_OK
 
 
 def _ddl_statements(sql: str) -> list[str]:

@@ -11,11 +11,11 @@ import apsw
 from tailrace.model.errors import SourceError, SourceStateError, SourceUnavailableError
 from tailrace.source.administration import Finding, Severity
 from tailrace.source.sqlite.capture_setup import Status, status
-from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import FORMAT
 from tailrace.source.sqlite.connection import connect, require_capturable, translated
 from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.registry import read_capture
+from tailrace.source.sqlite.schema import read_schema
 
 __all__ = ["NETWORK_FILE_SYSTEMS", "examine", "file_system_of"]
 
@@ -131,7 +131,7 @@ def _lock(connection: apsw.Connection, options: SqliteOptions) -> Finding:
 
 
 def _keys(connection: apsw.Connection) -> Finding:
-    tables = read_catalog(connection).tables.values()
+    tables = read_schema(connection).tables.values()
     keyless = sorted(table.name for table in tables if not table.key)
     if not keyless:
         return _ok("keys", f"all {len(tables)} tables have a primary key")

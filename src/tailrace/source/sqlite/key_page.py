@@ -30,10 +30,10 @@ from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
 from tailrace.source.base import Barrier, Reader, SnapshotRows
 from tailrace.source.sqlite.barrier import Look, reached
-from tailrace.source.sqlite.catalog import CatalogTable, read_catalog
 from tailrace.source.sqlite.change_table import quote
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
+from tailrace.source.sqlite.schema import SqliteTable, read_schema
 from tailrace.source.sqlite.snapshot import begin_fitting
 from tailrace.source.sqlite.trigger import row_cells
 from tailrace.sql.query import Stored
@@ -212,20 +212,20 @@ def _column(cells: Sequence[Any], kind: Kind) -> pa.Array | None:
     return pa.array(cells, type_) if found <= {stored} else None
 
 
-def _listed(connection: apsw.Connection, table: TableName) -> CatalogTable:
-    listed = read_catalog(connection).tables.get(table.name)
-    if listed is None:
+def _listed(connection: apsw.Connection, table: TableName) -> SqliteTable:
+    listed = None if table.schema else read_schema(connection).tables.get(table.name)
+    if listed is None:  # there is no other schema than the default one
         raise UnknownTableError(table.source, table.wire)
     return listed
 
 
-def _terms(table: CatalogTable) -> list[str]:
+def _terms(table: SqliteTable) -> list[str]:
     """Return what rows are ordered by."""
     return [quote(name) for name in table.key] if table.key else [f"{quote(table.name)}.{table.rowid}"]
 
 
 def _choose(
-    table: CatalogTable, columns: Sequence[str], after: Sequence[Any] | None, through: Sequence[Any] | None
+    table: SqliteTable, columns: Sequence[str], after: Sequence[Any] | None, through: Sequence[Any] | None
 ) -> _Chosen:
     """Return how rows of an interval are selected. Where keys may be null it is open, as `<=` would leave those out."""
     terms = _terms(table)
@@ -274,7 +274,7 @@ def _places(key: Sequence[Any]) -> str:
     return f"({', '.join('?' * len(key))})"
 
 
-def _key_text(table: CatalogTable, values: Sequence[Any]) -> str:
+def _key_text(table: SqliteTable, values: Sequence[Any]) -> str:
     """Return a key in its natural JSON form, as the log has it."""
     columns = {column.name: column for column in table.model_columns}
     kinds = [columns[name].kind for name in table.key] or [Kind.I64]
@@ -282,7 +282,7 @@ def _key_text(table: CatalogTable, values: Sequence[Any]) -> str:
     return msgspec.json.encode(naturals).decode()
 
 
-def _bound(table: CatalogTable, key: str | None) -> tuple[Any, ...] | None:
+def _bound(table: SqliteTable, key: str | None) -> tuple[Any, ...] | None:
     """Return the values of a key as SQLite compares them.
 
     Raises:

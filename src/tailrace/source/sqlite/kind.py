@@ -11,8 +11,15 @@ from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.administration import Finding
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.reader import Reader
-from tailrace.source.sqlite.bulk import exec_bulk
-from tailrace.source.sqlite.capture_setup import Status, exec_ddl, remove, remove_reader, set_up, status
+from tailrace.source.sqlite.capture_setup import (
+    Status,
+    exec_bulk,
+    exec_ddl,
+    remove,
+    remove_reader,
+    set_up,
+    status,
+)
 from tailrace.source.sqlite.connection import require_capturable
 from tailrace.source.sqlite.doctor import examine
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore

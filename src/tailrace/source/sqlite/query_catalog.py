@@ -1,4 +1,4 @@
-"""Reads the catalog that query analysis needs from an SQLite database."""
+"""The catalog that query analysis needs, out of what an SQLite database says about its tables."""
 
 import base64
 import hashlib
@@ -7,12 +7,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import apsw
-from msgspec import Struct
 
 from tailrace.model.table import Column
-from tailrace.source.sqlite.catalog import list_tables
+from tailrace.source.sqlite.change_table import PREFIX
 from tailrace.source.sqlite.footprint import read_footprint
 from tailrace.source.sqlite.process_message import Touched
+from tailrace.source.sqlite.schema import (
+    ListedTable,
+    SqliteTable,
+    is_reserved,
+    list_tables,
+    parts_of_virtual,
+    read_table,
+)
 from tailrace.sql.sqlite.affinity import affinity_of_column
 from tailrace.sql.sqlite.catalog import (
     CatalogColumn,
@@ -25,9 +32,6 @@ from tailrace.sql.sqlite.catalog import (
 )
 
 __all__ = ["QueryCatalog"]
-
-_OWN = "_tailrace_"
-"""How the names of the tables and indexes begin that capture keeps in the database."""
 
 
 class QueryCatalog(SqliteCatalog):
@@ -44,14 +48,14 @@ class QueryCatalog(SqliteCatalog):
                 "SELECT type, name, tbl_name, coalesce(sql, ''), rootpage FROM main.sqlite_schema "
                 "WHERE type IN ('table', 'view', 'index') ORDER BY type, name"
             ).fetchall()
-            listed = [_Listed(*row) for row in list_tables(connection)]
+            listed = list_tables(connection)
             encoding = str(connection.pragma("encoding"))
-            objects = [row for row in objects if not fold(row[1]).startswith((_OWN, "sqlite_stat"))]
-            virtual = tuple(f"{fold(table.name)}_" for table in listed if table.kind == "virtual")
+            objects = [row for row in objects if not fold(row[1]).startswith((PREFIX, "sqlite_stat"))]
+            shadows = parts_of_virtual(listed)
             tables = [
-                _read_table(connection, table, encoding, captured=not fold(table.name).startswith(virtual))
-                for table in listed
-                if table.kind != "view" and not fold(table.name).startswith((_OWN, "sqlite_"))
+                _analysed(connection, one, encoding, captured=not fold(one.name).startswith(shadows))
+                for one in listed
+                if one.kind != "view" and not is_reserved(one.name)
             ]
         self._tables = {fold(table.name): table for table in tables}
         self._views = {fold(name): CatalogView(name, sql) for type_, name, _, sql, _ in objects if type_ == "view"}
@@ -83,59 +87,44 @@ class QueryCatalog(SqliteCatalog):
         return Footprint(frozenset(opened | named), frozenset(touched.functions))
 
 
-class _Listed(Struct):
-    """A table as SQLite lists it."""
-
-    name: Any
-    kind: Any
-    without_rowid: Any
-    strict: Any
-
-
-def _read_table(connection: apsw.Connection, listed: _Listed, encoding: str, *, captured: bool) -> CatalogTable:
-    name = listed.name
-    info: list[Any] = connection.execute(
-        "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
-    ).fetchall()
+def _analysed(connection: apsw.Connection, listed: ListedTable, encoding: str, *, captured: bool) -> CatalogTable:
+    """Return a table as query analysis sees it. Text in UTF-16 does not compare by its code points."""
+    table = read_table(connection, listed, "")
+    comparable = listed.kind == "table" and encoding == "UTF-8"
     columns = tuple(
         CatalogColumn(
-            column,
-            affinity_of_column(Column(column, declared=declared or "", strict=bool(listed.strict))),
-            _binary(connection, listed, column, encoding),
-            hidden in (2, 3),
+            column.name,
+            affinity_of_column(Column(column.name, declared=column.declared, strict=column.strict)),
+            comparable and not column.collation,
+            column.generated,
         )
-        for column, declared, _, hidden in info
+        for column in table.columns
     )
-    ranked = sorted((rank, column) for column, _, rank, _ in info if rank)
-    key = tuple(column for _, column in ranked)
-    indexes: list[Any] = connection.execute(
-        "SELECT name, origin FROM pragma_index_list(?, 'main') WHERE name NOT GLOB ?", (name, f"{_OWN}*")
-    ).fetchall()
-    terms: list[Any] = [
-        column
-        for index, _ in indexes
-        for (column,) in connection.execute("SELECT name FROM pragma_index_xinfo(?, 'main') WHERE cid <> -1", (index,))
-    ]
-    numbered = [column for column, declared, rank, _ in info if rank and declared.upper() == "INTEGER"]
-    alias = key[0] if list(key) == numbered and not any(origin == "pk" for _, origin in indexes) and key else ""
-    rowid = _rowid(listed, key, alias)
-    ordering = None if None in terms else frozenset([*terms, *key])
     return CatalogTable(
-        name, columns, key, rowid, alias if rowid is Rowid.COLUMN else "", ordering, captured and listed.kind == "table"
+        table.name,
+        columns,
+        table.key,
+        _rowid(table),
+        table.alias or "",
+        _ordering(connection, table),
+        captured and listed.kind == "table",
     )
 
 
-def _rowid(listed: _Listed, key: tuple[str, ...], alias: str) -> Rowid:
-    if listed.without_rowid:
+def _rowid(table: SqliteTable) -> Rowid:
+    if table.without_rowid:
         return Rowid.NONE
-    if alias:
+    if table.alias is not None:
         return Rowid.COLUMN
-    return Rowid.HIDDEN if key else Rowid.KEY
+    return Rowid.HIDDEN if table.key else Rowid.KEY
 
 
-def _binary(connection: apsw.Connection, listed: _Listed, column: str, encoding: str) -> bool:
-    """Return whether text in a column compares by its code points, which UTF-16 in memory does not."""
-    if listed.kind != "table" or encoding != "UTF-8":
-        return False
-    _, collation, *_ = connection.column_metadata("main", listed.name, column)
-    return bool(collation.upper() == "BINARY")
+def _ordering(connection: apsw.Connection, table: SqliteTable) -> frozenset[str] | None:
+    """Return the columns of a table's key and of its indexes, ours aside; None where an index has an expression."""
+    terms: list[Any] = connection.execute(
+        "SELECT term.name FROM pragma_index_list(?1, 'main') AS listed "
+        "JOIN pragma_index_xinfo(listed.name, 'main') AS term WHERE listed.name NOT GLOB ?2 AND term.cid <> -1",
+        (table.name, f"{PREFIX}*"),
+    ).fetchall()
+    names = [name for (name,) in terms]
+    return None if None in names else frozenset([*names, *table.key])

@@ -17,7 +17,6 @@ import hashlib
 
 import apsw
 
-from tailrace.source.sqlite.catalog import Catalog, CatalogTable, read_catalog
 from tailrace.source.sqlite.change_table import (
     CAPTURE,
     CELLS_MAX,
@@ -39,6 +38,7 @@ from tailrace.source.sqlite.registry import (
     save_version,
     window,
 )
+from tailrace.source.sqlite.schema import SqliteSchema, SqliteTable, read_schema
 from tailrace.source.sqlite.table_version import TableVersion, version_of
 from tailrace.source.sqlite.trigger import keeper_name, keeper_statement, row_cells, trigger_statements
 
@@ -51,43 +51,43 @@ PRESENT = 1
 def reconcile(
     connection: apsw.Connection, capture: Capture, *, first: bool = False, held: frozenset[int] = frozenset()
 ) -> None:
-    """Fit capture to the catalog. On the `first` run, rows that are there already are taken as known.
+    """Fit capture to the schema. On the `first` run, rows that are there already are taken as known.
 
     `held` are versions whose triggers the caller has dropped itself: their tables are the same as before.
     """
-    catalog = read_catalog(connection)
+    schema = read_schema(connection)
     newest = window(connection)[1]
     current: dict[str, TableVersion] = {}
     for version in load_versions(connection, live=True).values():
-        own = catalog.own_triggers(version.version)
+        own = schema.own_triggers(version.version)
         alive = version.version in held or any(trigger.table == version.name for trigger in own)
-        if alive and version.name in catalog.tables:
+        if alive and version.name in schema.tables:
             current[version.name] = version
         else:
-            _retire(connection, catalog, version.version)
+            _retire(connection, schema, version.version)
             note(connection, version.version, ChangeCode.SCHEMA, DROPPED)
-    _widen(connection, capture.width, catalog)
-    for name, table in catalog.tables.items():
+    _widen(connection, capture.width, schema)
+    for name, table in schema.tables.items():
         known = current.get(name)
         if known is None:
-            _adopt(connection, catalog, table, first=first)
+            _adopt(connection, schema, table, first=first)
         else:
-            _refit(connection, catalog, table, known)
+            _refit(connection, schema, table, known)
     _note_outline(connection, silent=first or window(connection)[1] != newest)
     connection.execute(f"UPDATE {CAPTURE} SET schema_version = ?", (int(connection.pragma("schema_version")),))
 
 
-def width_of(catalog: Catalog) -> int:
+def width_of(schema: SqliteSchema) -> int:
     """Return how many cells a row of the change table needs for the widest table."""
-    cells = [2 * (len(table.columns) + (not table.key)) for table in catalog.tables.values()]
+    cells = [2 * (len(table.columns) + (not table.key)) for table in schema.tables.values()]
     return min(max(cells, default=1), CELLS_MAX)
 
 
-def drop_triggers(connection: apsw.Connection, catalog: Catalog, version: int) -> None:
+def drop_triggers(connection: apsw.Connection, schema: SqliteSchema, version: int) -> None:
     """Remove our triggers and index of a table version."""
-    for trigger in catalog.own_triggers(version):
+    for trigger in schema.own_triggers(version):
         connection.execute(f"DROP TRIGGER {quote(trigger.name)}")
-    if keeper_name(version) in catalog.keepers:
+    if keeper_name(version) in schema.keepers:
         connection.execute(f"DROP INDEX {quote(keeper_name(version))}")
 
 
@@ -103,63 +103,63 @@ def _note_outline(connection: apsw.Connection, *, silent: bool) -> None:
         note(connection, min(live), ChangeCode.SCHEMA, PRESENT)
 
 
-def _retire(connection: apsw.Connection, catalog: Catalog, version: int) -> None:
-    drop_triggers(connection, catalog, version)
+def _retire(connection: apsw.Connection, schema: SqliteSchema, version: int) -> None:
+    drop_triggers(connection, schema, version)
     connection.execute(f"UPDATE {TABLE} SET live = 0 WHERE v = ?", (version,))
 
 
-def _widen(connection: apsw.Connection, width: int, catalog: Catalog) -> None:
-    needed = width_of(catalog)
+def _widen(connection: apsw.Connection, width: int, schema: SqliteSchema) -> None:
+    needed = width_of(schema)
     for name in cell_names(needed)[width:]:
         connection.execute(f"ALTER TABLE {CHANGE} ADD COLUMN {name}")
     if needed > width:
         connection.execute(f"UPDATE {CAPTURE} SET width = ?", (needed,))
 
 
-def _install(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, version: TableVersion) -> None:
+def _install(connection: apsw.Connection, schema: SqliteSchema, table: SqliteTable, version: TableVersion) -> None:
     for statement in trigger_statements(table, version.version).values():
         connection.execute(statement)
     keeper = keeper_statement(table, version.version)
     if keeper is not None:
         connection.execute(keeper)
-    save_version(connection, version, user_triggers=bool(catalog.user_triggers(table.name)))
+    save_version(connection, version, user_triggers=bool(schema.user_triggers(table.name)))
 
 
-def _adopt(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, *, first: bool) -> None:
+def _adopt(connection: apsw.Connection, schema: SqliteSchema, table: SqliteTable, *, first: bool) -> None:
     version = version_of(table, *next_numbers(connection, table.name))
-    _install(connection, catalog, table, version)
+    _install(connection, schema, table, version)
     if not first:
         note(connection, version.version, ChangeCode.SCHEMA, PRESENT)
         _copy(connection, table, version.version, ChangeCode.INSERT, row_cells(table, quote(table.name)))
 
 
-def _refit(connection: apsw.Connection, catalog: Catalog, table: CatalogTable, known: TableVersion) -> None:
+def _refit(connection: apsw.Connection, schema: SqliteSchema, table: SqliteTable, known: TableVersion) -> None:
     fresh = version_of(table, known.version, known.number)
     if not fresh.same_shape(known):
-        _retire(connection, catalog, known.version)
+        _retire(connection, schema, known.version)
         fresh = version_of(table, *next_numbers(connection, table.name))
-        _install(connection, catalog, table, fresh)
+        _install(connection, schema, table, fresh)
         note(connection, fresh.version, ChangeCode.SCHEMA, PRESENT)
         _correct(connection, table, known, fresh)
-    elif _fits(catalog, table, known.version):
-        save_version(connection, fresh, user_triggers=bool(catalog.user_triggers(table.name)))
+    elif _fits(schema, table, known.version):
+        save_version(connection, fresh, user_triggers=bool(schema.user_triggers(table.name)))
     else:
-        drop_triggers(connection, catalog, known.version)
-        _install(connection, catalog, table, fresh)
+        drop_triggers(connection, schema, known.version)
+        _install(connection, schema, table, fresh)
 
 
-def _fits(catalog: Catalog, table: CatalogTable, version: int) -> bool:
+def _fits(schema: SqliteSchema, table: SqliteTable, version: int) -> bool:
     """Return whether our triggers are as they should be and newer than the user's, so that they fire first."""
-    own = catalog.own_triggers(version)
-    newest = max((trigger.age for trigger in catalog.user_triggers(table.name)), default=-1)
+    own = schema.own_triggers(version)
+    newest = max((trigger.age for trigger in schema.user_triggers(table.name)), default=-1)
     return (
         {trigger.name: trigger.sql for trigger in own} == trigger_statements(table, version)
         and all(trigger.age > newest for trigger in own)
-        and (keeper_statement(table, version) is not None) == (keeper_name(version) in catalog.keepers)
+        and (keeper_statement(table, version) is not None) == (keeper_name(version) in schema.keepers)
     )
 
 
-def _correct(connection: apsw.Connection, table: CatalogTable, known: TableVersion, fresh: TableVersion) -> None:
+def _correct(connection: apsw.Connection, table: SqliteTable, known: TableVersion, fresh: TableVersion) -> None:
     """Add an update for each row that readers of the old version know wrongly.
 
     A reader carries its values over by name, and takes a column that it did not know as NULL; the old image of an
@@ -196,7 +196,7 @@ def _correct(connection: apsw.Connection, table: CatalogTable, known: TableVersi
     _copy(connection, table, fresh.version, ChangeCode.UPDATE, old + new, f" WHERE {where}")
 
 
-def _written_through(table: CatalogTable, known: TableVersion) -> str:
+def _written_through(table: SqliteTable, known: TableVersion) -> str:
     """Return the condition that a row was written through the triggers of the old version."""
     names = [f"{quote(table.name)}.{quote(name)}" for name in known.key] or [f"{quote(table.name)}.{table.rowid}"]
     inserted = ",".join(f"c{cell}" for cell in known.key_cells)
@@ -209,7 +209,7 @@ def _written_through(table: CatalogTable, known: TableVersion) -> str:
 
 
 def _copy(
-    connection: apsw.Connection, table: CatalogTable, version: int, code: ChangeCode, cells: list[str], where: str = ""
+    connection: apsw.Connection, table: SqliteTable, version: int, code: ChangeCode, cells: list[str], where: str = ""
 ) -> None:
     """Write a change for each row of a table that meets a condition."""
     source = f" FROM {quote(table.name)}{where}"

@@ -21,10 +21,10 @@ from tailrace.model.errors import SourceUnavailableError, UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import Barrier, Reader, SnapshotRows
 from tailrace.source.sqlite.barrier import Look, look, reached
-from tailrace.source.sqlite.catalog import read_catalog
 from tailrace.source.sqlite.change_table import quote
 from tailrace.source.sqlite.registry import load_versions
 from tailrace.source.sqlite.row_encoder import RowEncoder
+from tailrace.source.sqlite.schema import read_schema
 from tailrace.source.sqlite.trigger import row_cells
 
 __all__ = ["SqliteSnapshot", "begin_fitting", "copy_table"]
@@ -124,8 +124,8 @@ def _copy(
 ) -> tuple[Look, TableSchema]:
     found = begin_fitting(connection, reader, deadline_s, cancelled)
     version = next((entry for entry in load_versions(connection, live=True).values() if entry.name == table.name), None)
-    listed = read_catalog(connection).tables.get(table.name)
-    if version is None or listed is None:
+    listed = None if table.schema else read_schema(connection).tables.get(table.name)
+    if version is None or listed is None:  # there is no other schema than the default one
         raise UnknownTableError(table.source, table.wire)
     encoder = RowEncoder(version)
     name = quote(table.name)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 from tailrace.clock import Clock
 from tailrace.model.commit import Draft
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
-from tailrace.model.number import Position
+from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableSchema
 from tailrace.source.base import Reader, SchemaRegistry
-from tailrace.source.sqlite.announce import Announcer
 from tailrace.source.sqlite.change_table import (
     NEW_LOG,
     Border,
@@ -27,10 +26,11 @@ from tailrace.source.sqlite.connection import FileId, file_id
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import SqliteOptions
 from tailrace.source.sqlite.reader import ChangeReader
+from tailrace.source.sqlite.table_version import TableVersion
 from tailrace.source.sqlite.trim import Trimmer
 from tailrace.source.sqlite.watch import FileWatch
 
-__all__ = ["SqliteSource"]
+__all__ = ["Announcer", "SqliteSource"]
 
 _SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
 """Pauses between looks while a commit is expected; the last one is repeated."""
@@ -122,6 +122,30 @@ class SqliteSource:
         if self._session is None:
             raise SourceStateError("the source is closed; open it first")
         return self._session
+
+
+class Announcer:
+    """Announces table versions to one log, each once and in order, and keeps the schema number of each."""
+
+    def __init__(self, source: str, registry: SchemaRegistry) -> None:
+        self._source = source
+        self._registry = registry
+        self.ids: dict[int, SchemaId] = {}
+        self.schemas: dict[int, TableSchema] = {}
+
+    async def announce(self, versions: Iterable[TableVersion]) -> None:
+        """Enter versions that are new here, given with all older ones. The log has them on disk afterwards."""
+        histories: dict[str, list[TableVersion]] = {}
+        for version in sorted(versions, key=lambda version: version.version):
+            histories.setdefault(version.name, []).append(version)
+        for history in histories.values():
+            if all(version.version in self.ids for version in history):
+                continue
+            announced = [version.schema(self._source, version.number) for version in history]
+            kept = await self._registry.put_schemas(announced)
+            for version, (number, schema) in zip(history, kept, strict=True):
+                self.ids[version.version] = number
+                self.schemas[version.version] = schema
 
 
 class _Session:

@@ -4,7 +4,7 @@ from msgspec import Struct, structs
 from msgspec import json as msgspec_json
 
 from tailrace.model.table import Column, Identity, TableName, TableSchema
-from tailrace.source.sqlite.catalog import CatalogTable
+from tailrace.source.sqlite.schema import SqliteTable
 from tailrace.sql.sqlite.affinity import columns_with_facts
 
 __all__ = ["TableVersion", "decode_version", "encode_version", "version_of"]
@@ -58,7 +58,7 @@ class TableVersion(Struct, frozen=True):
         return (self.name, self.columns, self.key, self.ddl) == (other.name, other.columns, other.key, other.ddl)
 
 
-def version_of(table: CatalogTable, version: int, number: int) -> TableVersion:
+def version_of(table: SqliteTable, version: int, number: int) -> TableVersion:
     """Return a version of a table as it is now."""
     key = table.key
     hidden = 0 if key else 1

@@ -7,8 +7,9 @@ functions, nothing that depends on a pragma.
 
 import re
 
-from tailrace.source.sqlite.catalog import ROWID_NAMES, CatalogTable, Term, Unique
 from tailrace.source.sqlite.change_table import PREFIX, ChangeCode, insert_statements, quote
+from tailrace.source.sqlite.schema import SqliteTable, Term, Unique
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, fold
 
 __all__ = ["keeper_name", "keeper_statement", "row_cells", "trigger_statements"]
 
@@ -19,7 +20,7 @@ _SAFE_DEFAULT = re.compile(
 """Defaults that mean the same in a trigger. Others are left alone: a trigger that fails would stop the writer."""
 
 
-def trigger_statements(table: CatalogTable, version: int) -> dict[str, str]:
+def trigger_statements(table: SqliteTable, version: int) -> dict[str, str]:
     """Return the statements that make a table's triggers, by trigger name, in the order in which to make them."""
     name = quote(table.name)
     new = row_cells(table, "NEW")
@@ -38,7 +39,7 @@ def trigger_statements(table: CatalogTable, version: int) -> dict[str, str]:
     return statements
 
 
-def row_cells(table: CatalogTable, row: str, *, defaults: bool = False, rowid: str | None = None) -> list[str]:
+def row_cells(table: SqliteTable, row: str, *, defaults: bool = False, rowid: str | None = None) -> list[str]:
     """Return the SQL of each cell of a row: NEW, OLD, or a quoted table name.
 
     With `defaults`, a NULL that REPLACE would turn into the column's default is that default. `rowid` stands in for the
@@ -60,7 +61,7 @@ def keeper_name(version: int) -> str:
     return f"{PREFIX}{version}_keeper"
 
 
-def keeper_statement(table: CatalogTable, version: int) -> str | None:
+def keeper_statement(table: SqliteTable, version: int) -> str | None:
     """Return the statement for an index that holds nothing but stops VACUUM from changing row numbers, if it is needed.
 
     VACUUM gives new row numbers to tables that have neither an INTEGER PRIMARY KEY nor any index.
@@ -71,7 +72,7 @@ def keeper_statement(table: CatalogTable, version: int) -> str | None:
     return f"CREATE INDEX {keeper_name(version)} ON {quote(table.name)}({quote(column)}) WHERE 0"
 
 
-def _insert_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]]:
+def _insert_candidate(table: SqliteTable, version: int) -> tuple[str, list[str]]:
     """Return the trigger before an insert.
 
     Where the new row has no number yet, SQLite gives -1 for it here. So a candidate that is in the way by its number
@@ -91,7 +92,7 @@ def _insert_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]
     ]
 
 
-def _update_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]]:
+def _update_candidate(table: SqliteTable, version: int) -> tuple[str, list[str]]:
     name = quote(table.name)
     conditions = [_clash(table, unique) for unique in table.uniques]
     if table.rowid is not None:
@@ -106,7 +107,7 @@ def _update_candidate(table: CatalogTable, version: int) -> tuple[str, list[str]
     return clause, _candidates(version, ChangeCode.UPDATE_CANDIDATE, cells, name, conditions)
 
 
-def _update_columns(table: CatalogTable) -> str:
+def _update_columns(table: SqliteTable) -> str:
     """Return the OF clause: the columns whose update can bring two rows into conflict; nothing when any may."""
     generated = {column.name for column in table.columns if column.generated}
     terms = [term for unique in table.uniques for term in unique.terms]
@@ -114,7 +115,7 @@ def _update_columns(table: CatalogTable) -> str:
         not term.column or term.text in generated for term in terms
     ):
         return ""
-    names = {column.name.lower() for column in table.columns}
+    names = {fold(column.name) for column in table.columns}
     columns = [term.text for term in terms] + ([table.alias] if table.alias is not None else [])
     hidden = [name for name in ROWID_NAMES if name not in names] if table.rowid is not None else []
     return " OF " + ",".join([*(quote(column) for column in dict.fromkeys(columns)), *hidden])
@@ -132,7 +133,7 @@ def _candidates(version: int, code: ChangeCode, cells: list[str], name: str, con
     ]
 
 
-def _clash(table: CatalogTable, unique: Unique) -> str:
+def _clash(table: SqliteTable, unique: Unique) -> str:
     """Return the condition that a row of the table and the NEW row agree in a unique index."""
     new = dict(zip((column.name for column in table.columns), _new_columns(table), strict=True))
     row = ",".join(f"{cell} AS {quote(column)}" for column, cell in new.items())
@@ -142,13 +143,13 @@ def _clash(table: CatalogTable, unique: Unique) -> str:
     return " AND ".join(parts)
 
 
-def _equal(table: CatalogTable, term: Term, new: dict[str, str], row: str) -> str:
+def _equal(table: SqliteTable, term: Term, new: dict[str, str], row: str) -> str:
     collation = quote(term.collation)
     if term.column:
         return f"{quote(table.name)}.{quote(term.text)} = {new[term.text]} COLLATE {collation}"
     return f"({term.text}) = (SELECT ({term.text}) FROM (SELECT {row})) COLLATE {collation}"
 
 
-def _new_columns(table: CatalogTable) -> list[str]:
+def _new_columns(table: SqliteTable) -> list[str]:
     cells = row_cells(table, "NEW", defaults=True)
     return cells if table.key else cells[1:]

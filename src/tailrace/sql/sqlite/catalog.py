@@ -8,7 +8,19 @@ from msgspec import Struct
 
 from tailrace.sql.sqlite.affinity import Affinity
 
-__all__ = ["CatalogColumn", "CatalogTable", "CatalogView", "Footprint", "Rowid", "SqliteCatalog", "fold"]
+__all__ = [
+    "ROWID_NAMES",
+    "CatalogColumn",
+    "CatalogTable",
+    "CatalogView",
+    "Footprint",
+    "Rowid",
+    "SqliteCatalog",
+    "fold",
+]
+
+ROWID_NAMES = ("rowid", "_rowid_", "oid")
+"""Names of the row number, where no column has them."""
 
 
 class Rowid(StrEnum):

@@ -6,7 +6,7 @@ from tailrace.model.table import Identity, TableSchema
 from tailrace.model.value import Json, Value
 from tailrace.sql.predicate import CellReader, RowPredicate
 from tailrace.sql.query import Catalog, Dependencies, Judge, Statement, Stored
-from tailrace.sql.sqlite.catalog import SqliteCatalog
+from tailrace.sql.sqlite.catalog import SqliteCatalog, fold
 from tailrace.sql.sqlite.predicate.cells import cell_reader
 from tailrace.sql.sqlite.predicate.compile import compile_where
 from tailrace.sql.sqlite.predicate.sql import parse as parse_predicate
@@ -24,6 +24,10 @@ class SqliteDialect:
     """Satisfies `tailrace.sql.dialect.Dialect`."""
 
     name = "sqlite"
+
+    def fold(self, name: str) -> str:
+        """Return a name with A to Z as a to z."""
+        return fold(name)
 
     def check_where(self, text: str) -> None:
         """Refuse a predicate that cannot be read."""

@@ -9,7 +9,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-__all__ = ["RESERVED", "Sort", "Token", "lex"]
+__all__ = ["RESERVED", "Sort", "SqlToken", "lex"]
 
 
 class Sort(Enum):
@@ -22,9 +22,11 @@ class Sort(Enum):
     NUMBER = "number"
     ARGUMENT = "argument"
     SIGN = "sign"
+    END = "end"
+    """What a parser may put after the last token; no text has it."""
 
 
-class Token(Struct, frozen=True):
+class SqlToken(Struct, frozen=True):
     """One token as it is written, and where. `spaced` tells that white space or a comment stands before it."""
 
     sort: Sort
@@ -33,9 +35,24 @@ class Token(Struct, frozen=True):
     spaced: bool
 
     @property
-    def upper(self) -> str:
-        """Return a word in upper case; empty for anything else, quoted names included."""
-        return self.text.upper() if self.sort is Sort.WORD else ""
+    def word(self) -> str:
+        """Return a bare word or a sign in upper case; empty for anything else, quoted names included."""
+        return self.text.upper() if self.sort in _WORDS else ""
+
+    @property
+    def value(self) -> str:
+        """Return what is written without its marks: of a name or a string the characters, of a blob the digits."""
+        match self.sort:
+            case Sort.NAME | Sort.STRING:
+                mark = self.text[0]
+                return self.text[1:-1] if mark == "[" else self.text[1:-1].replace(mark * 2, mark)
+            case Sort.BLOB:
+                return self.text[2:-1]
+            case _:
+                return self.text
+
+
+_WORDS = frozenset({Sort.WORD, Sort.SIGN})
 
 
 # fmt: off
@@ -67,7 +84,7 @@ _PATTERN = re.compile(
 )
 
 
-def lex(text: str) -> tuple[list[Token], int]:
+def lex(text: str) -> tuple[list[SqlToken], int]:
     """Return the tokens of a text, comments and white space left out, and how much of it they are.
 
     Where that is less than all, something unfinished or unknown stands there.
@@ -80,7 +97,7 @@ def lex(text: str) -> tuple[list[Token], int]:
             spaced = True
         else:
             assert match.lastgroup is not None
-            found.append(Token(Sort[match.lastgroup], match.group(), place, spaced))
+            found.append(SqlToken(Sort[match.lastgroup], match.group(), place, spaced))
             spaced = False
         place = match.end()
     return found, place

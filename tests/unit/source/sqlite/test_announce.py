@@ -1,5 +1,5 @@
 from tailrace.model.table import Column, Kind, TableName
-from tailrace.source.sqlite.announce import Announcer
+from tailrace.source.sqlite.source import Announcer
 from tailrace.source.sqlite.table_version import TableVersion
 from tailrace.testing.registry import MemoryRegistry
 

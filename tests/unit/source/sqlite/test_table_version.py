@@ -4,7 +4,7 @@ import apsw
 import msgspec
 import pytest
 
-from tailrace.source.sqlite.catalog import read_catalog
+from tailrace.source.sqlite.schema import read_schema
 from tailrace.source.sqlite.table_version import decode_version, encode_version, version_of
 
 DDL = [
@@ -18,7 +18,7 @@ DDL = [
 def current(ddl):
     connection = apsw.Connection(":memory:")
     connection.execute(ddl)
-    return version_of(read_catalog(connection).tables["t"], 1, 1)
+    return version_of(read_schema(connection).tables["t"], 1, 1)
 
 
 @pytest.mark.parametrize("ddl", DDL)

@@ -3,7 +3,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tailrace.source.sqlite.catalog import read_catalog
+from tailrace.source.sqlite.schema import read_schema
 from tailrace.source.sqlite.trigger import keeper_statement, trigger_statements
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "sqlite"
@@ -20,7 +20,7 @@ TABLES = {
 def table_of(sql):
     database = apsw.Connection(":memory:")
     database.execute(sql)
-    (table,) = read_catalog(database).tables.values()
+    (table,) = read_schema(database).tables.values()
     return table
 
 
@@ -35,7 +35,7 @@ def test_the_triggers_of_a_table_are_these(name):
 def test_sqlite_keeps_the_text_of_a_trigger_as_it_is_written(name):
     database = apsw.Connection(":memory:")
     database.execute(TABLES[name])
-    (table,) = read_catalog(database).tables.values()
+    (table,) = read_schema(database).tables.values()
     statements = trigger_statements(table, 7)
     for statement in statements.values():
         database.execute(statement)

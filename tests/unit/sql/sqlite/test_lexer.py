@@ -30,6 +30,26 @@ def test_a_token_knows_whether_something_stands_before_it():
     assert [token.spaced for token in lex("a b/**/c+ d")[0]] == [False, True, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "word"),
+    [
+        ("Select", "Select", "SELECT"),
+        ("<=", "<=", "<="),
+        ('"a""b"', 'a"b', ""),
+        ("`a``b`", "a`b", ""),
+        ("[a]", "a", ""),
+        ('["a""b"]', '"a""b"', ""),
+        ("'it''s'", "it's", ""),
+        ("x'0aFF'", "0aFF", ""),
+        ("1_000", "1_000", ""),
+        ("?12", "?12", ""),
+    ],
+)
+def test_a_token_has_a_value_without_marks_and_a_word_only_if_bare(text, value, word):
+    (token,), _ = lex(text)
+    assert (token.value, token.word) == (value, word)
+
+
 @pytest.mark.parametrize("text", ["'open", '"open', "[open", "x'1'", "1a", "\\", "{", "\0"])
 def test_reading_ends_before_what_is_no_token(text):
     assert lex(f"a {text}")[1] == 2

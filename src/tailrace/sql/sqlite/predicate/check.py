@@ -94,11 +94,11 @@ class _Check:
     def value(self, node: Node) -> Expression:
         """Check a part that is used for its value."""
         match node:
-            case syntax.Literal(value, place):
+            case syntax.SqlLiteral(value, place):
                 return _constant(value, place)
-            case syntax.Name():
+            case syntax.SqlName():
                 return self._name(node)
-            case syntax.Operation():
+            case syntax.SqlOperation():
                 return self._operation(node)
             case syntax.Function():
                 return self._function(node)
@@ -109,7 +109,7 @@ class _Check:
             case syntax.Collate():
                 return self._collate(node)
 
-    def _name(self, node: syntax.Name) -> Expression:
+    def _name(self, node: syntax.SqlName) -> Expression:
         *qualifiers, name = node.parts
         column = self._column(name)
         if len(qualifiers) > 1:
@@ -123,7 +123,7 @@ class _Check:
             raise self._error(f"{qualifiers[0]} is not before, after or the table {self._schema.table.name}", node)
         return self._cell(Image.ROW, column, node.place)
 
-    def _other_name(self, node: syntax.Name) -> Expression:
+    def _other_name(self, node: syntax.SqlName) -> Expression:
         """Give a name that is no column its meaning: TRUE, FALSE, op, or none."""
         word = node.parts[0].lower() if len(node.parts) == 1 and not node.quoted else ""
         if word in {"true", "false"}:
@@ -153,7 +153,7 @@ class _Check:
         typing = Typing(value.typing.declared, value.typing.affinity, value.typing.implicit, node.collation)
         return Invocation("COLLATE", (value,), typing, node.place)
 
-    def _operation(self, node: syntax.Operation) -> Expression:
+    def _operation(self, node: syntax.SqlOperation) -> Expression:
         operator, place = node.operator, node.place
         if operator in {"AND", "OR", "NOT"}:
             parts = tuple(self.condition(operand) for operand in node.operands)

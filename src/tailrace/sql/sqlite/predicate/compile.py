@@ -21,10 +21,9 @@ from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import TableSchema
 from tailrace.sql.predicate import Equality, Image, SqlValue
 from tailrace.sql.sqlite.affinity import with_facts
-from tailrace.sql.sqlite.predicate.canonical import canonical_text
 from tailrace.sql.sqlite.predicate.cells import CellPlan, cell_plan, image_decoder
 from tailrace.sql.sqlite.predicate.check import check
-from tailrace.sql.sqlite.predicate.emit import Code, Emitter
+from tailrace.sql.sqlite.predicate.emit import Emitter, PythonCode
 from tailrace.sql.sqlite.predicate.expression import (
     Alias,
     Cell,
@@ -33,6 +32,7 @@ from tailrace.sql.sqlite.predicate.expression import (
     Expression,
     Invocation,
     OpWord,
+    canonical_text,
 )
 from tailrace.sql.sqlite.predicate.library import with_affinity
 from tailrace.sql.sqlite.predicate.sql import parse
@@ -161,7 +161,7 @@ class _Plan:
         """
         plans = {image: [self._cell(name, typed=typed) for name in names] for image, names in self._needed.items()}
         cells = {
-            (image, name): Code(f"{_LOCALS[image]}{number}", plan.classes, simple=True)
+            (image, name): PythonCode(f"{_LOCALS[image]}{number}", plan.classes, simple=True)
             for image in Image
             for number, (name, plan) in enumerate(plans[image])
         }

@@ -29,7 +29,7 @@ from tailrace.sql.sqlite.predicate.library import LIBRARY, OPERATOR_NAMES, folde
 from tailrace.sql.sqlite.predicate.pattern import glob_matcher, like_matcher
 from tailrace.sql.sqlite.predicate.value import OPERATORS
 
-__all__ = ["Code", "Emitter"]
+__all__ = ["Emitter", "PythonCode"]
 
 _NULL = Classes.NULL
 _BOOLEAN = Classes.NULL | Classes.INTEGER
@@ -46,7 +46,7 @@ _CAST_RESULTS = {"NUMERIC": Classes.NUMBER, "BLOB": Classes.BLOB, "TEXT": Classe
 _CAST_RESULTS |= {"INTEGER": Classes.INTEGER, "REAL": Classes.REAL}
 
 
-class Code(Struct, frozen=True):
+class PythonCode(Struct, frozen=True):
     """A Python expression, the storage classes of its value, and whether it may be written twice."""
 
     text: str
@@ -65,9 +65,9 @@ class Emitter:
     The source refers to `names`, which is to be its global namespace.
     """
 
-    def __init__(self, cells: Mapping[tuple[Image, str], Code]) -> None:
+    def __init__(self, cells: Mapping[tuple[Image, str], PythonCode]) -> None:
         self._cells = cells
-        self._aliases: dict[int, Code] = {}
+        self._aliases: dict[int, PythonCode] = {}
         self._locals = 0
         self.names: dict[str, Any] = dict(LIBRARY)
 
@@ -75,7 +75,7 @@ class Emitter:
         """Return a condition that holds when the expression is true."""
         return self._test(expression, wanted=True)
 
-    def value(self, expression: Expression) -> Code:
+    def value(self, expression: Expression) -> PythonCode:
         """Return the expression's value."""
         match expression:
             case Constant(constant):
@@ -83,7 +83,7 @@ class Emitter:
             case Cell(image, column):
                 return self._cells[image, column]
             case OpWord():
-                return Code("word", Classes.TEXT, simple=True)
+                return PythonCode("word", Classes.TEXT, simple=True)
             case Alias(number):
                 return self._aliases[number]
             case Choice():
@@ -91,13 +91,13 @@ class Emitter:
             case Invocation():
                 return self._invocation(expression)
 
-    def _invocation(self, part: Invocation) -> Code:
+    def _invocation(self, part: Invocation) -> PythonCode:
         name, operands = part.name, part.operands
         if name in {"COLLATE", "+x"}:
             return self.value(operands[0])
         if name in {"AND", "OR", "NOT"}:
             arguments = ", ".join(self.value(operand).text for operand in operands)
-            return Code(f"{name.lower()}3({arguments})", _BOOLEAN)
+            return PythonCode(f"{name.lower()}3({arguments})", _BOOLEAN)
         if name in _TESTS:
             return self._flag(part)
         if name in _INLINE or name in OPERATORS:
@@ -108,15 +108,15 @@ class Emitter:
         arguments = ", ".join(code.text for code in codes)
         if name.startswith("CAST "):
             result = _CAST_RESULTS[name[5:]] | _NULL
-            return Code(f"cast_{name[5:].lower()}({arguments})", result)
+            return PythonCode(f"cast_{name[5:].lower()}({arguments})", result)
         if name == "nullif":
-            return Code(f"null_if({arguments}, {self._fold(part)})", codes[0].classes | _NULL)
+            return PythonCode(f"null_if({arguments}, {self._fold(part)})", codes[0].classes | _NULL)
         if name in {"min", "max"}:
             classes = Classes(0)
             for code in codes:
                 classes |= code.classes
-            return Code(f"extreme({-1 if name == 'min' else 1}, {self._fold(part)}, {arguments})", classes)
-        return Code(f"f_{name}({arguments})", FUNCTIONS[name].result)
+            return PythonCode(f"extreme({-1 if name == 'min' else 1}, {self._fold(part)}, {arguments})", classes)
+        return PythonCode(f"f_{name}({arguments})", FUNCTIONS[name].result)
 
     def _test(self, part: Expression, *, wanted: bool) -> str:
         """Return a condition that holds when the expression is true, or when it is false."""
@@ -146,39 +146,43 @@ class Emitter:
             case _:
                 return self._compare(part, wanted=wanted)
 
-    def _flag(self, part: Invocation) -> Code:
+    def _flag(self, part: Invocation) -> PythonCode:
         """Return the value of a test: 1, 0 or NULL. Every operand is written once, so the source stays short."""
         match part.name:
             case "LIKE" | "GLOB":
-                return Code(f"flag({self._match(part, self.value(part.operands[0]))})", _BOOLEAN)
+                return PythonCode(f"flag({self._match(part, self.value(part.operands[0]))})", _BOOLEAN)
             case "BETWEEN":
                 begin, above, below = self._halves(part)
-                return Code(self._after(begin, f"and3({self.value(above).text}, {self.value(below).text})"), _BOOLEAN)
+                return PythonCode(
+                    self._after(begin, f"and3({self.value(above).text}, {self.value(below).text})"), _BOOLEAN
+                )
             case "IN":
                 return self._flag_in(part)
             case "=" | "<>" | "<" | "<=" | ">" | ">=":
                 return self._flag_compared(part)
             case _:
-                return Code(f"(1 if {self._test(part, wanted=True)} else 0)", Classes.INTEGER)
+                return PythonCode(f"(1 if {self._test(part, wanted=True)} else 0)", Classes.INTEGER)
 
-    def _flag_compared(self, part: Invocation) -> Code:
+    def _flag_compared(self, part: Invocation) -> PythonCode:
         one, other = self._sides(part)
         guards, names = self._guard([one, other])
         holds = self._relation(part, part.name, names[0], names[1], one.classes, other.classes)
         if not guards:
-            return Code(f"(1 if {holds} else 0)", Classes.INTEGER)
+            return PythonCode(f"(1 if {holds} else 0)", Classes.INTEGER)
         nulls = " or ".join(f"{guard} is None" for guard in guards)
-        return Code(f"(None if {nulls} else 1 if {holds} else 0)", _BOOLEAN)
+        return PythonCode(f"(None if {nulls} else 1 if {holds} else 0)", _BOOLEAN)
 
-    def _flag_in(self, part: Invocation) -> Code:
+    def _flag_in(self, part: Invocation) -> PythonCode:
         members = self._members(part)
         if members is None:
             begin, tests = self._each(part)
-            return Code(self._after(begin, f"or3({', '.join(self.value(test).text for test in tests)})"), _BOOLEAN)
+            return PythonCode(
+                self._after(begin, f"or3({', '.join(self.value(test).text for test in tests)})"), _BOOLEAN
+            )
         left, known, missing = members
         guards, names = self._guard([left])
         found = f"1 if {names[0]} in {known} else {None if missing else 0}"
-        return Code(f"(None if {guards[0]} is None else {found})" if guards else f"({found})", _BOOLEAN)
+        return PythonCode(f"(None if {guards[0]} is None else {found})" if guards else f"({found})", _BOOLEAN)
 
     def _compare(self, part: Invocation, *, wanted: bool) -> str:
         operator = part.name if wanted else _OPPOSITE[part.name]
@@ -192,19 +196,19 @@ class Emitter:
         holds = self._relation(part, operator, names[0], names[1], one.classes, other.classes)
         return f"({' and '.join([*(f'{guard} is not None' for guard in guards), holds])})"
 
-    def _sides(self, part: Invocation) -> tuple[Code, Code]:
+    def _sides(self, part: Invocation) -> tuple[PythonCode, PythonCode]:
         """Return both sides of a comparison after its affinity."""
         one, other = (self._converted(operand, part.affinity) for operand in part.operands)
         return one, other
 
-    def _converted(self, operand: Expression, affinity: Affinity) -> Code:
+    def _converted(self, operand: Expression, affinity: Affinity) -> PythonCode:
         if isinstance(operand, Constant):
             return self._constant(with_affinity(operand.value, affinity))
         code = self.value(operand)
         if affinity >= Affinity.NUMERIC and code.classes & Classes.TEXT:
-            return Code(f"numeric({code.text})", code.classes | Classes.NUMBER)
+            return PythonCode(f"numeric({code.text})", code.classes | Classes.NUMBER)
         if affinity is Affinity.TEXT and code.classes & Classes.NUMBER:
-            return Code(f"textual({code.text})", code.classes & ~Classes.NUMBER | Classes.TEXT)
+            return PythonCode(f"textual({code.text})", code.classes & ~Classes.NUMBER | Classes.TEXT)
         return code
 
     def _relation(self, part: Invocation, operator: str, one: str, other: str, left: Classes, right: Classes) -> str:
@@ -254,7 +258,7 @@ class Emitter:
         guards, names = self._guard([left])
         return f"({' and '.join([*(f'{guard} is not None' for guard in guards), f'{names[0]} not in {known}'])})"
 
-    def _members(self, part: Invocation) -> tuple[Code, str, bool] | None:
+    def _members(self, part: Invocation) -> tuple[PythonCode, str, bool] | None:
         """Return the left side of IN, the name of the set of its options, and whether NULL is one of them.
 
         None where some are not constant.
@@ -267,7 +271,7 @@ class Emitter:
         left = self._converted(value, part.affinity)
         if part.collation != "BINARY":
             members = [folded(member, FOLDS[part.collation]) for member in members]
-            left = Code(f"folded({left.text}, {self._fold(part)})", left.classes)
+            left = PythonCode(f"folded({left.text}, {self._fold(part)})", left.classes)
         known = self._name(frozenset(member for member in members if member is not None))
         return left, known, None in members
 
@@ -290,7 +294,7 @@ class Emitter:
         holds = f"{'' if wanted else 'not '}{matcher}({names[0]})"
         return f"({' and '.join([*(f'{guard} is not None' for guard in guards), holds])})"
 
-    def _match(self, part: Invocation, left: Code) -> str:
+    def _match(self, part: Invocation, left: PythonCode) -> str:
         """Return a call that says whether a value matches: True, False or None."""
         _, pattern, *rest = part.operands
         escape = rest[0].value if rest and isinstance(rest[0], Constant) else ""
@@ -303,7 +307,7 @@ class Emitter:
         matcher = glob_matcher(text) if part.name == "GLOB" else like_matcher(text, str(escape))
         return f"match_value({self._name(matcher)}, {left.text})"
 
-    def _choice(self, part: Choice) -> Code:
+    def _choice(self, part: Choice) -> PythonCode:
         begin = ""
         if part.base is not None and part.alias is not None:
             begin, bound = self._bind(self.value(part.base))
@@ -314,31 +318,31 @@ class Emitter:
             code = self.value(result)
             classes |= code.classes
             text += f"{code.text} if {self.true(condition)} else "
-        return Code(self._after(begin, f"({text}{otherwise.text})"), classes)
+        return PythonCode(self._after(begin, f"({text}{otherwise.text})"), classes)
 
-    def _coalesce(self, codes: list[Code]) -> Code:
+    def _coalesce(self, codes: list[PythonCode]) -> PythonCode:
         classes, text = Classes(0), ""
         for code in codes[:-1]:
             guards, names = self._guard([code])
             text += f"{names[0]} if {guards[0]} is not None else " if guards else f"{names[0]} if True else "
             classes |= code.classes & ~_NULL
-        return Code(f"({text}{codes[-1].text})", classes | codes[-1].classes)
+        return PythonCode(f"({text}{codes[-1].text})", classes | codes[-1].classes)
 
-    def _computed(self, operator: str, codes: list[Code]) -> Code:
+    def _computed(self, operator: str, codes: list[PythonCode]) -> PythonCode:
         name = OPERATOR_NAMES[operator]
         arguments = ", ".join(code.text for code in codes)
         if operator not in _INLINE or any(code.classes & ~_NUMBER for code in codes):
-            return Code(f"{name}({arguments})", _OPERATOR_RESULTS.get(operator, _NUMBER))
+            return PythonCode(f"{name}({arguments})", _OPERATOR_RESULTS.get(operator, _NUMBER))
         guards, (one, other) = self._guard(
-            [code if code.simple else Code(code.text, code.classes | _NULL) for code in codes]
+            [code if code.simple else PythonCode(code.text, code.classes | _NULL) for code in codes]
         )
         self._locals += 1
         result = f"t{self._locals}"
         sum_ = f"{result} if MIN <= ({result} := {one} {operator} {other}) <= MAX else {name}({one}, {other})"
         nulls = " or ".join(f"{guard} is None" for guard in guards)
-        return Code(f"(None if {nulls} else {sum_})" if guards else f"({sum_})", _NUMBER)
+        return PythonCode(f"(None if {nulls} else {sum_})" if guards else f"({sum_})", _NUMBER)
 
-    def _guard(self, codes: list[Code]) -> tuple[list[str], list[str]]:
+    def _guard(self, codes: list[PythonCode]) -> tuple[list[str], list[str]]:
         """Return what to test for None, and under which names the values are found after that."""
         guards, names = [], []
         for code in codes:
@@ -351,25 +355,27 @@ class Emitter:
             names.append(f"t{self._locals}")
         return guards, names
 
-    def _bind(self, code: Code) -> tuple[str, Alias]:
+    def _bind(self, code: PythonCode) -> tuple[str, Alias]:
         """Return an assignment, empty where none is needed, and an alias for the value."""
         number = -1 - len(self._aliases)
         if code.simple:
             self._aliases[number] = code
             return "", Alias(number, _TYPING, 0)
         self._locals += 1
-        self._aliases[number] = Code(f"t{self._locals}", code.classes, simple=True)
+        self._aliases[number] = PythonCode(f"t{self._locals}", code.classes, simple=True)
         return f"(t{self._locals} := {code.text})", Alias(number, _TYPING, 0)
 
     def _after(self, begin: str, text: str) -> str:
         return f"({begin}, {text})[1]" if begin else text
 
-    def _constant(self, constant: SqlValue) -> Code:
+    def _constant(self, constant: SqlValue) -> PythonCode:
         classes = {int: Classes.INTEGER, float: Classes.REAL, str: Classes.TEXT, bytes: Classes.BLOB}
         found = classes.get(constant.__class__, _NULL)
         if isinstance(constant, float) and math.isinf(constant):
-            return Code(self._name(constant), found, simple=True)
-        return Code(f"({constant!r})" if isinstance(constant, int | float) else repr(constant), found, simple=True)
+            return PythonCode(self._name(constant), found, simple=True)
+        return PythonCode(
+            f"({constant!r})" if isinstance(constant, int | float) else repr(constant), found, simple=True
+        )
 
     def _fold(self, part: Invocation) -> str:
         return f"fold_{part.collation.lower()}"

@@ -9,21 +9,24 @@ import re
 from collections.abc import Callable
 
 from tailrace.model.errors import InvalidPredicateError
+from tailrace.sql.sqlite.lexer import Sort, SqlToken, lex
 from tailrace.sql.sqlite.predicate.syntax import (
     Case,
     Cast,
     Collate,
     Function,
-    Literal,
     LiteralValue,
-    Name,
     Node,
-    Operation,
+    SqlLiteral,
+    SqlName,
+    SqlOperation,
     height_of,
 )
-from tailrace.sql.sqlite.predicate.token import Token, TokenKind, tokens_of
 
-__all__ = ["BRANCHES_MAX", "DEPTH_MAX", "NODES_MAX", "parse"]
+__all__ = ["BRANCHES_MAX", "DEPTH_MAX", "NODES_MAX", "TEXT_CHARACTERS_MAX", "parse"]
+
+TEXT_CHARACTERS_MAX = 65_536
+"""Longest text of a predicate."""
 
 DEPTH_MAX = 48
 """Deepest nesting of operators and brackets. Chains of AND and of OR are one level each."""
@@ -70,6 +73,10 @@ _RESERVED = frozenset(
 _LEAST = re.compile(r"0*9223372036854775808(?![0-9.eE_])")
 """The least integer without its sign. By itself it is a real number."""
 
+_NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z|0[xX][0-9a-fA-F]{1,16}\Z")
+_RUN = re.compile(r"[\w$']+")
+_OPENING = frozenset("'\"`[")
+
 _STATEMENTS = frozenset({"SELECT", "VALUES", "WITH", "EXISTS", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER"})
 
 _CLOCKS = frozenset({"CURRENT_TIME", "CURRENT_DATE", "CURRENT_TIMESTAMP"})
@@ -81,13 +88,13 @@ def parse(text: str) -> Node:
     Raises:
         InvalidPredicateError: It is not one expression within the bounds; the error shows the place.
     """
-    return _Parser(text, tokens_of(text)).whole()
+    return _Parser(text, _tokens_of(text)).whole()
 
 
 class _Parser:
     """Precedence climbing over the tokens of one text."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[SqlToken]) -> None:
         self._text = text
         self._tokens = tokens
         self._next = 0
@@ -95,10 +102,10 @@ class _Parser:
         self._nodes = 0
 
     def whole(self) -> Node:
-        if self._peek().kind is TokenKind.END:
+        if self._peek().sort is Sort.END:
             raise self._error("a predicate is one condition; this is empty")
         node = self._expression(_LOOSEST)
-        if self._peek().kind is not TokenKind.END:
+        if self._peek().sort is not Sort.END:
             raise self._unexpected()
         return node
 
@@ -123,13 +130,13 @@ class _Parser:
             return special(self, left, token)
         return self._operation(_SPELLINGS.get(word, word), (left, self._expression(_BINDING[word])), token)
 
-    def collate(self, left: Node, token: Token) -> Node:
+    def collate(self, left: Node, token: SqlToken) -> Node:
         name = self._take()
-        if name.kind not in {TokenKind.WORD, TokenKind.NAME}:
+        if name.sort not in {Sort.WORD, Sort.NAME}:
             raise self._error("the name of a collation is missing", name)
-        return self._bounded(Collate(left, name.text.upper(), token.place, height_of(left)))
+        return self._bounded(Collate(left, name.value.upper(), token.place, height_of(left)))
 
-    def is_(self, left: Node, token: Token) -> Node:
+    def is_(self, left: Node, token: SqlToken) -> Node:
         negated = self._accept("NOT")
         if self._accept("DISTINCT"):
             self._expect("FROM")
@@ -137,15 +144,17 @@ class _Parser:
         right = self._expression(_EQUAL)
         return self._operation("IS NOT" if negated else "IS", (left, right), token)
 
-    def is_null(self, left: Node, token: Token) -> Node:
-        return self._operation("IS" if token.word == "ISNULL" else "IS NOT", (left, Literal(None, token.place)), token)
+    def is_null(self, left: Node, token: SqlToken) -> Node:
+        return self._operation(
+            "IS" if token.word == "ISNULL" else "IS NOT", (left, SqlLiteral(None, token.place)), token
+        )
 
-    def not_(self, left: Node, token: Token) -> Node:
+    def not_(self, left: Node, token: SqlToken) -> Node:
         """Parse what may follow an operand and NOT."""
         following = self._take()
         match following.word:
             case "NULL":
-                return self._operation("IS NOT", (left, Literal(None, following.place)), token)
+                return self._operation("IS NOT", (left, SqlLiteral(None, following.place)), token)
             case "IN" | "BETWEEN" | "LIKE" | "GLOB":
                 positive = _SPECIAL[following.word](self, left, following)
                 return self._operation("NOT", (positive,), token)
@@ -154,7 +163,7 @@ class _Parser:
             case _:
                 raise self._error("expected IN, BETWEEN, LIKE, GLOB or NULL after NOT", following)
 
-    def in_(self, left: Node, token: Token) -> Node:
+    def in_(self, left: Node, token: SqlToken) -> Node:
         self._expect("(", "IN takes a list of values in brackets")
         self._refuse_statement()
         if self._peek().word == ")":
@@ -163,12 +172,12 @@ class _Parser:
         self._expect(")")
         return self._operation("IN", (left, *options), token)
 
-    def between(self, left: Node, token: Token) -> Node:
+    def between(self, left: Node, token: SqlToken) -> Node:
         lower = self._expression(_AND)
         self._expect("AND", "BETWEEN needs AND")
         return self._operation("BETWEEN", (left, lower, self._expression(_EQUAL)), token)
 
-    def like(self, left: Node, token: Token) -> Node:
+    def like(self, left: Node, token: SqlToken) -> Node:
         pattern = self._expression(_EQUAL)
         if not self._accept("ESCAPE"):
             return self._operation(token.word, (left, pattern), token)
@@ -176,7 +185,7 @@ class _Parser:
             raise self._error("GLOB has no ESCAPE")
         return self._operation(token.word, (left, pattern, self._expression(_EQUAL)), token)
 
-    def chain(self, left: Node, token: Token) -> Node:
+    def chain(self, left: Node, token: SqlToken) -> Node:
         """Parse the further operands of AND or OR; a chain of them is one node."""
         operands = [left, self._expression(_BINDING[token.word])]
         while self._accept(token.word):
@@ -185,23 +194,25 @@ class _Parser:
 
     def _operand(self) -> Node:
         token = self._take()
-        match token.kind:
-            case TokenKind.TEXT:
-                return self._bounded(Literal(token.text, token.place))
-            case TokenKind.BLOB:
-                return self._bounded(Literal(bytes.fromhex(token.text), token.place))
-            case TokenKind.NUMBER:
-                return self._bounded(Literal(self._number(token), token.place))
-            case TokenKind.NAME:
+        match token.sort:
+            case Sort.STRING:
+                return self._bounded(SqlLiteral(token.value, token.place))
+            case Sort.BLOB:
+                return self._bounded(SqlLiteral(bytes.fromhex(token.value), token.place))
+            case Sort.NUMBER:
+                return self._bounded(SqlLiteral(self._number(token), token.place))
+            case Sort.NAME:
                 return self._name(token)
-            case TokenKind.WORD:
+            case Sort.WORD:
                 return self._word(token)
-            case TokenKind.SIGN:
+            case Sort.SIGN:
                 return self._sign(token)
-            case TokenKind.END:
+            case Sort.END:
                 raise self._error("a value is missing at the end", token)
+            case Sort.ARGUMENT:
+                raise AssertionError("_tokens_of refuses parameters")
 
-    def _sign(self, token: Token) -> Node:
+    def _sign(self, token: SqlToken) -> Node:
         match token.word:
             case "(":
                 self._refuse_statement()
@@ -217,41 +228,41 @@ class _Parser:
             case _:
                 raise self._unexpected(token)
 
-    def _minus(self, token: Token) -> Node:
+    def _minus(self, token: SqlToken) -> Node:
         """Parse a negative number as one literal, so that the least integer can be written."""
-        if self._peek().kind is TokenKind.NUMBER:
+        if self._peek().sort is Sort.NUMBER:
             number = self._take()
-            if _LEAST.match(number.text):
-                return self._bounded(Literal(-(2**63), token.place))
+            if _LEAST.match(number.value):
+                return self._bounded(SqlLiteral(-(2**63), token.place))
             value = self._number(number)
             assert isinstance(value, int | float)
             if value != -(2**63):
-                return self._bounded(Literal(-value, token.place))
+                return self._bounded(SqlLiteral(-value, token.place))
             self._next -= 1
         operand = self._expression(_PREFIX - 1)
         if self._writes_least(operand):
-            return self._bounded(Literal(-(2**63), token.place))
+            return self._bounded(SqlLiteral(-(2**63), token.place))
         return self._operation("-x", (operand,), token)
 
     def _writes_least(self, node: Node) -> bool:
         """Tell whether this with a minus is the least integer: SQLite looks through parentheses and plus signs."""
-        while isinstance(node, Operation) and node.operator == "+x":
+        while isinstance(node, SqlOperation) and node.operator == "+x":
             node = node.operands[0]
-        return isinstance(node, Literal) and bool(_LEAST.match(self._text, node.place))
+        return isinstance(node, SqlLiteral) and bool(_LEAST.match(self._text, node.place))
 
-    def _number(self, token: Token) -> LiteralValue:
-        if token.text[:2] in {"0x", "0X"}:
-            value = int(token.text, 16)
+    def _number(self, token: SqlToken) -> LiteralValue:
+        if token.value[:2] in {"0x", "0X"}:
+            value = int(token.value, 16)
             return value - 2**64 if value >= 2**63 else value
-        if len(re.sub("[eE].*", "", token.text).replace(".", "").lstrip("0")) > _DIGITS_MAX:
+        if len(re.sub("[eE].*", "", token.value).replace(".", "").lstrip("0")) > _DIGITS_MAX:
             raise self._error(f"a number has at most {_DIGITS_MAX} digits", token)
-        whole = int(token.text) if token.text.isdecimal() else None
-        return whole if whole is not None and whole < 2**63 else float(token.text)
+        whole = int(token.value) if token.value.isdecimal() else None
+        return whole if whole is not None and whole < 2**63 else float(token.value)
 
-    def _word(self, token: Token) -> Node:
+    def _word(self, token: SqlToken) -> Node:
         word = token.word
         if word == "NULL":
-            return self._bounded(Literal(None, token.place))
+            return self._bounded(SqlLiteral(None, token.place))
         if word == "NOT":
             if self._peek().word == "EXISTS":
                 self._refuse_statement()
@@ -268,16 +279,16 @@ class _Parser:
             raise self._unexpected(token)
         return self._call(token) if self._peek().word == "(" else self._name(token)
 
-    def _name(self, token: Token) -> Node:
-        parts, last = [token.text], token
+    def _name(self, token: SqlToken) -> Node:
+        parts, last = [token.value], token
         while self._accept("."):
             last = self._take()
-            if last.kind not in {TokenKind.WORD, TokenKind.NAME}:
+            if last.sort not in {Sort.WORD, Sort.NAME}:
                 raise self._error("the name of a column is missing", last)
-            parts.append(last.text)
-        return self._bounded(Name(tuple(parts), last.kind is TokenKind.NAME, token.place))
+            parts.append(last.value)
+        return self._bounded(SqlName(tuple(parts), last.sort is Sort.NAME, token.place))
 
-    def _call(self, token: Token) -> Node:
+    def _call(self, token: SqlToken) -> Node:
         self._expect("(")
         if token.word == "CAST":
             return self._cast(token)
@@ -289,22 +300,22 @@ class _Parser:
             raise self._error("window functions and aggregates are not allowed", token)
         if len(arguments) > BRANCHES_MAX:
             raise self._error(f"a function has at most {BRANCHES_MAX} arguments", token)
-        return self._bounded(Function(token.text.lower(), arguments, token.place, height_of(*arguments)))
+        return self._bounded(Function(token.value.lower(), arguments, token.place, height_of(*arguments)))
 
-    def _cast(self, token: Token) -> Node:
+    def _cast(self, token: SqlToken) -> Node:
         value = self._expression(_LOOSEST)
         self._expect("AS", "CAST needs AS and a type")
         words = []
-        while self._peek().kind in {TokenKind.WORD, TokenKind.NAME, TokenKind.TEXT}:
-            words.append(self._take().text)
+        while self._peek().sort in {Sort.WORD, Sort.NAME, Sort.STRING}:
+            words.append(self._take().value)
         if self._accept("("):
-            while self._peek().kind is TokenKind.NUMBER or self._peek().word in {",", "+", "-"}:
+            while self._peek().sort is Sort.NUMBER or self._peek().word in {",", "+", "-"}:
                 self._take()
             self._expect(")")
         self._expect(")")
         return self._bounded(Cast(value, " ".join(words), token.place, height_of(value)))
 
-    def _case(self, token: Token) -> Node:
+    def _case(self, token: SqlToken) -> Node:
         base = None if self._peek().word == "WHEN" else self._expression(_LOOSEST)
         branches = []
         while self._accept("WHEN"):
@@ -324,8 +335,8 @@ class _Parser:
             nodes.append(self._expression(_LOOSEST))
         return tuple(nodes)
 
-    def _operation(self, operator: str, operands: tuple[Node, ...], token: Token) -> Node:
-        return self._bounded(Operation(operator, operands, token.place, height_of(*operands)))
+    def _operation(self, operator: str, operands: tuple[Node, ...], token: SqlToken) -> Node:
+        return self._bounded(SqlOperation(operator, operands, token.place, height_of(*operands)))
 
     def _bounded(self, node: Node) -> Node:
         self._nodes += 1
@@ -339,12 +350,12 @@ class _Parser:
         if self._peek().word in _STATEMENTS:
             raise self._error("sub-queries are not allowed")
 
-    def _peek(self) -> Token:
+    def _peek(self) -> SqlToken:
         return self._tokens[self._next]
 
-    def _take(self) -> Token:
+    def _take(self) -> SqlToken:
         token = self._tokens[self._next]
-        if token.kind is not TokenKind.END:
+        if token.sort is not Sort.END:
             self._next += 1
         return token
 
@@ -358,15 +369,15 @@ class _Parser:
         if not self._accept(word):
             raise self._error(reason or f"expected {word}")
 
-    def _unexpected(self, token: Token | None = None) -> InvalidPredicateError:
+    def _unexpected(self, token: SqlToken | None = None) -> InvalidPredicateError:
         token = token or self._peek()
-        return self._error(f"{token.text!r} is not expected here", token)
+        return self._error(f"{token.value!r} is not expected here", token)
 
-    def _error(self, reason: str, token: Token | None = None) -> InvalidPredicateError:
+    def _error(self, reason: str, token: SqlToken | None = None) -> InvalidPredicateError:
         return InvalidPredicateError(reason, text=self._text, place=(token or self._peek()).place)
 
 
-_SPECIAL: dict[str, Callable[[_Parser, Node, Token], Node]] = {
+_SPECIAL: dict[str, Callable[[_Parser, Node, SqlToken], Node]] = {
     "AND": _Parser.chain,
     "OR": _Parser.chain,
     "COLLATE": _Parser.collate,
@@ -379,3 +390,52 @@ _SPECIAL: dict[str, Callable[[_Parser, Node, Token], Node]] = {
     "LIKE": _Parser.like,
     "GLOB": _Parser.like,
 }
+
+
+def _tokens_of(text: str) -> list[SqlToken]:
+    """Return the tokens of a text; the last one is the end."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        reason = f"a predicate has at most {TEXT_CHARACTERS_MAX} characters; this has {len(text)}"
+        raise InvalidPredicateError(reason, text="", place=0)
+    if "\0" in text:
+        raise InvalidPredicateError("a predicate holds no NUL character", text=text, place=text.index("\0"))
+    tokens, end = lex(text)
+    if end < len(text):
+        raise InvalidPredicateError(_unreadable(text, end), text=text, place=end)
+    after = 0
+    for token in tokens:
+        _refuse_comment(text, after, token.place)
+        _refuse_token(token, text)
+        after = token.place + len(token.text)
+    _refuse_comment(text, after, len(text))
+    return [*tokens, SqlToken(Sort.END, "", len(text.rstrip()), spaced=True)]
+
+
+def _unreadable(text: str, place: int) -> str:
+    if text[place] in _OPENING:
+        return "a quotation mark is not closed"
+    raw = _RUN.match(text, place)
+    return f"cannot read {raw[0][:20]!r}" if raw else f"unknown character {text[place]!r}"
+
+
+def _refuse_comment(text: str, begin: int, end: int) -> None:
+    gap = text[begin:end].lstrip(" \t\n\r\f")
+    if gap:
+        raise InvalidPredicateError("comments are not allowed", text=text, place=end - len(gap))
+
+
+def _refuse_token(token: SqlToken, text: str) -> None:
+    """Refuse what SQLite reads and a predicate does not have.
+
+    Those are parameters, numbers that not every version of SQLite reads alike, and words with what SQLite takes for
+    letters and people do not: a space that does not break, say.
+    """
+    match token.sort:
+        case Sort.WORD:
+            for place, character in enumerate(token.text, start=token.place):
+                if not (character.isalnum() or character in "_$"):
+                    raise InvalidPredicateError(f"unknown character {character!r}", text=text, place=place)
+        case Sort.NUMBER if not _NUMBER.match(token.text):
+            raise InvalidPredicateError(f"cannot read {token.text[:20]!r}", text=text, place=token.place)
+        case Sort.ARGUMENT:
+            raise InvalidPredicateError("parameters are not allowed: write the value", text=text, place=token.place)

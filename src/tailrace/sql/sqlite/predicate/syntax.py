@@ -2,19 +2,30 @@
 
 from msgspec import Struct
 
-__all__ = ["Case", "Cast", "Collate", "Function", "Literal", "LiteralValue", "Name", "Node", "Operation", "height_of"]
+__all__ = [
+    "Case",
+    "Cast",
+    "Collate",
+    "Function",
+    "LiteralValue",
+    "Node",
+    "SqlLiteral",
+    "SqlName",
+    "SqlOperation",
+    "height_of",
+]
 
 LiteralValue = int | float | str | bytes | None
 
 
-class Literal(Struct, frozen=True):
+class SqlLiteral(Struct, frozen=True):
     """A number, a text, a blob or NULL."""
 
     value: LiteralValue
     place: int
 
 
-class Name(Struct, frozen=True):
+class SqlName(Struct, frozen=True):
     """A name: `column` or `image.column`. `quoted` tells whether the last part is in quotation marks."""
 
     parts: tuple[str, ...]
@@ -22,7 +33,7 @@ class Name(Struct, frozen=True):
     place: int
 
 
-class Operation(Struct, frozen=True):
+class SqlOperation(Struct, frozen=True):
     """An operator with its operands, in the order in which they are written.
 
     `AND` and `OR` have two operands or more, `BETWEEN` has three, `IN` its left side and the list, `LIKE` two or three
@@ -73,7 +84,7 @@ class Collate(Struct, frozen=True):
     height: int
 
 
-Node = Literal | Name | Operation | Function | Case | Cast | Collate
+Node = SqlLiteral | SqlName | SqlOperation | Function | Case | Cast | Collate
 
 
 def height_of(*nodes: Node | None) -> int:

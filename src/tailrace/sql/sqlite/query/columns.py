@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from tailrace.sql.sqlite.catalog import fold
 from tailrace.sql.sqlite.query.influence import find_conditions
-from tailrace.sql.sqlite.query.reader import Expression, Reader
+from tailrace.sql.sqlite.query.reader import QueryReader, UsedExpression
 from tailrace.sql.sqlite.query.relation import (
     Compound,
     Derived,
@@ -17,7 +17,7 @@ from tailrace.sql.sqlite.query.relation import (
     Relation,
     Rows,
     Scope,
-    Selection,
+    SelectNode,
     Surroundings,
 )
 
@@ -32,7 +32,7 @@ class Marker:
     `scalar` tells that a sub-query is used for its one value: if it has several rows, their order decides which.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: QueryReader) -> None:
         self._reader = reader
         self.scalar = False
 
@@ -54,7 +54,7 @@ class Marker:
     def _enter(self, node: Node) -> None:
         """Mark what a query reads whichever of its columns are used."""
         match node:
-            case Selection():
+            case SelectNode():
                 if node.relation is not None:
                     self._relation(node.relation, node)
                 for name in _CLAUSES:
@@ -70,7 +70,7 @@ class Marker:
             case Rows():
                 self._walk_all(node.expressions, node)
 
-    def _relation(self, relation: Relation, node: Selection) -> None:
+    def _relation(self, relation: Relation, node: SelectNode) -> None:
         match relation:
             case Derived():
                 self._enter(relation.node)
@@ -86,7 +86,7 @@ class Marker:
 
     def _walk_all(self, trees: exp.Expr | Iterable[exp.Expr] | None, node: Node) -> None:
         for tree in [trees] if isinstance(trees, exp.Expr) else trees or ():
-            self._reader.used.append(Expression(tree, node.scope, node.around))
+            self._reader.used.append(UsedExpression(tree, node.scope, node.around))
 
     def _walk(self, tree: exp.Expr, scope: Scope, around: Surroundings) -> None:
         """Mark the columns of one expression; sub-queries in it are marked in their own right."""

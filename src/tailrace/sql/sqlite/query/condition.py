@@ -25,14 +25,14 @@ __all__ = [
     "All",
     "Among",
     "Argument",
-    "Column",
     "Compare",
     "Condition",
-    "Constant",
     "Either",
     "Equal",
     "Fixed",
+    "LiteralTerm",
     "Negated",
+    "ReferenceColumn",
     "Same",
     "columns",
     "compile_condition",
@@ -46,7 +46,7 @@ NULL = 4
 ANY = TRUE | FALSE | NULL
 
 
-class Column(Struct, frozen=True):
+class ReferenceColumn(Struct, frozen=True):
     """A column of one table reference; `reference` is the reference's number within the query."""
 
     reference: int
@@ -54,7 +54,7 @@ class Column(Struct, frozen=True):
     affinity: Affinity
 
 
-class Constant(Struct, frozen=True):
+class LiteralTerm(Struct, frozen=True):
     """A literal."""
 
     value: Stored
@@ -70,29 +70,29 @@ class Compare(Struct, frozen=True):
     """`column sign constant` with one of `= <> < <= > >=`."""
 
     sign: str
-    column: Column
-    constant: Constant | Argument
+    column: ReferenceColumn
+    constant: LiteralTerm | Argument
 
 
 class Among(Struct, frozen=True):
     """`column IN (constants)`."""
 
-    column: Column
-    constants: tuple[Constant | Argument, ...]
+    column: ReferenceColumn
+    constants: tuple[LiteralTerm | Argument, ...]
 
 
 class Same(Struct, frozen=True):
     """`column IS constant`: NULL is like any other value."""
 
-    column: Column
-    constant: Constant | Argument
+    column: ReferenceColumn
+    constant: LiteralTerm | Argument
 
 
 class Equal(Struct, frozen=True):
     """`column = column`. Never decided from one row; it carries conditions from one reference to the other."""
 
-    left: Column
-    right: Column
+    left: ReferenceColumn
+    right: ReferenceColumn
 
 
 class Fixed(Struct, frozen=True):
@@ -133,7 +133,7 @@ Check = Callable[[Row], int]
 def compile_condition(condition: Condition, reference: int, arguments: Sequence[Stored]) -> Check:
     """Return a function from a row of the reference to the condition's mask. Columns of others can be anything."""
 
-    def getter(column: Column) -> Getter:
+    def getter(column: ReferenceColumn) -> Getter:
         name, affinity = column.name, column.affinity
         if column.reference != reference:
             return lambda _: UNKNOWN
@@ -145,13 +145,13 @@ def compile_condition(condition: Condition, reference: int, arguments: Sequence[
 def mask_of_nulls(condition: Condition, nulls: frozenset[int]) -> int:
     """Return the mask where all columns of the references `nulls` are NULL, whatever the others and the arguments."""
 
-    def getter(column: Column) -> Getter:
+    def getter(column: ReferenceColumn) -> Getter:
         return (lambda _: None) if column.reference in nulls else (lambda _: UNKNOWN)
 
     return _compile(condition, getter, None)({})
 
 
-def columns(condition: Condition) -> set[Column]:
+def columns(condition: Condition) -> set[ReferenceColumn]:
     """Return the columns that a condition is understood to compare."""
     match condition:
         case Compare() | Among() | Same():
@@ -168,7 +168,7 @@ def columns(condition: Condition) -> set[Column]:
             assert_never(condition)
 
 
-def replace(condition: Condition, old: Column, new: Column) -> Condition:
+def replace(condition: Condition, old: ReferenceColumn, new: ReferenceColumn) -> Condition:
     """Return the condition with one column in the place of another."""
     match condition:
         case Compare(sign, column, constant):
@@ -189,7 +189,9 @@ def replace(condition: Condition, old: Column, new: Column) -> Condition:
             assert_never(condition)
 
 
-def _compile(condition: Condition, getter: Callable[[Column], Getter], arguments: Sequence[Stored] | None) -> Check:
+def _compile(
+    condition: Condition, getter: Callable[[ReferenceColumn], Getter], arguments: Sequence[Stored] | None
+) -> Check:
     match condition:
         case Compare(sign, column, constant):
             return _compare(sign, getter(column), _constant(constant, column.affinity, arguments))
@@ -216,10 +218,10 @@ def _compile(condition: Condition, getter: Callable[[Column], Getter], arguments
 
 
 def _constant(
-    constant: Constant | Argument, affinity: Affinity, arguments: Sequence[Stored] | None
+    constant: LiteralTerm | Argument, affinity: Affinity, arguments: Sequence[Stored] | None
 ) -> Stored | Unknown:
     """Return a constant as a column of that affinity sees it. Without arguments these are unknown."""
-    if isinstance(constant, Constant):
+    if isinstance(constant, LiteralTerm):
         return coerce(constant.value, affinity)
     return UNKNOWN if arguments is None else coerce(arguments[constant.number - 1], affinity)
 

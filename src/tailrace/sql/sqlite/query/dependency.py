@@ -12,7 +12,7 @@ from tailrace.sql.sqlite.catalog import CatalogTable, Footprint, Rowid, SqliteCa
 from tailrace.sql.sqlite.query.columns import Marker
 from tailrace.sql.sqlite.query.condition import Condition
 from tailrace.sql.sqlite.query.function import volatile_names
-from tailrace.sql.sqlite.query.reader import Reader
+from tailrace.sql.sqlite.query.reader import QueryReader
 from tailrace.sql.sqlite.query.relation import NotUnderstoodError, Reference
 from tailrace.sql.sqlite.query.statement import Query
 
@@ -61,7 +61,7 @@ def analyse(statement: Query, catalog: SqliteCatalog) -> QueryDependencies:
     footprint = catalog.footprint(statement.text, statement.arguments)
     if statement.tree is None and footprint is None:
         raise InvalidRequestError(f"the query cannot be read: {statement.problem}")
-    reader = Reader(catalog)
+    reader = QueryReader(catalog)
     marker = Marker(reader)
     try:
         if statement.tree is None:
@@ -125,7 +125,7 @@ def _mark_hidden(reference: Reference, names: frozenset[str]) -> None:
             reference.mark(column)
 
 
-def _add_footprint(reader: Reader, footprint: Footprint | None, catalog: SqliteCatalog) -> None:
+def _add_footprint(reader: QueryReader, footprint: Footprint | None, catalog: SqliteCatalog) -> None:
     """Add those tables as a whole which the database says that the query touches while we saw them nowhere."""
     if footprint is None:
         return

@@ -9,7 +9,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from tailrace.sql.sqlite.catalog import fold
-from tailrace.sql.sqlite.lexer import RESERVED, Sort, Token
+from tailrace.sql.sqlite.lexer import RESERVED, Sort, SqlToken
 
 __all__ = ["AGGREGATES", "SCALARS", "Usage", "usage", "volatile_names"]
 
@@ -74,13 +74,13 @@ class Usage(Struct, frozen=True):
     choosing: bool
 
 
-def usage(tokens: Sequence[Token]) -> Usage:
+def usage(tokens: Sequence[SqlToken]) -> Usage:
     """Return which functions a statement calls and whether it has a clause that makes it choose between rows."""
     names = frozenset(_name(token) for token in tokens if token.sort in (Sort.WORD, Sort.NAME))
-    functions = {token.upper.lower() for token in tokens if token.upper in _CLOCK}
+    functions = {token.word.lower() for token in tokens if token.word in _CLOCK}
     functions |= {_name(tokens[place]) for place in range(len(tokens) - 1) if _is_call(tokens, place)}
-    choosing = any(token.upper in _CHOOSING for token in tokens) or any(
-        token.upper == "UNION" and follower.upper != "ALL" for token, follower in pairwise(tokens)
+    choosing = any(token.word in _CHOOSING for token in tokens) or any(
+        token.word == "UNION" and follower.word != "ALL" for token, follower in pairwise(tokens)
     )
     return Usage(frozenset(functions), names, choosing or not functions <= SCALARS)
 
@@ -90,23 +90,23 @@ def volatile_names(functions: frozenset[str]) -> list[str]:
     return sorted(functions - SCALARS - AGGREGATES)
 
 
-def _is_call(tokens: Sequence[Token], place: int) -> bool:
+def _is_call(tokens: Sequence[SqlToken], place: int) -> bool:
     token = tokens[place]
-    if token.sort not in (Sort.WORD, Sort.NAME) or tokens[place + 1].text != "(" or token.upper in _BEFORE_BRACKET:
+    if token.sort not in (Sort.WORD, Sort.NAME) or tokens[place + 1].text != "(" or token.word in _BEFORE_BRACKET:
         return False
-    if place and tokens[place - 1].upper == "AS":  # CAST(x AS VARCHAR(9))
+    if place and tokens[place - 1].word == "AS":  # CAST(x AS VARCHAR(9))
         return False
     return not _is_header(tokens, place + 1)
 
 
-def _is_header(tokens: Sequence[Token], bracket: int) -> bool:
+def _is_header(tokens: Sequence[SqlToken], bracket: int) -> bool:
     """Return whether the bracket holds the column names of a common table expression: `name (a, b) AS (`."""
     place = bracket
     while place < len(tokens) and tokens[place].text != ")":
         place += 1
-    after = [token.upper or token.text for token in tokens[place + 1 : place + 4]]
+    after = [token.word or token.text for token in tokens[place + 1 : place + 4]]
     return after[:2] == ["AS", "("] or after[:2] in (["AS", "MATERIALIZED"], ["AS", "NOT"])
 
 
-def _name(token: Token) -> str:
-    return fold(token.text if token.sort is Sort.WORD else token.text[1:-1])
+def _name(token: SqlToken) -> str:
+    return fold(token.value)

@@ -20,15 +20,15 @@ from msgspec import Struct
 
 from tailrace.sql.sqlite.query.condition import (
     TRUE,
-    Column,
     Condition,
     Equal,
+    ReferenceColumn,
     columns,
     mask_of_nulls,
     replace,
 )
 from tailrace.sql.sqlite.query.recognise import conjuncts
-from tailrace.sql.sqlite.query.relation import Compound, Derived, Join, Node, Reference, Relation, Scope, Selection
+from tailrace.sql.sqlite.query.relation import Compound, Derived, Join, Node, Reference, Relation, Scope, SelectNode
 
 __all__ = ["CONDITIONS_MAX", "find_conditions"]
 
@@ -63,7 +63,7 @@ def _through_query(node: Node) -> list[_Row]:
         for branch in node.branches:
             find_conditions(branch)
         return []
-    if not isinstance(node, Selection) or node.relation is None:
+    if not isinstance(node, SelectNode) or node.relation is None:
         return []
     rows, _ = _through(node.relation, node.scope)
     where = node.tree.args.get("where")
@@ -108,7 +108,7 @@ def _join(join: Join, scope: Scope) -> tuple[list[_Row], frozenset[int]]:
     return [*left_rows, *right_rows], left | right
 
 
-def _equality(ours: Column | None, theirs: Column | None) -> list[Condition]:
+def _equality(ours: ReferenceColumn | None, theirs: ReferenceColumn | None) -> list[Condition]:
     return [Equal(ours, theirs)] if ours is not None and theirs is not None else []
 
 
@@ -138,9 +138,9 @@ def _settle(row: _Row) -> None:
     row.reference.conditions = tuple(kept[:CONDITIONS_MAX])
 
 
-def _classes(facts: Sequence[Condition]) -> dict[Column, set[Column]]:
+def _classes(facts: Sequence[Condition]) -> dict[ReferenceColumn, set[ReferenceColumn]]:
     """Return for each column those that the facts make equal to it; only columns that compare in the same way."""
-    classes: dict[Column, set[Column]] = {}
+    classes: dict[ReferenceColumn, set[ReferenceColumn]] = {}
     for fact in facts:
         if isinstance(fact, Equal) and fact.left.affinity == fact.right.affinity:
             union = classes.get(fact.left, {fact.left}) | classes.get(fact.right, {fact.right})

@@ -11,13 +11,13 @@ from msgspec import Struct
 from sqlglot import exp
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.sql.sqlite.catalog import CatalogTable, CatalogView, SqliteCatalog, fold
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, CatalogTable, CatalogView, SqliteCatalog, fold
 from tailrace.sql.sqlite.query.function import Usage
 from tailrace.sql.sqlite.query.relation import (
-    ROWID_NAMES,
     CommonTable,
     Compound,
     Derived,
+    FromItem,
     Join,
     JoinKind,
     Node,
@@ -27,15 +27,14 @@ from tailrace.sql.sqlite.query.relation import (
     Relation,
     Rows,
     Scope,
-    Selection,
-    Source,
+    SelectNode,
     Surroundings,
-    base_source,
+    base_item,
 )
 from tailrace.sql.sqlite.query.shape import is_plain, join_kind, refuse_unknown_parts
 from tailrace.sql.sqlite.query.statement import parse_view
 
-__all__ = ["QUERIES_MAX", "REFERENCES_MAX", "Expression", "Reader"]
+__all__ = ["QUERIES_MAX", "REFERENCES_MAX", "QueryReader", "UsedExpression"]
 
 REFERENCES_MAX = 128
 """Mentions of tables in a query, views and common table expressions counted as often as they are used."""
@@ -43,7 +42,7 @@ QUERIES_MAX = 512
 """Queries within a query, counted alike."""
 
 
-class Expression(Struct, frozen=True):
+class UsedExpression(Struct, frozen=True):
     """An expression that is used, with what its names mean."""
 
     tree: exp.Expr
@@ -51,7 +50,7 @@ class Expression(Struct, frozen=True):
     around: Surroundings
 
 
-class Reader:
+class QueryReader:
     """Takes one query apart.
 
     `references` are its mentions of base tables; `usages` and `trees` are the words and trees of its views. `used` are
@@ -66,7 +65,7 @@ class Reader:
         self.references: list[Reference] = []
         self.usages: list[Usage] = []
         self.trees: list[exp.Expr] = []
-        self.used: list[Expression] = []
+        self.used: list[UsedExpression] = []
         self.recursive = False
 
     def read(self, tree: exp.Expr, around: Surroundings, outer: Scope | None) -> Node:
@@ -88,7 +87,7 @@ class Reader:
             case _:
                 raise NotUnderstoodError(type(tree).__name__)
 
-    def table(self, name: str, schema: str, around: Surroundings) -> tuple[Relation, Source]:
+    def table(self, name: str, schema: str, around: Surroundings) -> tuple[Relation, FromItem]:
         """Return what a name in a FROM stands for, under that name."""
         folded = fold(name)
         if schema and fold(schema) != "main":
@@ -103,9 +102,9 @@ class Reader:
         if table is None:
             raise InvalidRequestError(f"no such table: {name}")
         reference = self._reference(table)
-        return reference, base_source(reference, folded)
+        return reference, base_item(reference, folded)
 
-    def _select(self, tree: exp.Select, around: Surroundings, outer: Scope | None) -> Selection:
+    def _select(self, tree: exp.Select, around: Surroundings, outer: Scope | None) -> SelectNode:
         refuse_unknown_parts(
             tree,
             {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct"}
@@ -117,7 +116,7 @@ class Reader:
             item = tree.args["from_"].this
             relation, star = self._item(item, around, scope)
             relation, star = self._joins(tree.args.get("joins") or [], relation, star, around, scope)
-        selection = Selection(tree, scope, around, relation, [], is_plain(tree))
+        selection = SelectNode(tree, scope, around, relation, [], is_plain(tree))
         for projection in tree.expressions:
             selection.outputs += self._projection(projection, around, scope, star)
         return selection
@@ -132,7 +131,7 @@ class Reader:
                 raise NotUnderstoodError("star of several tables")
             return [Output(output.name, output.demand, output.column) for output in sources[0].outputs]
         value = projection.unalias()
-        output = Output(None, self._use_once(Expression(value, scope, around)))
+        output = Output(None, self._use_once(UsedExpression(value, scope, around)))
         if isinstance(value, exp.Column) and not isinstance(value.this, exp.Star):
             name = fold(value.name)
             found = scope.local(name, fold(value.table))
@@ -144,7 +143,7 @@ class Reader:
             scope.aliases.setdefault(output.name, []).append(output)
         return [output]
 
-    def _use_once(self, expression: Expression) -> Callable[[], None]:
+    def _use_once(self, expression: UsedExpression) -> Callable[[], None]:
         """Return a function that puts the expression among the used ones the first time that it is called."""
         waiting = [expression]
 
@@ -174,7 +173,7 @@ class Reader:
         scope.sources.append(source)
         return self._joins(item.args.get("joins") or [], relation, list(source.outputs), around, scope)
 
-    def _table_item(self, item: exp.Table, around: Surroundings) -> tuple[Relation, Source]:
+    def _table_item(self, item: exp.Table, around: Surroundings) -> tuple[Relation, FromItem]:
         refuse_unknown_parts(item, {"this", "alias", "db", "joins", "indexed"})
         if not isinstance(item.this, exp.Identifier):
             if item.this.name.lower().startswith("pragma_"):
@@ -279,11 +278,11 @@ def _with(tree: exp.Expr, around: Surroundings, outer: Scope | None) -> Surround
     return inside
 
 
-def _derived(node: Node, name: str) -> tuple[Derived, Source]:
+def _derived(node: Node, name: str) -> tuple[Derived, FromItem]:
     """Return a query as an item of a FROM. Only a plain SELECT hands base columns through."""
-    through = isinstance(node, Selection) and node.plain
+    through = isinstance(node, SelectNode) and node.plain
     outputs = [Output(output.name, output.demand, output.column if through else None) for output in node.outputs]
-    return Derived(node), Source(name, outputs)
+    return Derived(node), FromItem(name, outputs)
 
 
 def _branches(tree: exp.SetOperation) -> tuple[list[exp.Expr], list[exp.SetOperation]]:

@@ -17,14 +17,14 @@ from tailrace.sql.sqlite.query.condition import (
     All,
     Among,
     Argument,
-    Column,
     Compare,
     Condition,
-    Constant,
     Either,
     Equal,
     Fixed,
+    LiteralTerm,
     Negated,
+    ReferenceColumn,
     Same,
 )
 from tailrace.sql.sqlite.query.relation import Scope
@@ -121,12 +121,12 @@ def _between(tree: exp.Between, scope: Scope) -> Condition:
 
 def _truth(tree: exp.Expr) -> Condition:
     constant = _constant(tree)
-    if isinstance(constant, Constant) and (constant.value is None or isinstance(constant.value, int)):
+    if isinstance(constant, LiteralTerm) and (constant.value is None or isinstance(constant.value, int)):
         return Fixed(NULL if constant.value is None else TRUE if constant.value else FALSE)
     return OPAQUE
 
 
-def _column(tree: exp.Expr, scope: Scope) -> Column | None:
+def _column(tree: exp.Expr, scope: Scope) -> ReferenceColumn | None:
     tree = tree.unnest()
     if not isinstance(tree, exp.Column) or isinstance(tree.this, exp.Star):
         return None
@@ -134,7 +134,7 @@ def _column(tree: exp.Expr, scope: Scope) -> Column | None:
     return found[0].column if len(found) == 1 else None
 
 
-def _constant(tree: exp.Expr) -> Constant | Argument | None:
+def _constant(tree: exp.Expr) -> LiteralTerm | Argument | None:
     tree = tree.unnest()
     negative = isinstance(tree, exp.Neg)
     if negative:
@@ -148,22 +148,22 @@ def _constant(tree: exp.Expr) -> Constant | Argument | None:
         return None
     match tree:
         case exp.Null():
-            return Constant(None)
+            return LiteralTerm(None)
         case exp.Boolean():
-            return Constant(int(tree.this))
+            return LiteralTerm(int(tree.this))
         case exp.Literal():
-            return Constant(tree.name)
+            return LiteralTerm(tree.name)
         case exp.HexString():
-            return Constant(bytes.fromhex(tree.name))
+            return LiteralTerm(bytes.fromhex(tree.name))
         case _:
             return None
 
 
-def _number(text: str, sign: int) -> Constant | None:
+def _number(text: str, sign: int) -> LiteralTerm | None:
     """Return a number that is read alike by everybody: not too long for a 64-bit integer or an exact fraction."""
     if _INTEGER.fullmatch(text):
-        return Constant(sign * int(text))
+        return LiteralTerm(sign * int(text))
     match = _REAL.fullmatch(text)
     if match and 0 < len(match[1] + match[2]) <= 15:
-        return Constant(sign * float(text))
+        return LiteralTerm(sign * float(text))
     return None

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 from sqlglot import exp
 
-from tailrace.sql.sqlite.catalog import CatalogColumn, CatalogTable, Rowid, fold
-from tailrace.sql.sqlite.query.condition import Column, Condition
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, CatalogColumn, CatalogTable, Rowid, fold
+from tailrace.sql.sqlite.query.condition import Condition, ReferenceColumn
 
 __all__ = [
-    "ROWID_NAMES",
     "CommonTable",
     "Compound",
     "Derived",
+    "FromItem",
     "Join",
     "JoinKind",
     "Node",
@@ -25,13 +25,11 @@ __all__ = [
     "Relation",
     "Rows",
     "Scope",
-    "Selection",
-    "Source",
+    "SelectNode",
     "Surroundings",
-    "base_source",
+    "base_item",
 ]
 
-ROWID_NAMES = ("rowid", "_rowid_", "oid")
 JoinKind = str
 """One of inner, left, right, full."""
 
@@ -75,10 +73,10 @@ class Output(Struct):
 
     name: str | None
     demand: Callable[[], None]
-    column: Column | None = None
+    column: ReferenceColumn | None = None
 
 
-class Source(Struct):
+class FromItem(Struct):
     """One item of a FROM under the name by which columns are qualified; empty where it has none.
 
     `outputs` are the columns that a star stands for, `extra` those that must be named (row numbers).
@@ -125,11 +123,11 @@ class Scope:
 
     def __init__(self, around: "Scope | None") -> None:
         self.around = around
-        self.sources: list[Source] = []
+        self.sources: list[FromItem] = []
         self.aliases: dict[str, list[Output]] = {}
         self.merged: dict[str, Output] = {}
 
-    def named(self, qualifier: str) -> list[Source]:
+    def named(self, qualifier: str) -> list[FromItem]:
         """Return the sources of that folded name; all if it is empty."""
         return [source for source in self.sources if not qualifier or source.name == qualifier]
 
@@ -157,7 +155,7 @@ class Scope:
         return possible
 
 
-class Selection(Struct):
+class SelectNode(Struct):
     """One SELECT.
 
     `plain` tells that each row of the FROM that passes the WHERE is one row of the result: nothing is grouped, made
@@ -212,16 +210,16 @@ class CommonTable(Struct):
     recursive: bool = False
 
 
-Node = Selection | Compound | Rows
+Node = SelectNode | Compound | Rows
 
 
-def base_source(reference: Reference, name: str) -> Source:
+def base_item(reference: Reference, name: str) -> FromItem:
     """Return a base table as an item of a FROM."""
     table = reference.table
 
     def output(column: CatalogColumn, spelled: str) -> Output:
         usable = column.binary and not column.generated
-        known = Column(reference.number, column.name, column.affinity) if usable else None
+        known = ReferenceColumn(reference.number, column.name, column.affinity) if usable else None
         return Output(spelled, lambda: reference.mark(column), known)
 
     outputs = [output(column, fold(column.name)) for column in table.columns]
@@ -234,4 +232,4 @@ def base_source(reference: Reference, name: str) -> Source:
         extra = [output(numbered, rowid) for rowid in names]
     elif table.rowid is not Rowid.NONE:
         extra = [Output(rowid, reference.mark_rowid) for rowid in names]
-    return Source(name, outputs, extra)
+    return FromItem(name, outputs, extra)

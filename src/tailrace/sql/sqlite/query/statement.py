@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.sql.sqlite.lexer import RESERVED, Sort, Token, lex
+from tailrace.sql.sqlite.lexer import RESERVED, Sort, SqlToken, lex
 from tailrace.sql.sqlite.query.function import Usage, usage
 
 __all__ = ["ARGUMENTS_MAX", "DEPTH_MAX", "TEXT_MAX", "Query", "argument_number", "parse", "parse_view"]
@@ -80,7 +80,7 @@ def parse(sql: str) -> Query:
 def parse_view(sql: str) -> tuple[exp.Create | None, Usage]:
     """Return sqlglot's reading of a CREATE VIEW statement, None if it cannot, and what its words tell."""
     words = _tokens(sql)
-    body = next((place for place, word in enumerate(words) if word.upper == "AS"), 0)
+    body = next((place for place, word in enumerate(words) if word.word == "AS"), 0)
     depth = _depth(words)
     tree = _read(words, {})[0] if depth <= DEPTH_MAX else None
     return tree if isinstance(tree, exp.Create) else None, usage(words[body + 1 :])
@@ -93,8 +93,8 @@ def argument_number(node: exp.Expr) -> int | None:
     return None
 
 
-def _check(words: Sequence[Token]) -> None:
-    if not words or words[0].upper not in _STARTS:
+def _check(words: Sequence[SqlToken]) -> None:
+    if not words or words[0].word not in _STARTS:
         raise InvalidRequestError("a query begins with SELECT, WITH or VALUES")
     if any(word.text == ";" for word in words):
         raise InvalidRequestError("a query is one statement")
@@ -102,18 +102,18 @@ def _check(words: Sequence[Token]) -> None:
         raise InvalidRequestError(f"the query is nested deeper than {DEPTH_MAX}")
 
 
-def _depth(words: Sequence[Token]) -> int:
+def _depth(words: Sequence[SqlToken]) -> int:
     depth = deepest = 0
     for word in words:
-        if word.text == "(" or word.upper == "CASE":
+        if word.text == "(" or word.word == "CASE":
             depth += 1
             deepest = max(deepest, depth)
-        elif word.text == ")" or word.upper == "END":
+        elif word.text == ")" or word.word == "END":
             depth -= 1
     return deepest
 
 
-def _argument_numbers(words: Sequence[Token]) -> dict[int, int]:
+def _argument_numbers(words: Sequence[SqlToken]) -> dict[int, int]:
     """Return the number of each argument by its place; a bare `?` is the one after the highest so far, as in SQLite."""
     numbers: dict[int, int] = {}
     highest = 0
@@ -130,7 +130,7 @@ def _argument_numbers(words: Sequence[Token]) -> dict[int, int]:
     return numbers
 
 
-def _canonical(words: Sequence[Token], numbers: dict[int, int]) -> str:
+def _canonical(words: Sequence[SqlToken], numbers: dict[int, int]) -> str:
     parts: list[str] = []
     for place, word in enumerate(words):
         if word.spaced and parts:
@@ -138,11 +138,11 @@ def _canonical(words: Sequence[Token], numbers: dict[int, int]) -> str:
         if place in numbers:
             parts.append(f"?{numbers[place]}")
         else:
-            parts.append(word.upper if not place or word.upper in RESERVED else word.text)
+            parts.append(word.word if not place or word.word in RESERVED else word.text)
     return "".join(parts)
 
 
-def _read(words: Sequence[Token], numbers: dict[int, int]) -> tuple[exp.Expr | None, str]:
+def _read(words: Sequence[SqlToken], numbers: dict[int, int]) -> tuple[exp.Expr | None, str]:
     """Return sqlglot's reading, or None and why.
 
     sqlglot drops a unary plus, which in SQLite takes the affinity off a column; it is read as two minuses, which hides
@@ -166,7 +166,7 @@ def _read(words: Sequence[Token], numbers: dict[int, int]) -> tuple[exp.Expr | N
         return None, "it is nested too deep"
 
 
-def _tokens(sql: str) -> list[Token]:
+def _tokens(sql: str) -> list[SqlToken]:
     found, end = lex(sql)
     if end < len(sql):
         raise InvalidRequestError(f"the query has an unfinished or unknown token at character {end + 1}")

@@ -5,7 +5,7 @@ import pytest
 from tailrace.model.errors import InvalidPredicateError
 from tailrace.sql.sqlite.predicate import compile_where
 from tailrace.sql.sqlite.predicate.sql import BRANCHES_MAX, DEPTH_MAX, NODES_MAX, parse
-from tailrace.sql.sqlite.predicate.syntax import Literal, Operation
+from tailrace.sql.sqlite.predicate.syntax import SqlLiteral, SqlOperation
 from unit.sql.sqlite.predicate.sqlite_oracle import SCHEMA, Oracle
 
 GROUPINGS = [
@@ -105,7 +105,7 @@ def test_an_error_shows_the_line_and_a_mark_under_the_place():
 @pytest.mark.parametrize("text", ["'x'", "a = 1" + " " * 65_536], ids=["short", "long"])
 def test_a_text_has_a_bound(text):
     if len(text) < 100:
-        assert parse(text) == Literal("x", 0)
+        assert parse(text) == SqlLiteral("x", 0)
     else:
         with pytest.raises(InvalidPredicateError, match="at most 65536 characters"):
             parse(text)
@@ -134,7 +134,7 @@ def test_depth_has_a_bound(text):
 
 def test_chains_of_and_and_of_or_are_one_level_and_have_a_bound_of_their_own():
     chain = parse(" AND ".join(["i = 1"] * 2000))
-    assert isinstance(chain, Operation)
+    assert isinstance(chain, SqlOperation)
     assert len(chain.operands) == 2000
     with pytest.raises(InvalidPredicateError, match=f"at most {NODES_MAX} parts"):
         parse("1" + " OR 1" * 12000)
@@ -188,5 +188,5 @@ def test_signs_without_spaces_between_them_are_read_as_sqlite_does(operator, pre
 )
 def test_literals_have_sqlites_values(text, value):
     node = parse(text)
-    assert isinstance(node, Literal)
+    assert isinstance(node, SqlLiteral)
     assert (node.value, type(node.value)) == (value, type(value))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tailrace.model.errors import InvalidPredicateError, PredicateError
 from tailrace.model.op import Op
 from tailrace.sql.predicate import Predicate
+from tailrace.sql.sqlite.lexer import Sort, lex
 from tailrace.sql.sqlite.predicate import compile_where
-from tailrace.sql.sqlite.predicate.token import TokenKind, tokens_of
 from unit.sql.sqlite.predicate.sqlite_oracle import SCHEMA, Oracle, Writer, rows
 
 EXPRESSIONS = 32
@@ -82,10 +82,10 @@ def test_integers_become_reals_where_those_of_sqlite_do(left, right):
 def qualified(text: str, source: random.Random) -> str:
     """Return the expression with each column taken from one of the images."""
     names = {column.name for column in SCHEMA.columns}
-    tokens, parts, after = tokens_of(text), [], 0
+    (tokens, _), parts, after = lex(text), [], 0
     for place, token in enumerate(tokens):
-        bare = token.kind in {TokenKind.WORD, TokenKind.NAME} and (place == 0 or tokens[place - 1].text != ".")
-        if bare and (token.text.lower() in names or token.text == "t"):
+        bare = token.sort in {Sort.WORD, Sort.NAME} and (place == 0 or tokens[place - 1].text != ".")
+        if bare and (token.value.lower() in names or token.value == "t"):
             image = source.choice(["before", "after"])
             replaced = image if token.text == "t" else f"{image}."
             parts += [text[after : token.place], replaced]

@@ -17,13 +17,13 @@ from tailrace.sql.sqlite.query.condition import (
     All,
     Among,
     Argument,
-    Column,
     Compare,
-    Constant,
     Either,
     Equal,
     Fixed,
+    LiteralTerm,
     Negated,
+    ReferenceColumn,
     Same,
     columns,
     compile_condition,
@@ -32,12 +32,12 @@ from tailrace.sql.sqlite.query.condition import (
 )
 
 CONNECTION = apsw.Connection(":memory:")
-A = Column(0, "a", Affinity.NUMERIC)
-B = Column(0, "b", Affinity.TEXT)
-ELSEWHERE = Column(1, "c", Affinity.NUMERIC)
+A = ReferenceColumn(0, "a", Affinity.NUMERIC)
+B = ReferenceColumn(0, "b", Affinity.TEXT)
+ELSEWHERE = ReferenceColumn(1, "c", Affinity.NUMERIC)
 OUTCOMES = {TRUE: 1, FALSE: 0, NULL: None}
 VALUES = st.sampled_from([None, 0, 1, 2, "a", "1", "b", b"a", 1.5])
-CONSTANTS = st.builds(Constant, VALUES) | st.just(Argument(1))
+CONSTANTS = st.builds(LiteralTerm, VALUES) | st.just(Argument(1))
 
 LEAVES = st.one_of(
     st.builds(Compare, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.sampled_from([A, B]), CONSTANTS),
@@ -118,11 +118,11 @@ def test_the_masks_of_and_and_or_are_all_outcomes_of_their_parts(left, right):
 
 
 def test_the_column_of_another_reference_can_be_anything():
-    assert compile_condition(Compare("=", ELSEWHERE, Constant(1)), 0, ())({"c": 2}) == ANY
+    assert compile_condition(Compare("=", ELSEWHERE, LiteralTerm(1)), 0, ())({"c": 2}) == ANY
 
 
 def test_a_column_that_the_row_lacks_can_be_anything():
-    assert compile_condition(Compare("=", A, Constant(1)), 0, ())({}) == ANY
+    assert compile_condition(Compare("=", A, LiteralTerm(1)), 0, ())({}) == ANY
 
 
 def test_columns_cannot_be_equal_if_one_is_null():
@@ -132,19 +132,19 @@ def test_columns_cannot_be_equal_if_one_is_null():
 
 
 def test_an_opaque_part_leaves_the_rest_to_tell():
-    condition = All((OPAQUE, Compare("=", A, Constant(1))))
+    condition = All((OPAQUE, Compare("=", A, LiteralTerm(1))))
     assert compile_condition(condition, 0, ())({"a": 1}) & TRUE
     assert not compile_condition(condition, 0, ())({"a": 2}) & TRUE
 
 
 def test_constants_that_are_equal_but_of_different_types_are_kept_apart():
-    condition = Either((Compare("=", B, Constant(1)), Compare("=", B, Constant(1.0))))
+    condition = Either((Compare("=", B, LiteralTerm(1)), Compare("=", B, LiteralTerm(1.0))))
     assert compile_condition(condition, 0, ())({"b": "1"}) == TRUE
     assert compile_condition(condition, 0, ())({"b": "2"}) == ANY
 
 
 def test_one_column_stands_in_for_another():
-    leaves = (Compare("=", A, Constant(1)), Among(A, ()), Same(A, Constant(None)), Equal(A, B), OPAQUE)
+    leaves = (Compare("=", A, LiteralTerm(1)), Among(A, ()), Same(A, LiteralTerm(None)), Equal(A, B), OPAQUE)
     condition = Negated(Either((All(leaves),)))
     replaced = replace(condition, A, ELSEWHERE)
     assert columns(condition) == {A, B}

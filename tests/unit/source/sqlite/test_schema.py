@@ -3,14 +3,14 @@ import pytest
 
 from tailrace.model.errors import SourceStateError
 from tailrace.model.table import Kind
-from tailrace.source.sqlite.catalog import Term, Unique, kind_of, read_catalog
+from tailrace.source.sqlite.schema import Term, Unique, kind_of, read_schema
 
 
-def catalog_of(*statements):
+def schema_of(*statements):
     database = apsw.Connection(":memory:")
     for statement in statements:
         database.execute(statement)
-    return read_catalog(database)
+    return read_schema(database)
 
 
 @pytest.mark.parametrize(
@@ -52,17 +52,17 @@ def test_the_kind_of_a_column_follows_the_affinity_of_its_type(declared, kind):
     ],
 )
 def test_the_key_and_the_row_number_are_found(sql, key, alias, rowid):
-    table = catalog_of(sql).tables["t"]
+    table = schema_of(sql).tables["t"]
     assert (table.key, table.alias, table.rowid) == (key, alias, rowid)
 
 
 def test_a_table_whose_row_number_cannot_be_named_is_refused():
     with pytest.raises(SourceStateError, match="add a primary key"):
-        catalog_of("CREATE TABLE t(rowid, _rowid_, oid)")
+        schema_of("CREATE TABLE t(rowid, _rowid_, oid)")
 
 
 def test_unique_indexes_come_with_their_collations_and_conditions():
-    table = catalog_of(
+    table = schema_of(
         "CREATE TABLE t(a TEXT COLLATE NOCASE UNIQUE, b, c)", "CREATE UNIQUE INDEX i ON t(lower(b) DESC, c) WHERE c > 1"
     ).tables["t"]
     assert table.uniques == (
@@ -72,7 +72,7 @@ def test_unique_indexes_come_with_their_collations_and_conditions():
 
 
 def test_only_ordinary_tables_of_the_user_are_captured():
-    catalog = catalog_of(
+    schema = schema_of(
         "CREATE TABLE t(a)",
         "CREATE TABLE s(a INTEGER PRIMARY KEY AUTOINCREMENT)",
         "CREATE VIEW v AS SELECT * FROM t",
@@ -82,11 +82,11 @@ def test_only_ordinary_tables_of_the_user_are_captured():
         "CREATE TABLE _tailrace_change(id)",
         "CREATE TABLE search_engine(id)",
     )
-    assert set(catalog.tables) == {"t", "s"}
+    assert set(schema.tables) == {"t", "s"}
 
 
 def test_columns_are_described_with_type_nullability_and_generation():
-    table = catalog_of("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT NOT NULL, c AS (a + 1), d AS (b) STORED)").tables[
+    table = schema_of("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT NOT NULL, c AS (a + 1), d AS (b) STORED)").tables[
         "t"
     ]
     assert [(c.name, c.kind, c.nullable, c.generated) for c in table.model_columns] == [

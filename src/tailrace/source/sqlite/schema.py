@@ -1,7 +1,6 @@
-"""What a database says about its tables, in our words. `read_catalog` reads, the rest is pure."""
+"""What a database says about its tables, in our words: all that capture and query analysis know of them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import apsw
 from msgspec import Struct
@@ -12,23 +11,35 @@ from tailrace.source.sqlite.change_table import PREFIX, quote
 from tailrace.source.sqlite.connection import rows
 from tailrace.source.sqlite.index_text import parse_index
 from tailrace.sql.sqlite.affinity import Affinity, affinity_of_type
+from tailrace.sql.sqlite.catalog import ROWID_NAMES, fold
 
 __all__ = [
-    "Catalog",
-    "CatalogColumn",
-    "CatalogTable",
+    "ListedTable",
+    "SqliteColumn",
+    "SqliteSchema",
+    "SqliteTable",
     "Term",
     "Trigger",
     "Unique",
+    "is_reserved",
     "kind_of",
     "list_tables",
-    "read_catalog",
+    "parts_of_virtual",
+    "read_schema",
+    "read_table",
 ]
 
-ROWID_NAMES = ("rowid", "_rowid_", "oid")
+
+class ListedTable(Struct, frozen=True):
+    """A table or a view as SQLite lists it. `kind` is `table`, `view`, `virtual` or `shadow`."""
+
+    name: str
+    kind: str
+    without_rowid: bool
+    strict: bool
 
 
-class CatalogColumn(Struct, frozen=True):
+class SqliteColumn(Struct, frozen=True):
     """One column. `default` is SQL text; `key_rank` counts the columns of the primary key from 1, 0 outside it."""
 
     name: str
@@ -57,20 +68,22 @@ class Unique(Struct, frozen=True):
     where: str | None = None
 
 
-class CatalogTable(Struct, frozen=True):
-    """One table that can be captured.
+class SqliteTable(Struct, frozen=True):
+    """One table.
 
     `alias` is the column that stands for the row number (INTEGER PRIMARY KEY). `rowid` is a name by which the row
-    number can be had in SQL, None where there is none. `indexed` tells whether it has an index of its own.
+    number can be had in SQL, None where there is none: the table is WITHOUT ROWID, or columns have all of its names.
+    `indexed` tells whether it has an index of its own.
     """
 
     name: str
     ddl: str
-    columns: tuple[CatalogColumn, ...]
+    columns: tuple[SqliteColumn, ...]
     alias: str | None
     rowid: str | None
     uniques: tuple[Unique, ...]
     indexed: bool
+    without_rowid: bool
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -104,11 +117,11 @@ class Trigger(Struct, frozen=True):
     sql: str
 
 
-class Catalog(Struct, frozen=True):
+class SqliteSchema(Struct, frozen=True):
     """The tables that can be captured and all triggers and our indexes of a database at one schema version."""
 
     schema_version: int
-    tables: dict[str, CatalogTable]
+    tables: dict[str, SqliteTable]
     triggers: tuple[Trigger, ...]
     keepers: dict[str, str]
     """Our own indexes: table by index name."""
@@ -136,27 +149,34 @@ def kind_of(declared: str) -> Kind:
     return _KINDS.get(affinity_of_type(declared), Kind.ANY) if declared else Kind.ANY
 
 
-def read_catalog(connection: apsw.Connection) -> Catalog:
-    """Return the catalog as of the connection's transaction."""
+def read_schema(connection: apsw.Connection) -> SqliteSchema:
+    """Return the tables, triggers and indexes as of the connection's transaction.
+
+    Raises:
+        SourceStateError: A table cannot be captured.
+    """
     schema_version = int(connection.pragma("schema_version"))
     listed = list_tables(connection)
-    virtual = [name for name, type_, _, _ in listed if type_ == "virtual"]
+    shadows = parts_of_virtual(listed)
     texts = dict(rows(connection, "SELECT name, sql FROM main.sqlite_schema WHERE type = 'table'"))
     tables = {
-        name: _read_table(connection, name, texts[name], without_rowid=bool(without_rowid), strict=bool(strict))
-        for name, type_, without_rowid, strict in listed
-        if type_ == "table" and name in texts and not _skipped(name, virtual)
+        one.name: _capturable(read_table(connection, one, texts[one.name]))
+        for one in listed
+        if one.kind == "table"
+        and one.name in texts
+        and not is_reserved(one.name)
+        and not fold(one.name).startswith(shadows)
     }
     triggers = rows(
         connection, "SELECT name, tbl_name, rowid, sql FROM main.sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
     )
     indexes = rows(connection, "SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'index'")
     keepers = {name: table for name, table in indexes if name.startswith(PREFIX)}
-    return Catalog(schema_version, tables, tuple(Trigger(*row) for row in triggers), keepers)
+    return SqliteSchema(schema_version, tables, tuple(Trigger(*row) for row in triggers), keepers)
 
 
-def list_tables(connection: apsw.Connection) -> list[tuple[Any, ...]]:
-    """Return name, type, WITHOUT ROWID and STRICT of each table and view of the main schema.
+def list_tables(connection: apsw.Connection) -> list[ListedTable]:
+    """Return each table and view of the main schema.
 
     Views are switched off meanwhile. SQLite would expand each one to count its columns, and its time doubles with each
     view of a view that joins another one twice: twenty of them would stop capture.
@@ -164,51 +184,61 @@ def list_tables(connection: apsw.Connection) -> list[tuple[Any, ...]]:
     enabled = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, -1)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
     try:
-        return rows(connection, "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main'")
+        found = rows(connection, "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main'")
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, enabled)
+    return [ListedTable(name, kind, bool(without_rowid), bool(strict)) for name, kind, without_rowid, strict in found]
 
 
-def _skipped(name: str, virtual: Sequence[str]) -> bool:
-    """Return whether a table is SQLite's, ours, or keeps the data of a virtual table."""
-    lower = name.lower()
-    if lower.startswith(("sqlite_", PREFIX)):
-        return True
-    return any(lower.startswith(f"{owner.lower()}_") for owner in virtual)
+def is_reserved(name: str) -> bool:
+    """Tell whether a table is SQLite's or ours."""
+    return fold(name).startswith(("sqlite_", PREFIX))
 
 
-def _read_table(connection: apsw.Connection, name: str, ddl: str, *, without_rowid: bool, strict: bool) -> CatalogTable:
+def parts_of_virtual(listed: Iterable[ListedTable]) -> tuple[str, ...]:
+    """Return how the folded names begin of tables that keep the data of a virtual table."""
+    return tuple(f"{fold(one.name)}_" for one in listed if one.kind == "virtual")
+
+
+def read_table(connection: apsw.Connection, listed: ListedTable, ddl: str) -> SqliteTable:
+    """Return what SQLite says about a table; `ddl` is the statement that made it."""
+    name = listed.name
     info = rows(
         connection,
-        """SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, 'main') ORDER BY cid""",
+        """SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, 'main')
+        WHERE hidden <> 1 ORDER BY cid""",
         (name,),
     )
     columns = tuple(
-        CatalogColumn(
+        SqliteColumn(
             column,
             declared or "",
             bool(not_null),
             default,
             rank,
             hidden in (2, 3),
-            _collation(connection, name, column),
-            strict,
+            _collation(connection, name, column) if listed.kind == "table" else "",
+            listed.strict,
         )
         for column, declared, not_null, default, rank, hidden in info
     )
     indexes = rows(
         connection, """SELECT name, "unique", origin FROM pragma_index_list(?, 'main') ORDER BY seq DESC""", (name,)
     )
-    alias = None if without_rowid or any(origin == "pk" for _, _, origin in indexes) else _alias(columns)
-    rowid = None if without_rowid else _rowid_name(columns, alias)
-    if rowid is None and not any(column.key_rank for column in columns):
-        raise SourceStateError(
-            f"table {name!r} has no primary key and hides its row number behind columns named "
-            f"{', '.join(ROWID_NAMES)}; rename one of them or add a primary key"
-        )
+    alias = None if listed.without_rowid or any(origin == "pk" for _, _, origin in indexes) else _alias(columns)
+    rowid = None if listed.without_rowid else _rowid_name(columns, alias)
     uniques = tuple(_read_unique(connection, index) for index, unique, _ in indexes if unique)
     indexed = any(not index.startswith(PREFIX) for index, _, _ in indexes)
-    return CatalogTable(name, ddl, columns, alias, rowid, uniques, indexed)
+    return SqliteTable(name, ddl, columns, alias, rowid, uniques, indexed, listed.without_rowid)
+
+
+def _capturable(table: SqliteTable) -> SqliteTable:
+    if table.rowid is None and not table.key:
+        raise SourceStateError(
+            f"table {table.name!r} has no primary key and hides its row number behind columns named "
+            f"{', '.join(ROWID_NAMES)}; rename one of them or add a primary key"
+        )
+    return table
 
 
 def _collation(connection: apsw.Connection, table: str, column: str) -> str:
@@ -216,15 +246,15 @@ def _collation(connection: apsw.Connection, table: str, column: str) -> str:
     return "" if collation.upper() == "BINARY" else collation.upper()
 
 
-def _alias(columns: Sequence[CatalogColumn]) -> str | None:
+def _alias(columns: Sequence[SqliteColumn]) -> str | None:
     keys = [column for column in columns if column.key_rank]
     return keys[0].name if len(keys) == 1 and keys[0].declared.upper() == "INTEGER" else None
 
 
-def _rowid_name(columns: Sequence[CatalogColumn], alias: str | None) -> str | None:
+def _rowid_name(columns: Sequence[SqliteColumn], alias: str | None) -> str | None:
     if alias is not None:
         return quote(alias)
-    taken = {column.name.lower() for column in columns}
+    taken = {fold(column.name) for column in columns}
     return next((name for name in ROWID_NAMES if name not in taken), None)
 
 
