@@ -141,6 +141,8 @@ class FakeOpenSearch:
             if self.bytes_max is not None and len(body) > self.bytes_max:
                 return 413, _error("content_too_long_exception", 413)
             return self._bulk(body)
+        if (method, path) in {("POST", "/_mget"), ("POST", "/_search/scroll")}:
+            return 200, self._read(path, json.loads(body))
         index, _, rest = path.removeprefix("/").partition("/")
         if (method, rest) == ("PUT", ""):
             if index != index.lower() or index.startswith(("_", "-", "+")):
@@ -161,10 +163,22 @@ class FakeOpenSearch:
         if method == "POST" and rest.startswith("_search?scroll="):
             self._scrolled = [{"_index": index, "_id": id_} for id_ in self.sources(index)]
             return 200, self._page(json.loads(body)["size"])
-        if (method, path) == ("POST", "/_search/scroll"):
-            assert json.loads(body)["scroll_id"] == "page"
-            return 200, self._page(1)
         return 405, _error("method_not_allowed", 405)
+
+    def _read(self, path, asked):
+        if path == "/_mget":
+            return {"docs": [self._document(**where) for where in asked["docs"]]}
+        assert asked["scroll_id"] == "page"
+        return self._page(1)
+
+    def _document(self, *, _index, _id):
+        version, source = self.documents.get(_index, {}).get(_id, (None, None))
+        said = {"_index": _index, "_id": _id}
+        return (
+            {**said, "found": False}
+            if source is None
+            else {**said, "_version": version, "found": True, "_source": source}
+        )
 
     def _page(self, size):
         hits, self._scrolled = self._scrolled[:size], self._scrolled[size:]

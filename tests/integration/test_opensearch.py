@@ -17,6 +17,7 @@ from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
+from tailrace.model.value import Text
 from tailrace.sink_url import parse
 
 
@@ -200,3 +201,27 @@ def test_a_table_whose_rows_no_key_tells_apart_has_no_documents(target):
     alike = TableSchema(TableName("shop", "lines"), 1, (Column("text", Kind.STR),), identity=Identity.WHOLE_ROW)
     with pytest.raises(SinkRefusedError, match="primary key or a unique index"):
         target.open([alike])
+
+
+def test_a_row_whose_document_is_not_there_has_what_was_sent_and_a_warning_says_so(server, target, caplog):
+    whole = {"id": 1, "customer": "a", "total": None, "paid": True, "at": None, "photo": None, "more": {"a": 1}}
+    assert target.send([message(update(None, {"id": 1, "customer": "b"}, offset=3))], b"") == []
+    assert server.sources("shop-orders") == {"1": {"id": 1, "customer": "b"}}
+    assert "no document to take them from" in caplog.text
+    caplog.clear()
+    messages = [
+        message(insert({**whole, "more": Text(Kind.JSON, '{"a":1}')}, offset=4)),
+        message(update(None, {"id": 1, "customer": "c"}, offset=5)),
+        message(delete({"id": 2}, offset=6)),
+        message(insert({"id": 2, "customer": "d"}, offset=7)),
+    ]
+    assert target.send(messages, b"") == []
+    assert server.sources("shop-orders")["1"] == {**whole, "customer": "c"}
+    assert caplog.text == ""
+
+
+def test_a_partial_row_that_comes_late_changes_nothing(server, target):
+    messages = [message(insert(row(1), offset=4)), message(update(None, {"id": 1, "customer": "old"}, offset=3))]
+    for one in messages:
+        assert target.send([one], b"") == []
+    assert server.sources("shop-orders") == {"1": row(1)}

@@ -1,5 +1,6 @@
 """The envelopes by name: how a message carries a change. Debezium's is in `tailrace.envelope.debezium`. Pure."""
 
+import json
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -127,27 +128,31 @@ def _old(change: Change) -> bytes:
 
 _GONE = frozenset({Op.DELETE, Op.TRUNCATE})
 
+_UNCHANGED_HEADER = "tailrace-unchanged"
+"""Names the columns that were left out, as a JSON array in ASCII."""
+
 
 class RowEnvelope:
     """The row after the change alone, `{"id":1,…}`, keyed by `{"id":1}`; nothing (a tombstone) once it is deleted.
 
     A truncation has no value either, and `{}` as its key: the header `tailrace-op` says that all rows are gone. What
-    the source did not send after an update is taken from the row before; where that lacks it too, it is left out.
+    the source did not send after an update is taken from the row before; where that lacks it too, it is left out, and
+    the header `tailrace-unchanged` beside the row names it.
     """
 
     tombstones = False
 
     def wrap(self, change: Change, id_: str, *, snapshot: bool = False, now_us: int | None = None) -> Wrapped:
         """Return the envelope of a change."""
-        value = None if change.op in _GONE else plain_image(_whole(change), change.schema)
-        return Wrapped(value, plain_key_object(change))
-
-
-def _whole(change: Change) -> bytes | None:
-    after, before = change.after, change.before
-    if after is None or before is None or not lacks_cells(after, change.schema):
-        return after
-    return completed(after, before)
+        if change.op in _GONE:
+            return Wrapped(None, plain_key_object(change))
+        row, unsent = change.after, []
+        if row is not None and lacks_cells(row, change.schema):
+            row = row if change.before is None else completed(row, change.before)
+            cells = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
+            unsent = [column.name for column in change.schema.columns if column.name not in cells]
+        headers = ((_UNCHANGED_HEADER, json.dumps(unsent)),) if unsent else ()
+        return Wrapped(plain_image(row, change.schema), plain_key_object(change), headers)
 
 
 class OwnEnvelope:

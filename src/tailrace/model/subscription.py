@@ -97,7 +97,10 @@ class SourceTarget(Struct, frozen=True, tag="source"):
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """Return the names as those of tables, for people; `*` for all."""
+        """Return the names as those of tables, for people and for rights, which go by `wire`; `*` for all.
+
+        Whether a name begins with a schema only a log knows: no table is to be looked up by what is returned.
+        """
         return tuple(TableName(self.source, name) for name in self.names or ("*",))
 
 

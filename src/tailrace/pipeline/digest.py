@@ -2,6 +2,9 @@
 
 Keys fall into buckets by their hash. Buckets are compared first, by the sum of their checksums; only those that differ,
 or that changed while the rows were read, are compared key by key, this many at a time as fit into memory.
+
+A row of which the source did not send all cells has no checksum of its own: those that it lacks are the ones of the row
+before it. Where such rows come, each column has a checksum; the state of a key is the newest one of each.
 """
 # ruff: noqa: S608 (identifiers are quoted)
 
@@ -19,6 +22,7 @@ from tailrace.pipeline.fold import OFFSET
 from tailrace.pipeline.rows import RANGE
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.truncation import is_truncation
+from tailrace.pipeline.unchanged import lacking
 
 __all__ = ["Difference", "Digests", "Side"]
 
@@ -51,11 +55,18 @@ class Side(IntEnum):
 class Digests:
     """The digests of one table of both sides. Changes count in order of their offsets; rows that were read come last.
 
-    Add everything, then `compare` once; the rest tells what that found. For one thread.
+    Add everything, then `compare` once; the rest tells what that found. `by_column` is for changes of which some lack
+    cells; it takes more of the disk. For one thread.
     """
 
     def __init__(
-        self, directory: Path, key: Sequence[str], columns: pa.Schema, rows_at_once: int = _ROWS_AT_ONCE
+        self,
+        directory: Path,
+        key: Sequence[str],
+        columns: pa.Schema,
+        rows_at_once: int = _ROWS_AT_ONCE,
+        *,
+        by_column: bool = False,
     ) -> None:
         self.columns = columns
         self.rows = 0
@@ -75,6 +86,7 @@ class Digests:
         }.items():
             self._run(f"SET {name} = {value}")
         self._keys = ", ".join(_quoted(f"k{place}") for place in range(len(key)))
+        self._cells = columns.names if by_column else []
         self._run(
             f"CREATE TABLE digests AS {self._select('NULL', 'NULL', 'NULL', 'NULL')}", none=self._key.empty_table()
         )
@@ -171,17 +183,28 @@ class Digests:
         table = fitted(rows, self.columns)
         for name in names:
             table = table.append_column(name, rows[name])
+        if self._cells:
+            masks = lacking(rows)
+            for number, name in enumerate(self._cells):
+                mask = pa.array(masks[name]) if name in masks else pa.repeat(pa.scalar(value=False), rows.num_rows)
+                table = table.append_column(f"_lacks{number}", mask)
         hashed = f"hash({', '.join(map(_quoted, self.columns.names))})"
         self._run(f"INSERT INTO digests {self._select(side, place, gone, range_, hashed)}", none=table)
 
-    def _select(self, side: Any, place: str, gone: str, range_: str, checksum: str = "0") -> str:
-        """Return what makes digests of the rows of `none`."""
+    def _select(self, side: Any, place: str, gone: str, range_: str, hashed: str = "") -> str:
+        """Return what makes digests of the rows of `none`; without `hashed`, of none."""
         named = [f"{_quoted(name)} AS k{number}" for number, name in enumerate(self._key.names)]
         bucket = f"hash({', '.join(map(_quoted, self._key.names))}) % {_BUCKETS}"
+        # A row that is gone tells nothing of the columns: an update that follows may lack what it had.
+        cells = [
+            f", {f'CASE WHEN {gone} OR _lacks{number} THEN NULL ELSE hash({_quoted(name)}) END' if hashed else '0'}"
+            f"::UBIGINT AS c{number}"
+            for number, name in enumerate(self._cells)
+        ]
         return (
             f"SELECT {', '.join(named)}, {side}::TINYINT AS side, ({bucket})::SMALLINT AS bucket, "
             f"({place})::BIGINT AS place, ({gone})::BOOLEAN AS gone, ({range_})::INTEGER AS range, "
-            f"{checksum}::UBIGINT AS checksum FROM none"
+            f"{hashed or '0'}::UBIGINT AS checksum{''.join(cells)} FROM none"
         )
 
     def _compare_keys(self, buckets: Sequence[int]) -> None:
@@ -194,10 +217,13 @@ class Digests:
             f"WHEN s.checksum IS NULL THEN '{Difference.EXTRA}' "
             f"WHEN t.times > 1 THEN '{Difference.TWICE}' ELSE '{Difference.DIFFERS}' END"
         )
+        newest = "max_by(checksum, place)"
+        if self._cells:
+            newest = f"hash({', '.join(f'max_by(c{number}, place)' for number in range(len(self._cells)))})"
         for name, side in (("theirs", Side.SOURCE), ("ours", Side.SINK)):
             self._run(
                 f"CREATE OR REPLACE TEMP TABLE {name} AS "
-                f"SELECT {self._keys}, max_by(checksum, place) AS checksum, max_by(range, place) AS range, "
+                f"SELECT {self._keys}, {newest} AS checksum, max_by(range, place) AS range, "
                 f"count(*) FILTER (side = {int(side)}) AS times FROM digests "
                 f"WHERE side IN ({int(side)}, {int(Side.BOTH)}) AND bucket IN ({listed}) "
                 f"GROUP BY {self._keys} HAVING NOT max_by(gone, place)"

@@ -1,7 +1,8 @@
 """A pipeline as a project of Spark Declarative Pipelines: files that Spark runs without us, but for the source. Pure.
 
 Each table has a file: its changes come into a streaming table, and AUTO CDC makes the table of it. AUTO CDC orders the
-changes of a key by `_offset`, so it needs the rows before updates only where they tell that a key is gone.
+changes of a key by `_offset`, so it needs the rows before updates only where they tell that a key is gone. It knows no
+truncation, so the stream of a table that may be truncated ends with an error at one.
 """
 
 import json
@@ -12,13 +13,22 @@ from typing import assert_never
 from tailrace.meta.pipeline import Definition, Mode
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
-from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.sink.row import key_names, refuse_unidentified
 from tailrace.sink_url import parse, refuse_shared, spelled
 
 __all__ = ["SPEC", "project"]
 
 SPEC = "spark-pipeline.yml"
 """Name of the file that `spark-pipelines` looks for."""
+
+_UNTRUNCATED = (
+    "assert_true(_change_type <> 'truncate', 'the table was truncated, which AUTO CDC cannot apply: "
+    "run a full refresh of it') IS NULL"
+)
+"""Condition that holds for every change, and fails at a truncation."""
+
+_NEVER_TRUNCATED = frozenset({"sqlite"})
+"""Dialects of databases that have no truncation."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -33,7 +43,9 @@ def project(
 
     Raises:
         ConfigError: Two tables would have one name.
+        SinkRefusedError: The rows of a table are not told apart by a key, and the mode needs that.
     """
+    refuse_unidentified(schemas, mode)
     names = {schema.table.wire: _name(definition, schema) for schema in schemas}
     refuse_shared(list(names.values()))
     files = {SPEC: _spec(definition, storage)}
@@ -75,16 +87,20 @@ def _transformation(definition: Definition, mode: Mode, schema: TableSchema, nam
         "from pyspark import pipelines as dp\n"
         "from pyspark.sql import DataFrame, SparkSession\n\n"
         "spark = SparkSession.active()",
-        *_reading(definition, schema, changes, options),
+        *_reading(definition, mode, schema, changes, options),
         *_cdc(mode, schema, name, changes),
     ]
     return "\n\n\n".join(parts) + "\n"
 
 
-def _reading(definition: Definition, schema: TableSchema, changes: str, options: Mapping[str, str]) -> list[str]:
+def _reading(
+    definition: Definition, mode: Mode, schema: TableSchema, changes: str, options: Mapping[str, str]
+) -> list[str]:
     """Return the streaming table of changes, and the view under it where there is a transformation."""
     listed = "\n".join(f"        .option({_text(name)}, {_text(value)})" for name, value in options.items())
-    load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load()\n    )'
+    checked = mode is not Mode.APPEND and schema.dialect not in _NEVER_TRUNCATED
+    where = f"\n        .where({_text(_UNTRUNCATED)})" if checked else ""
+    load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load(){where}\n    )'
     if not definition.transform:
         words = "The changes of the table."
         return [f'@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n    """{words}"""\n{load}']

@@ -21,7 +21,8 @@ def latest(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa
     """Return changes of rows, in order, without those that a later one makes void, and without rows before updates.
 
     A row that gets another key is deleted under the one and inserted under the other, so that none is missed. An update
-    that does not send the whole row makes nothing void: all changes of such a row stay.
+    that does not send the whole row makes nothing void: all changes of such a row stay. So do all changes of a table
+    whose rows no key tells apart.
     """
     ops = batch.column("op").to_numpy(zero_copy_only=False)
     names = _names(batch, schemas)
@@ -32,6 +33,7 @@ def latest(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa
     partial = _partial(batch, voiding, schemas)
     if partial:
         mask |= np.isin(names, names[partial])
+    mask |= _unlike(batch, schemas)
     mask &= ops != Op.SCHEMA
     before = batch.schema.get_field_index("before")
     images = pc.if_else(pa.array(ops == Op.UPDATE), pa.scalar(None, pa.binary()), batch.column(before))
@@ -59,6 +61,12 @@ def _partial(batch: pa.RecordBatch, places: Any, schemas: Mapping[SchemaId, Tabl
         for place, image, number in zip(places.tolist(), images.to_pylist(), numbers.tolist(), strict=True)
         if image is None or len(_IMAGE.decode(image)) < len(schemas[number].columns)
     ]
+
+
+def _unlike(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> Any:
+    """Tell which changes are of tables in which several rows may have the same key."""
+    numbers = [number for number, schema in schemas.items() if not schema.identity.is_unique]
+    return np.isin(batch.column("schema").to_numpy(), numbers) if numbers else False
 
 
 def _last_places(names: Any) -> Any:

@@ -26,7 +26,7 @@ from tailrace.pipeline.copy import next_number, planned
 from tailrace.pipeline.digest import Difference, Digests, Side
 from tailrace.pipeline.errors import PipelineError, SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
-from tailrace.pipeline.fold import OFFSET
+from tailrace.pipeline.fold import OFFSET, lacks_now
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import Batch, ChangeType, Mode, TableChanges
 from tailrace.pipeline.sink.replay import column_names
@@ -34,6 +34,7 @@ from tailrace.pipeline.sink.row import key_names, key_text
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import mode_of
 from tailrace.pipeline.transform import transformed
+from tailrace.pipeline.truncation import is_truncation
 
 __all__ = ["TableVerdict", "Verdict", "Verifier"]
 
@@ -116,14 +117,16 @@ class Verifier:
             BehindHorizonError: The log no longer has the changes that the sink lacks: let the pipeline catch up first.
             ClientError: The server cannot be reached, or refused.
             SinkError: The sink cannot be reached, or refused.
-            PipelineError: A table has rows whose key is null in part. Or the sink keeps changes, and has a batch in
-                part.
+            PipelineError: No key tells the rows of a table apart, or it has rows whose key is null in part. Or the sink
+                keeps changes, and has a batch in part.
         """
         if repair:
             self._require_even()
         verdicts, repaired = [], 0
         for name in self._definition.tables:
             schema = self._client.info(self._definition.source, [name]).tables[0].versions[-1].schema
+            if not schema.identity.is_unique:
+                raise PipelineError(f"no key tells the rows of table {name} apart: they cannot be compared")
             ranges, _ = planned(self._client, self._definition.source, name)
             verdict, repaired_rows = self._table(schema, ranges, repair=repair)
             if repaired_rows:
@@ -135,20 +138,20 @@ class Verifier:
 
     def _table(self, schema: TableSchema, ranges: Sequence[KeyInterval], *, repair: bool) -> tuple[TableVerdict, int]:
         """Compare one table, and fix it if wanted; return how many rows that were."""
-        columns: pa.Schema | None = None
+        shape = _Shape()
         for _ in range(_TRIES_MAX):
             try:
                 with tempfile.TemporaryDirectory(prefix="tailrace-verify-") as directory:
-                    return self._compared(schema, ranges, columns, Path(directory), repair=repair)
-            except _WiderError as error:
-                columns = error.columns
+                    return self._compared(schema, ranges, shape, Path(directory), repair=repair)
+            except _OtherShapeError as error:
+                shape = error.shape
         raise SchemaMovedError(schema.table.wire)
 
     def _compared(
         self,
         schema: TableSchema,
         ranges: Sequence[KeyInterval],
-        columns: pa.Schema | None,
+        compared: "_Shape",
         directory: Path,
         *,
         repair: bool,
@@ -161,21 +164,22 @@ class Verifier:
         held = self._sink.rows(shape)
         begin = [pa.table(batch) for batch in [next(held, None)] if batch is not None]
         for one in [first.changes, *begin]:
-            columns = _joined(columns, one, shape)
+            compared = _Shape(_joined(compared.columns, one, shape), compared.by_column)
+        columns = compared.columns
         assert columns is not None
-        with closing(Digests(directory, key_names(shape), columns)) as digests:
+        with closing(Digests(directory, key_names(shape), columns, by_column=compared.by_column)) as digests:
             for rows in chain(begin, (pa.table(batch) for batch in held)):
-                digests.add_rows(_fitting(rows, columns, shape), at)
+                digests.add_rows(_fitting(rows, compared, shape), at)
             lowest = highest = at
             for page in chain([first], pages):
-                digests.add_changes(Side.SOURCE, _fitting(page.changes, columns, shape))
+                digests.add_changes(Side.SOURCE, _fitting(page.changes, compared, shape))
                 if page.changes.num_rows:
                     ends = pc.min_max(page.changes[OFFSET]).as_py()
                     lowest, highest = min(lowest, ends["min"]), max(highest, ends["max"])
             through = max(highest, self._client.info(self._definition.source).head)
             self._offset = max(self._offset, through)
             for late in self._changes(schema, lowest, through):
-                changes = _fitting(late.changes, columns, shape)
+                changes = _fitting(late.changes, compared, shape)
                 after = pc.greater(changes[OFFSET], at)
                 digests.add_changes(Side.SOURCE, changes.filter(pc.invert(after)))
                 digests.add_changes(Side.BOTH, changes.filter(after))
@@ -266,12 +270,19 @@ class Verifier:
         return transformed(one, self._definition.transform, self._session()) if self._definition.transform else one
 
 
-class _WiderError(Exception):
-    """Columns turned out to be of wider types than they were digested with."""
+class _Shape(Struct, frozen=True):
+    """What is compared: columns in types that hold all values, and whether changes lack cells of them."""
 
-    def __init__(self, columns: pa.Schema) -> None:
+    columns: pa.Schema | None = None
+    by_column: bool = False
+
+
+class _OtherShapeError(Exception):
+    """Columns turned out to be of wider types than they were digested with, or changes to lack cells."""
+
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
-        self.columns = columns
+        self.shape = shape
 
 
 def _joined(columns: pa.Schema | None, rows: pa.Table, shape: TableSchema) -> pa.Schema:
@@ -280,21 +291,26 @@ def _joined(columns: pa.Schema | None, rows: pa.Table, shape: TableSchema) -> pa
     return united(columns, pa.schema(known))
 
 
-def _fitting(rows: pa.Table, columns: pa.Schema, shape: TableSchema) -> pa.Table:
+def _fitting(rows: pa.Table, compared: _Shape, shape: TableSchema) -> pa.Table:
     """Return rows as they are if their values fit the columns that are compared.
 
     Raises:
-        _WiderError: They do not.
+        _OtherShapeError: They do not, or lack cells for the first time.
         PipelineError: A key is null in part: several rows may have the same.
     """
-    if any(rows[name].null_count for name in key_names(shape)):
+    if any(_of_rows(rows)[name].null_count for name in key_names(shape)):
         raise PipelineError(
             f"table {shape.table.wire} has rows with NULL in a key column: they cannot be distinguished or compared"
         )
-    joined = _joined(columns, rows, shape)
-    if joined != columns:
-        raise _WiderError(joined)
+    needed = _Shape(_joined(compared.columns, rows, shape), compared.by_column or lacks_now(rows))
+    if needed != compared:
+        raise _OtherShapeError(needed)
     return rows
+
+
+def _of_rows(changes: pa.Table) -> pa.Table:
+    """Return what is a row, or a change of one: a truncation has no key."""
+    return changes.filter(pc.invert(is_truncation(changes))) if "_change_type" in changes.column_names else changes
 
 
 def _verdict(shape: TableSchema, digests: Digests, ranges: int) -> TableVerdict:

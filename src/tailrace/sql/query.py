@@ -52,7 +52,7 @@ class Dependencies(Protocol):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the names of the base tables as the log has them, in order."""
+        """Return the base tables by their names on the wires (`TableName.wire`) as the log has them, in order."""
 
     @property
     def catalog_version(self) -> str:

@@ -6,7 +6,7 @@ from tailrace.model.errors import UnknownSourceError, UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.subscription.log_view import LogView
 
-__all__ = ["find_table", "readings"]
+__all__ = ["find_table", "known_table", "readings"]
 
 
 def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSchema:
@@ -19,11 +19,16 @@ def find_table(logs: Mapping[str, LogView], source: str, wire: str) -> TableSche
     log = logs.get(source)
     if log is None:
         raise UnknownSourceError(source)
-    for name in readings(source, wire):
-        latest = log.latest_schema(name)
-        if latest is not None:
-            return latest[1]
-    raise UnknownTableError(source, wire)
+    latest = log.latest_schema(known_table(log, source, wire))
+    if latest is None:
+        raise UnknownTableError(source, wire)
+    return latest[1]
+
+
+def known_table(log: LogView, source: str, wire: str) -> TableName:
+    """Return the first table that a name may mean of those that a log knows; the bare one where it knows none."""
+    found = (table for table in readings(source, wire) if log.latest_schema(table) is not None)
+    return next(found, TableName(source, wire))
 
 
 def readings(source: str, wire: str) -> Iterator[TableName]:

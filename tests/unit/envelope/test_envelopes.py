@@ -333,6 +333,11 @@ def test_a_row_is_as_whole_as_both_images_make_it():
     assert value_of("row", partial(b'{"id":1}', SENT)) == {"id": 1, "name": "a", "size": 2}
 
 
+def test_a_row_is_sent_with_the_names_of_what_it_lacks_beside_it():
+    made = [envelope_of("row").wrap(partial(before, SENT), ID).headers for before in (None, b'{"id":1,"body":null}')]
+    assert made == [(("tailrace-unchanged", '["body"]'),), ()]
+
+
 @pytest.mark.parametrize(
     ("image", "lacks"),
     [

@@ -1,5 +1,6 @@
 """What a comparison of digests finds, held against plain dictionaries."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.pipeline.digest import Difference, Digests, Side
+from tailrace.pipeline.digest import Difference, Digests, Fault, Side
+from tailrace.pipeline.unchanged import UNCHANGED
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.float64())])
 CHANGES = pa.schema([("_change_type", pa.string()), ("_offset", pa.int64()), *COLUMNS])
@@ -129,3 +131,64 @@ def test_names_of_columns_may_be_any(tmp_path):
         digests.compare()
         assert digests.counts == {Difference.EXTRA: 1}
         assert digests.first(9).column_names == ['we "quote"', "k0", "_fault"]
+
+
+CELLS = st.sampled_from([None, "x", "y"])
+WIDE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.string())])
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.one_of(
+            st.none(),
+            st.fixed_dictionaries({"name": CELLS, "qty": CELLS}),
+            st.dictionaries(st.sampled_from(["name", "qty"]), CELLS, max_size=1),
+        ),
+    ),
+    max_size=12,
+)
+
+
+def partial_changes(steps, state, first):
+    """Apply steps to a state; return them as changes: what is whole is an insert, the rest updates of rows there."""
+    rows = []
+    for offset, (key, cells) in enumerate(steps, first):
+        if cells is None:
+            state.pop(key, None)
+            rows.append({"_change_type": "delete", "_offset": offset, "id": key, UNCHANGED: '["name","qty"]'})
+        elif key in state or len(cells) == 2:
+            missing = [name for name in ("name", "qty") if name not in cells]
+            state[key] = {**state.get(key, {}), **cells}
+            kind = "update_postimage" if missing else "insert"
+            told = json.dumps(missing) if missing else None
+            rows.append({"_change_type": kind, "_offset": offset, "id": key, **cells, UNCHANGED: told})
+    schema = pa.schema([("_change_type", pa.string()), ("_offset", pa.int64()), *WIDE, (UNCHANGED, pa.string())])
+    return pa.Table.from_pylist(rows, schema)
+
+
+@settings(max_examples=15)
+@given(
+    st.dictionaries(st.integers(0, 3), st.fixed_dictionaries({"name": CELLS, "qty": CELLS})),
+    st.dictionaries(st.integers(0, 3), st.fixed_dictionaries({"name": CELLS, "qty": CELLS})),
+    STEPS,
+    STEPS,
+)
+def test_rows_that_were_sent_in_part_are_compared_by_what_they_are(source, extra, early, late):
+    """The page of the source is older than the sink, which has what happened up to `AT`, and a few faults."""
+    final = {key: dict(row) for key, row in source.items()}
+    first = partial_changes(early, final, AT - 20)
+    held = {**{key: dict(row) for key, row in final.items()}, **{key: dict(row) for key, row in extra.items()}}
+    second = partial_changes(late, final, AT + 1)
+    at_sink = [{"id": key, **row} for key, row in held.items()]
+    partial_changes([step for step in late if step[1] is None or len(step[1]) == 2 or step[0] in held], held, AT + 1)
+    read = [{"_change_type": "read", "_offset": AT - 30, "_range": 1, "id": k, **row} for k, row in source.items()]
+    ranged = pa.schema([("_change_type", pa.string()), ("_offset", pa.int64()), ("_range", pa.int64()), *WIDE])
+    with TemporaryDirectory() as directory, closing(Digests(Path(directory), ["id"], WIDE, 3, by_column=True)) as made:
+        made.add_rows(pa.Table.from_pylist(at_sink, WIDE), AT)
+        made.add_changes(Side.SOURCE, pa.Table.from_pylist(read, ranged))
+        made.add_changes(Side.SOURCE, first)
+        made.add_changes(Side.BOTH, second)
+        made.compare()
+        found = {row["id"]: row["_fault"] for row in made.first(100).to_pylist()}
+    assert {key for key, fault in found.items() if fault == Fault.DIFFERS} == {
+        key for key in final.keys() & held.keys() if final[key] != held[key]
+    }

@@ -4,10 +4,11 @@ import ast
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tailrace.meta.pipeline import Definition, Mode
-from tailrace.model.errors import ConfigError
-from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.errors import ConfigError, SinkRefusedError
+from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
 from tailrace.pipeline.emit import project
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit"
@@ -59,3 +60,19 @@ def test_texts_that_could_end_a_literal_do_not():
 def test_two_tables_of_one_name_are_refused():
     with pytest.raises(ConfigError, match=r"put \{table\} into the sink's URL"):
         project(definition(sink="catalog:lake.orders"), Mode.CURRENT, [ORDERS, NOTES], storage="s", start="earliest")
+
+
+@pytest.mark.parametrize(("mode", "checked"), [(Mode.CURRENT, True), (Mode.HISTORY, True), (Mode.APPEND, False)])
+def test_a_table_that_may_be_truncated_ends_with_an_error_there(mode, checked):
+    table = structs.replace(ORDERS, dialect="postgres")
+    program = project(definition(), mode, [table], storage="s", start="latest")["transformations/orders.py"]
+    ast.parse(program)
+    assert ("assert_true(_change_type <> 'truncate'" in program) is checked
+
+
+@pytest.mark.parametrize("identity", [Identity.WHOLE_ROW, Identity.NONE])
+def test_a_table_whose_rows_no_key_tells_apart_is_appended_only(identity):
+    table = TableSchema(TableName("shop", "orders"), 1, (ID,), identity=identity)
+    assert project(definition(), Mode.APPEND, [table], storage="s", start="latest")
+    with pytest.raises(SinkRefusedError, match="needs a key that tells rows apart"):
+        project(definition(), Mode.CURRENT, [table], storage="s", start="latest")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.op import Op
-from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
 from tailrace.pipeline.change_rows import change_rows, table_changes
 from tailrace.pipeline.fold import fold_current
 from tailrace.pipeline.latest import latest
@@ -105,3 +105,10 @@ def test_an_update_that_does_not_send_the_whole_row_makes_nothing_void(after, ke
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, BULK_SCHEMA, strict=True)]
     assert offsets(latest(pa.record_batch(arrays, schema=BULK_SCHEMA), SCHEMAS)) == kept
+
+
+@pytest.mark.parametrize("identity", [Identity.WHOLE_ROW, Identity.NONE])
+def test_nothing_is_void_in_a_table_whose_rows_no_key_tells_apart(identity):
+    alike = {**SCHEMAS, 3: TableSchema(TableName("app", "parts"), 1, COLUMNS, identity=identity)}
+    batch = batch_of([(Op.INSERT, 3, 1), (Op.INSERT, 2, 1), (Op.INSERT, 3, 1), (Op.UPDATE, 2, 1)])
+    assert offsets(latest(batch, alike)) == [1, 3, 4]

@@ -14,8 +14,12 @@ r"""Changes to operations: which storage keys a change touches, and how. Pure.
 Keys of rows begin with their ids, not with their table: no range of keys is a table's, so REMOVE_RANGE cannot say it.
 A truncation of an edge table touches the type of its edges, or every type where a column has it.
 
-A row of an edge table in which the type or an end is NULL or missing is no edge but a row like any other. The old row
-of an update or delete is in the field `before` of the operation on the node or edge-property key.
+A row of an edge table in which the type or an end is NULL is no edge but a row like any other. The old row of an update
+or delete is in the field `before` of the operation on the node or edge-property key.
+
+An INSERT puts the whole row: cells that the source did not send after an update are taken from the row before. Where
+that lacks them, too, they are left out, and never nil. An edge cannot be named without its type and ends: where neither
+the images nor the key have them, there is no operation that would be true, and the stream ends with an error.
 
 Keys. `BE8` is eight bytes, big-endian; ids are those of nodes.
 
@@ -40,6 +44,8 @@ from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.interface.coordinode.protobuf import number_field, varint
 from tailrace.interface.coordinode.selection import ANY_TYPE
 from tailrace.interface.coordinode.value import RowLayout, cells_of, encode_row, encode_schema, shape_of
+from tailrace.model.errors import SourceAbilityError
+from tailrace.model.image import completed, key_image, lacks_cells
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.model.value import Json
@@ -116,19 +122,21 @@ class Mapper:
             return self._truncation(schema)
         shape = shape_of(schema)
         edge_table = self._edges.get(shape.wire) if self._edges else None
+        if op == Op.UPDATE and before and after and lacks_cells(after, schema):
+            after = completed(after, before)
         old, new = cells_of(before) if before else None, cells_of(after) if after else None
         removed = encode_row(old, shape) if old is not None else b""
         put = encode_row(new, shape) if new is not None else b""
         if edge_table is None:
             return self._node(shape, key, put, removed), NO_TYPES
-        was = _edge(edge_table, schema, key, old)
-        is_ = _edge(edge_table, schema, key, new)
-        if was == is_ or old is None or new is None:
+        was = None if op == Op.INSERT else _edge(edge_table, schema, key, old or {})
+        is_ = None if op == Op.DELETE else _edge(edge_table, schema, key, new or {})
+        if op != Op.UPDATE or was == is_:
             found = is_ or was
-            ops = self._node(shape, key, put, removed) if found is None else _edge_ops(found, old, new, put, removed)
+            ops = self._node(shape, key, put, removed) if found is None else _edge_ops(found, op, put, removed)
         else:  # it moved, or became an edge, or is none any more
-            gone = self._node(shape, key, b"", removed) if was is None else _edge_ops(was, old, None, b"", removed)
-            came = self._node(shape, key, put, b"") if is_ is None else _edge_ops(is_, None, new, put, b"")
+            gone = self._node(shape, key, b"", removed) if was is None else _edge_ops(was, Op.DELETE, b"", removed)
+            came = self._node(shape, key, put, b"") if is_ is None else _edge_ops(is_, Op.INSERT, put, b"")
             ops = gone + came
         return ops, frozenset(edge.type for edge in (was, is_) if edge is not None)
 
@@ -146,16 +154,14 @@ class Mapper:
         return _operation(kind, node_key(self._shard, shape.table, key), put, removed)
 
 
-def _edge_ops(
-    edge: _Edge, old: Mapping[str, Json] | None, new: Mapping[str, Json] | None, put: bytes, removed: bytes
-) -> bytes:
+def _edge_ops(edge: _Edge, op: int, put: bytes, removed: bytes) -> bytes:
     """Return what is done to an edge: it is made, changed or removed."""
     type_ = edge.type.encode()
     properties = edge_property_key(type_, edge.source, edge.target, edge.discriminator)
     known = _operation(_INSERT_EDGE if put else _DELETE_EDGE, properties, put, removed)
-    if old is not None and new is not None:
+    if op == Op.UPDATE:
         return known
-    tag = _REMOVE if new is None else _ADD
+    tag = _REMOVE if op == Op.DELETE else _ADD
     outgoing, incoming = outgoing_key(type_, edge.source), incoming_key(type_, edge.target)
     return b"".join(
         [
@@ -166,15 +172,26 @@ def _edge_ops(
     )
 
 
-def _edge(table: EdgeTable, schema: TableSchema, key: bytes, cells: Mapping[str, Json] | None) -> _Edge | None:
-    """Return the edge that a row is; None where it is none."""
-    if cells is None:
-        return None
+def _edge(table: EdgeTable, schema: TableSchema, key: bytes, cells: Mapping[str, Json]) -> _Edge | None:
+    """Return the edge that a row is; None where it is none. What its image lacks is looked for in its key.
+
+    Raises:
+        SourceAbilityError: The source did not send what it is known by.
+    """
+    identifying = {table.source_column, table.target_column} | ({table.type_column} if table.type_column else set())
+    if not identifying <= cells.keys():
+        cells = {**cells_of(key_image(key, schema)), **cells}
+        unsent = sorted(name for name in identifying if name not in cells and schema.column(name) is not None)
+        if unsent:
+            raise SourceAbilityError(
+                schema.table.source,
+                f"did not send {', '.join(unsent)} of a row of the edge table {schema.table.wire}, by which edges are "
+                "known: have it send whole rows, before and after changes",
+            )
     type_ = cells.get(table.type_column) if table.type_column else table.type
     source, target = cells.get(table.source_column), cells.get(table.target_column)
     if type_ is None or source is None or target is None:
         return None
-    identifying = {table.source_column, table.target_column} | ({table.type_column} if table.type_column else set())
     return _Edge(
         type_ if isinstance(type_, str) else _encode_json(type_).decode(),
         node_id(_encode_json([source])).to_bytes(8, "big"),

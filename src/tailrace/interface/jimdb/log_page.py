@@ -23,7 +23,7 @@ from tailrace.subscription.restrict import HIDDEN, Restriction
 
 __all__ = ["TableDropped", "TableTruncated", "read_changes"]
 
-_COLUMNS = ("offset", "index", "op", "schema", "key", "after")
+_COLUMNS = ("offset", "index", "op", "schema", "key", "before", "after")
 
 
 class TableDropped(Struct, frozen=True):
@@ -74,7 +74,7 @@ async def read_changes(
     while place - after < options.scan_changes_max and (chunk := await log.read(place)) is not None:
         if restriction is not None:
             chunk = restriction.apply(chunk)
-        for offset, index, op, schema_id, key, image in _rows(chunk, table, place):
+        for offset, index, op, schema_id, key, old, image in _rows(chunk, table, place):
             if op == Op.SCHEMA:
                 if _drops(image):
                     before = Offset(offset - 1)
@@ -87,7 +87,7 @@ async def read_changes(
             ordered = ordered_of(within.table_id, key, schema)
             if not within.contains(ordered):
                 continue
-            value = None if op == Op.DELETE or image is None else value_of(image, schema)
+            value = None if op == Op.DELETE or image is None else value_of(image, schema, old)
             change = Pulled(ordered, value)
             if not taken.fits(change, options):
                 return await _cut(log, taken, Index(index), Offset(offset - 1))

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Struct
 
+from tailrace.model.image import completed, lacks_cells
 from tailrace.model.number import Offset
 from tailrace.model.table import Kind, TableSchema
 from tailrace.model.value import from_natural, to_natural
@@ -40,11 +41,14 @@ class PulledLog(Struct, frozen=True):
     through: Offset
 
 
-def value_of(image: bytes, schema: TableSchema) -> bytes:
+def value_of(image: bytes, schema: TableSchema, before: bytes | None = None) -> bytes:
     """Return the columns of an image that are not of the key, in a form that tells all types by itself.
 
-    That is the natural form of a column of any type: what is no JSON scalar is a typed literal.
+    That is the natural form of a column of any type: what is no JSON scalar is a typed literal. What the source did not
+    send after an update is taken from the row `before`; what that lacks, too, is left out, and is never null.
     """
+    if before is not None and lacks_cells(image, schema):
+        image = completed(image, before)
     cells = msgspec.json.decode(image)
     for name in schema.key_names:
         cells.pop(name, None)

@@ -19,8 +19,8 @@ _read_entry = msgspec.json.Decoder(_Entry).decode
 
 
 def is_key_value(schema: TableSchema) -> bool:
-    """Tell whether a table holds keys and values: it has the name and the columns of that."""
-    if schema.table.name != "kv" or schema.key != ("key",):
+    """Tell whether a table holds keys and values: it has the name and the columns of that, in the default schema."""
+    if schema.table.wire != "kv" or schema.key != ("key",):
         return False
     return tuple(column.name for column in schema.columns) == _KEY_VALUE_COLUMNS
 

@@ -1,7 +1,7 @@
 """OpenSearch and Elasticsearch: each row a document, whose version is the offset of the change that made it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +14,8 @@ from tailrace.message.target.search import (
     document_id,
     is_gone,
     tables_template,
+    unsent_columns,
+    warn_of_absent,
 )
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import Kind, TableSchema
@@ -54,7 +56,24 @@ _MAPPINGS: dict[Kind, dict[str, Any]] = {
 _SCROLL = "1m"
 """How long the server keeps the list of documents that a truncation removes, from one page to the next."""
 
+_HELD_AT_ONCE_MAX = 500
+"""Most documents that are read by one request."""
+
+_Row = dict[str, msgspec.Raw]
+"""A document: its fields as they are written."""
+
 _EVERY_ID = b'{"query":{"match_all":{}},"_source":false,"size":1000,"sort":["_doc"]}'
+
+
+class _Document(msgspec.Struct, rename={"index": "_index", "id": "_id", "source": "_source"}):
+    index: str
+    id: str
+    found: bool = False
+    source: _Row = {}
+
+
+class _Documents(msgspec.Struct):
+    docs: list[_Document]
 
 
 class OpenSearchTarget(SearchTarget):
@@ -64,6 +83,9 @@ class OpenSearchTarget(SearchTarget):
     itself refuses what is older than what it has: giving messages again, or late, changes nothing. Durability: as
     the server's `index.translog.durability` says, by default on disk. A refused document is named by the kind of error
     that the server tells; all others of its request are kept. Keeps no mark and needs none.
+
+    Columns that the source did not send: the server's own partial update knows no external versions, so the document is
+    read, completed, and put whole with the version of the change. Should it be newer already, that is refused as ever.
     """
 
     def __init__(self, client: SearchClient, template: str) -> None:
@@ -71,9 +93,50 @@ class OpenSearchTarget(SearchTarget):
 
     def _send_rows(self, messages: Sequence[Message]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
-        for entries in self._requests(messages):
+        for entries in self._requests(messages, self._completed(messages)):
             refusals += self._bulk(entries)
         return refusals
+
+    def _completed(self, messages: Sequence[Message]) -> Mapping[int, bytes]:
+        """Return the documents of rows that were sent in part, whole, by the places of their messages.
+
+        What a row lacks is what the message before it of the same row has, else what the server's document has.
+        """
+        lacking = {place: names for place, one in enumerate(messages) if (names := unsent_columns(one))}
+        if not lacking:
+            return {}
+        wanted = {self._where(messages[place]) for place in lacking}
+        rows: dict[tuple[str, str], _Row | None] = dict(self._held(sorted(wanted)))
+        made: dict[int, bytes] = {}
+        absent = 0
+        for place, message in enumerate(messages):
+            where = self._where(message)
+            if where not in wanted:
+                continue
+            row = None if is_gone(message) else msgspec.json.decode(message.value or b"{}", type=_Row)
+            if row is not None and place in lacking:
+                held = rows.get(where)
+                absent += held is None
+                row |= {name: held[name] for name in lacking[place] if name in held} if held else {}
+                made[place] = msgspec.json.encode(row)
+            rows[where] = row
+        warn_of_absent(absent)
+        return made
+
+    def _held(self, wanted: Sequence[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], _Row]]:
+        """Yield the documents that the server has of these indexes and ids."""
+        for begin in range(0, len(wanted), _HELD_AT_ONCE_MAX):
+            docs = [{"_index": index, "_id": id_} for index, id_ in wanted[begin : begin + _HELD_AT_ONCE_MAX]]
+            answer = self._client.request("POST", "/_mget", msgspec.json.encode({"docs": docs}))
+            if answer.status_code != 200:
+                raise SinkRefusedError(f"the search server answers {_type(answer)} where documents are to be read")
+            for one in msgspec.json.decode(answer.content, type=_Documents).docs:
+                if one.found:
+                    yield (one.index, one.id), one.source
+
+    def _where(self, message: Message) -> tuple[str, str]:
+        """Return the index and the id of a message's document."""
+        return self._named(message.change.schema.table), document_id(message.change)
 
     def _empty(self, truncation: Message) -> None:
         """Delete all documents of a table, each with the truncation's version: those of newer changes stay."""
@@ -107,14 +170,17 @@ class OpenSearchTarget(SearchTarget):
             raise SinkRefusedError(f"the search server answers a bulk request with {answer.status_code}")
         return _judged([place for place, _ in entries], msgspec.json.decode(answer.content))
 
-    def _requests(self, messages: Sequence[Message]) -> Iterator[list[tuple[int, bytes]]]:
+    def _requests(
+        self, messages: Sequence[Message], completed: Mapping[int, bytes]
+    ) -> Iterator[list[tuple[int, bytes]]]:
         """Yield what goes into each bulk request: for each message its place and its lines."""
         entries: list[tuple[int, bytes]] = []
         size = 0
         for place, message in enumerate(messages):
+            index, id_ = self._where(message)
             where = {
-                "_index": self._named(message.change.schema.table),
-                "_id": document_id(message.change),
+                "_index": index,
+                "_id": id_,
                 "version": message.change.offset,
                 "version_type": "external_gte",
             }
@@ -122,7 +188,8 @@ class OpenSearchTarget(SearchTarget):
                 lines = b"%s\n" % msgspec.json.encode({"delete": where})
             else:
                 assert message.value is not None
-                lines = b"%s\n%s\n" % (msgspec.json.encode({"index": where}), message.value)
+                document = completed.get(place, message.value)
+                lines = b"%s\n%s\n" % (msgspec.json.encode({"index": where}), document)
             entries.append((place, lines))
             size += len(lines)
             if size >= _REQUEST_BYTES_MAX:

@@ -1,6 +1,7 @@
 """What search engines have in common: rows as documents, and the requests that carry them."""
 
 import hashlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -14,11 +15,23 @@ from tailrace.message.target.option import seconds_of
 from tailrace.message.target.trust import is_untrusted, trusting
 from tailrace.model.chunk import Change
 from tailrace.model.errors import ConfigError, SinkRefusedError, SinkUnavailableError
+from tailrace.model.image import lacks_cells
 from tailrace.model.op import Op
 from tailrace.model.table import Kind, TableName, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
-__all__ = ["SearchClient", "SearchTarget", "document_id", "is_gone", "is_truncation", "tables_template"]
+__all__ = [
+    "SearchClient",
+    "SearchTarget",
+    "document_id",
+    "is_gone",
+    "is_truncation",
+    "tables_template",
+    "unsent_columns",
+    "warn_of_absent",
+]
+
+logger = logging.getLogger(__name__)
 
 _ID_BYTES_MAX = 512
 _PLAIN_KINDS = {Kind.I64: int, Kind.U64: int, Kind.STR: str, Kind.UUID: str}
@@ -50,6 +63,25 @@ def is_gone(message: Message) -> bool:
 def is_truncation(message: Message) -> bool:
     """Tell whether a message is the end of all rows of its table."""
     return message.change.op is Op.TRUNCATE
+
+
+def unsent_columns(message: Message) -> Sequence[str]:
+    """Return the columns of a row after an update that the source sent neither after nor before it.
+
+    They have not changed, so the document keeps what it has of them.
+    """
+    change = message.change
+    if change.op is not Op.UPDATE or change.after is None or not lacks_cells(change.after, change.schema):
+        return ()
+    assert message.value is not None
+    row: dict[str, msgspec.Raw] = msgspec.json.decode(message.value, type=dict[str, msgspec.Raw])
+    return [column.name for column in change.schema.columns if column.name not in row]
+
+
+def warn_of_absent(count: int) -> None:
+    """Warn that fields were neither sent nor in the server's documents: those are not there."""
+    if count:
+        logger.warning("rows lack cells, and there is no document to take them from", extra={"changes": count})
 
 
 def tables_template(url: SinkUrl) -> str:

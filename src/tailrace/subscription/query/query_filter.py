@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Hashable
 from functools import partial
+from itertools import chain
 
 from msgspec import Struct, structs
 
@@ -11,11 +12,12 @@ from tailrace.model.errors import InvalidRequestError
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.subscription import FilterOptions, TableTarget
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import TableSchema
 from tailrace.subscription.filter import Changes, Filter, RowFilter, Rows, compile_filter
 from tailrace.subscription.query.etag import QueryState
 from tailrace.subscription.query.invalidation import scan
 from tailrace.subscription.query.tracker import QueryStanding
+from tailrace.subscription.table import readings
 
 __all__ = ["InvalidationMark", "QueryFilter"]
 
@@ -42,8 +44,9 @@ class QueryFilter(Filter):
     lasting = False
 
     def __init__(self, options: FilterOptions, standing: QueryStanding, mark: InvalidationMark, source: str) -> None:
-        tables = tuple(TableName(source, name) for name in standing.dependencies.tables)
-        super().__init__(TableTarget(tables), options)
+        # A dependency is a name on the wires. All tables that it may mean pass: the judge, too, goes by that name.
+        tables = chain.from_iterable(readings(source, name) for name in standing.dependencies.tables)
+        super().__init__(TableTarget(tuple(tables)), options)
         self.standing = standing
         self.mark = mark
         self.told: tuple[int, ...] | None = None

@@ -36,6 +36,7 @@ from tailrace.subscription.query.options import QueryOptions
 from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
 from tailrace.subscription.query.result import InlineLimits, inline_members
 from tailrace.subscription.query.tracker import QueryLog, QueryStanding, Ran, Tracker
+from tailrace.subscription.table import known_table
 
 __all__ = ["Executed", "QueryOptions", "QueryService", "QueryShard"]
 
@@ -453,8 +454,9 @@ class QueryService:
 
     async def _tables(self, statement: Statement, source: str) -> tuple[TableName, ...]:
         dialect = self._dialect(source)
-        found, _ = await self.shard(source).source.consult(lambda catalog: dialect.analyse(statement, catalog))
-        return tuple(TableName(source, name) for name in found.tables)
+        shard = self.shard(source)
+        found, _ = await shard.source.consult(lambda catalog: dialect.analyse(statement, catalog))
+        return tuple(known_table(shard.log, source, name) for name in found.tables)
 
     def _dialect(self, source: str) -> Dialect:
         return self.shard(source).source.dialect

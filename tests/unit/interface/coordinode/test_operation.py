@@ -13,9 +13,10 @@ from tailrace.delivery.grpc.proto import coordinode_cdc_pb2 as proto
 from tailrace.interface.coordinode.operation import Mapper, node_id
 from tailrace.interface.coordinode.options import EdgeTable
 from tailrace.interface.coordinode.selection import ANY_TYPE, CommitSelection
+from tailrace.model.errors import SourceAbilityError
 from tailrace.model.image import encode_image, encode_key
 from tailrace.model.op import Op
-from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.table import Column, Identity, Kind, TableName, TableSchema
 from tailrace.model.value import Text
 
 INSERT, DELETE, MERGE = 1, 2, 3
@@ -224,3 +225,59 @@ def test_the_end_of_an_edge_has_the_id_of_the_row_that_it_names():
     (out, *_), _ = operations(Op.INSERT, FOLLOWS, ["ann", -1], after=edge("ann", -1), edges=EDGES)
     assert adjacency(out.key)[2] == node_id(b'["ann"]') > 2**63
     assert int.from_bytes(out.value[1:], "big") == node_id(b"[-1]") > 2**63
+
+
+def test_what_was_not_sent_after_an_update_is_taken_from_the_row_before_or_left_out():
+    (op,), _ = operations(Op.UPDATE, USERS, [7], {"id": 7, "name": "Ann"}, {"id": 7})
+    assert row(op.value) == ("users", {"id": ("Int", 7), "name": ("String", "Ann")})
+    for before in (None, {"id": 7}):
+        (op,), _ = operations(Op.UPDATE, USERS, [7], before, {"id": 7})
+        assert (op.type, row(op.value)) == (INSERT, ("users", {"id": ("Int", 7)}))
+
+
+KNOWS = {"follows": EdgeTable("a", "b", type="KNOWS")}
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "done"),
+    [
+        (Op.UPDATE, None, {"a": 1, "b": 2, "since": 5}, [(INSERT, 2)]),
+        (Op.UPDATE, {"a": 1, "b": 2}, {"a": 1, "b": 2}, [(INSERT, 2)]),
+        (Op.DELETE, None, None, [(MERGE, 1), (MERGE, 1), (DELETE, 2)]),
+        (Op.DELETE, {"a": 1, "b": 2}, None, [(MERGE, 1), (MERGE, 1), (DELETE, 2)]),
+    ],
+    ids=["no row before", "only keys", "key alone", "key as the row before"],
+)
+def test_an_edge_whose_ends_are_its_key_is_known_without_whole_rows(op, before, after, done):
+    ops, types = operations(op, FOLLOWS, [1, 2], before, after, edges=KNOWS)
+    assert [(one.type, one.partition) for one in ops] == done
+    assert types == {"KNOWS"}
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after"),
+    [
+        (Op.INSERT, None, {"a": 1, "b": 2}),
+        (Op.UPDATE, {"a": 1, "b": 2}, {"a": 1, "b": 2, "kind": "x"}),
+        (Op.UPDATE, None, {"a": 1, "b": 2, "since": 3}),
+        (Op.DELETE, None, None),
+    ],
+)
+def test_an_edge_whose_type_was_not_sent_is_an_error_and_never_a_row(op, before, after):
+    with pytest.raises(SourceAbilityError, match="did not send kind of a row of the edge table follows"):
+        operations(op, FOLLOWS, [1, 2], before, after, edges=EDGES)
+
+
+def test_an_edge_whose_type_is_null_is_a_row_and_a_column_that_is_not_there_is_none():
+    (op,), types = operations(Op.INSERT, FOLLOWS, [1, 2], after={"a": 1, "b": 2, "kind": None}, edges=EDGES)
+    assert (op.type, op.partition, types) == (INSERT, 0, frozenset())
+    (op,), types = operations(Op.DELETE, USERS, [7], edges={"users": EdgeTable("from", "to", type="KNOWS")})
+    assert (op.type, op.partition, types) == (DELETE, 0, frozenset())
+
+
+@pytest.mark.parametrize("identity", [Identity.WHOLE_ROW, Identity.NONE])
+def test_rows_that_no_key_tells_apart_have_the_key_that_there_is(identity):
+    schema = TableSchema(TableName("app", "logs"), 1, (Column("text", Kind.STR),), identity=identity)
+    key = ["a"] if identity is Identity.WHOLE_ROW else []
+    (op,), _ = operations(Op.INSERT, schema, key, after={"text": "a"})
+    assert (node(op.key)[2:], row(op.value)) == (("logs", key), ("logs", {"text": ("String", "a")}))

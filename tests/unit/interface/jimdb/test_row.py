@@ -39,3 +39,14 @@ def test_text_in_a_column_of_bytes_is_text_and_nulls_are_null():
 def test_a_table_without_a_key_has_all_columns_in_its_values():
     schema = TableSchema(TableName("s", "t"), 1, COLUMNS[:2])
     assert json.loads(value_of(encode_image({"id": 1, "any": 2}, schema), schema)) == {"id": 1, "any": 2}
+
+
+def test_what_was_not_sent_is_taken_from_the_row_before_or_left_out_and_never_null():
+    after = encode_image({"id": 1, "text": "new"}, SCHEMA)
+    before = encode_image({"id": 1, "text": "old", "day": Text(Kind.DATE, "2024-01-31"), "price": None}, SCHEMA)
+    assert json.loads(value_of(after, SCHEMA)) == {"text": "new"}
+    assert json.loads(value_of(after, SCHEMA, before)) == {
+        "text": "new",
+        "day": {"t": "date", "iso": "2024-01-31"},
+        "price": None,
+    }
