@@ -1,5 +1,6 @@
 """One contract, all sinks, all of their modes."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,6 +13,7 @@ from sink_changes import EPOCH, ChangingSource
 from sink_places import CONTRACTED, SpreadDeltaPlace, rows_of
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import Identity
+from tailrace.pipeline.json_column import typed_column
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sink_thread import SinkThread
@@ -335,6 +337,49 @@ def test_values_of_all_types_come_back_as_they_were(place, source):
     check(place, sink, orders)
     (first, *_) = sink.rows(orders.schema)
     assert {field.name: field.type for field in first.schema} == dict(columns)
+    sink.close()
+
+
+LISTS = {
+    "i": (pa.list_(pa.int64()), [[1, None, -(2**63)], []]),
+    "f": (pa.list_(pa.float64()), [[0.1, 1e308], [None]]),
+    "d": (pa.list_(pa.decimal128(20, 2)), [[Decimal("1.50"), None], []]),
+    "s": (pa.list_(pa.string()), [["", 'quote " comma , \\ {back}\nline', "NULL", None], ["żółć"]]),
+    "b": (pa.list_(pa.binary()), [[b"\x00\xff\\", b""], []]),
+    "t": (pa.list_(pa.bool_()), [[True, False, None], []]),
+    "day": (pa.list_(pa.date32()), [[date(2026, 2, 28)], [None]]),
+    "at": (pa.list_(pa.timestamp("us")), [[moment(2026, 1, 2, 3, 4, 5, 6)], []]),
+    "zoned": (pa.list_(pa.timestamp("us", tz="UTC")), [[datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)], []]),
+    "grid": (pa.list_(pa.list_(pa.int64())), [[[1, 2], [3, None]], []]),
+}
+
+
+def as_lists(row):
+    """Return a row whose lists a sink may have as the text of a JSON array."""
+    texts = {name: json.loads(row[name]) for name in LISTS if isinstance(row[name], str)}
+    return {name: typed_column([value], LISTS[name][0]).to_pylist()[0] for name, value in texts.items()}
+
+
+def test_lists_come_back_as_they_were_or_as_the_text_of_a_json_array(place, source):
+    columns = (("id", pa.int64()), *((name, type_) for name, (type_, _) in LISTS.items()))
+    orders = source.table("orders", columns)
+    for number in range(2):
+        orders.insert(number, *(values[number] for _, values in LISTS.values()))
+    orders.insert(2, *([None] * len(LISTS)))
+    sink = apply_all(place, source, source.batch())
+    orders.update(1, id=11)
+    orders.partial = place.mode is not Mode.APPEND
+    orders.update(0, i=[7])
+    orders.delete(2)
+    sink.apply(source.batch())
+    sink.close()
+    sink.open(source.schemas)
+    orders.update(0, f=None)
+    sink.apply(source.batch())
+    rows = rows_of(sink, orders.schema)
+    assert {key: {name: {**row, **as_lists(row)}[name] for name in orders.columns} for key, row in rows.items()} == (
+        orders.rows
+    )
     sink.close()
 
 

@@ -151,7 +151,7 @@ def stands_for(got, value, kind):
         return got is value
     if isinstance(got, str):
         natural = to_natural(value, Column("c", kind))
-        if kind is not Kind.ANY and isinstance(value, str | Text | Decimal):
+        if kind not in {Kind.ANY, Kind.ARRAY} and isinstance(value, str | Text | Decimal):
             return got == (value.text if isinstance(value, Text) else str(value))
         return got == natural if isinstance(natural, str) else same_json(got, natural)
     if isinstance(got, bool | bytes | float) and not isinstance(value, int):
