@@ -8,11 +8,14 @@ from decimal import Decimal
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
+from kind_samples import SAMPLES
 from sink_changes import EPOCH, ChangingSource
 from sink_places import CONTRACTED, SpreadDeltaPlace, rows_of
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.table import Identity
+from tailrace.model.table import Column, Identity, Kind
+from tailrace.model.value import Text
 from tailrace.pipeline.json_column import typed_column
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch
@@ -380,6 +383,62 @@ def test_lists_come_back_as_they_were_or_as_the_text_of_a_json_array(place, sour
     assert {key: {name: {**row, **as_lists(row)}[name] for name in orders.columns} for key, row in rows.items()} == (
         orders.rows
     )
+    sink.close()
+
+
+TEXTS = {sample.name: sample for sample in SAMPLES if isinstance(sample.value, Text)}
+NATIVE = {
+    "interval interval": "interval",
+    "bit bit(10)": "bit(10)",
+    "bit bit varying": "bit varying",
+    "network inet": "inet",
+    "network cidr": "cidr",
+    "network macaddr": "macaddr",
+    "range int4range": "int4range",
+}
+"""Samples for whose types PostgreSQL has a type of its own in which the text stays what it is."""
+
+
+def test_values_of_all_kinds_of_text_come_back_to_the_letter(place, source):
+    orders = source.table("orders", (("id", pa.int64()), *((name, pa.string()) for name in TEXTS)))
+    orders.facts = {name: structs.replace(sample.column, name=name) for name, sample in TEXTS.items()}
+    orders.insert(1, *(sample.value.text for sample in TEXTS.values()))
+    orders.insert(2, *([None] * len(TEXTS)))
+    sink = apply_all(place, source, source.batch())
+    orders.update(1, id=11)
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+    sink.open(source.schemas)
+    orders.update(11, **{"range int4range": "empty"})
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+
+
+@pytest.mark.parametrize("place", [("postgresql", Mode.CURRENT)], indirect=True)
+def test_postgresql_has_types_of_its_own_until_the_source_has_another(place, source):
+    def types():
+        found = place.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
+            f" WHERE attrelid = '{place.part}.orders'::regclass AND attnum > 0"
+        )
+        return {one["attname"]: one["type"] for one in found}
+
+    orders = source.table("orders", (("id", pa.int64()), *((name, pa.string()) for name in TEXTS)))
+    orders.facts = {name: structs.replace(sample.column, name=name) for name, sample in TEXTS.items()}
+    orders.insert(1, *(sample.value.text for sample in TEXTS.values()))
+    sink = apply_all(place, source, source.batch())
+    assert {name: type_ for name, type_ in types().items() if type_ != "text"} == {
+        **{"id": "bigint", "_offset": "bigint"},
+        **NATIVE,
+    }
+    orders.alter()
+    orders.facts["interval interval"] = Column("interval interval", Kind.STR, "text")
+    orders.update(1, **{"interval interval": "no interval"})
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    assert (types()["interval interval"], types()["network inet"]) == ("text", "inet")
     sink.close()
 
 
