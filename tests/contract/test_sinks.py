@@ -386,6 +386,23 @@ def test_lists_come_back_as_they_were_or_as_the_text_of_a_json_array(place, sour
     sink.close()
 
 
+def test_a_list_that_becomes_another_type_is_the_text_of_a_json_array(place, source):
+    orders = source.table("orders", (("id", pa.int64()), ("n", pa.list_(pa.int64())), ("w", pa.list_(pa.int64()))))
+    orders.insert(1, [1, None], [1])
+    orders.insert(2, None, None)
+    sink = apply_all(place, source, source.batch())
+    orders.alter(retype={"n": (pa.string(), lambda value: json.dumps(value, separators=(",", ":")))})
+    orders.alter(retype={"w": (pa.list_(pa.float64()), lambda value: [float(one) for one in value])})
+    orders.insert(3, "text", [1.5])
+    sink.apply(source.batch())
+    rows = rows_of(sink, orders.schema)
+    assert {key[0]: row["n"] for key, row in rows.items()} == {1: "[1,null]", 2: None, 3: "text"}
+    lists = {1: [1.0], 2: None, 3: [1.5]}
+    texts = {key[0]: json.loads(row["w"]) if isinstance(row["w"], str) else row["w"] for key, row in rows.items()}
+    assert texts == lists
+    sink.close()
+
+
 TEXTS = {sample.name: sample for sample in SAMPLES if isinstance(sample.value, Text)}
 NATIVE = {
     "interval interval": "interval",
@@ -439,6 +456,13 @@ def test_postgresql_has_types_of_its_own_until_the_source_has_another(place, sou
     sink.apply(source.batch())
     check(place, sink, orders)
     assert (types()["interval interval"], types()["network inet"]) == ("text", "inet")
+    sink.close()
+    place.execute(f'ALTER TABLE {place.part}.orders ALTER "interval interval" TYPE interval USING NULL')
+    place.execute(f"""COMMENT ON COLUMN {place.part}.orders."interval interval" IS 'mine'""")
+    sink.open(source.schemas)
+    orders.update(1, **{"interval interval": "1 day"})
+    sink.apply(source.batch())
+    assert types()["interval interval"] == "interval"
     sink.close()
 
 

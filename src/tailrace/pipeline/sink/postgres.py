@@ -49,6 +49,9 @@ _NATIVE = re.compile(
 a zone are not among them: their text depends on the session.
 """
 
+_OURS = "text for tailrace"
+"""Comment of a column that has such a type because we have made it so."""
+
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _ARRAY = re.compile(r"(.*)\[\]")
 
@@ -122,13 +125,30 @@ class PostgresDatabase(ServerTables):
         with self._errors():
             found = self._run(
                 "SELECT c.column_name, c.data_type, c.numeric_precision, c.numeric_scale,"
-                " format_type(a.atttypid, a.atttypmod), a.attndims"
+                " format_type(a.atttypid, a.atttypmod), a.attndims, col_description(a.attrelid, a.attnum)"
                 " FROM information_schema.columns c JOIN pg_attribute a ON a.attname = c.column_name"
                 " WHERE c.table_schema = %s AND c.table_name = %s AND a.attrelid = to_regclass(%s)"
                 " ORDER BY c.ordinal_position",
                 [self._options.schema, table, self._named(table)],
             )
         return pa.schema([_field(*column) for column in found]) if found else None
+
+    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
+        """Make a table."""
+        super().create(table, columns, key)
+        self._mark_native(table, list(columns))
+
+    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
+        """Add columns."""
+        super().add_columns(table, columns)
+        self._mark_native(table, columns)
+
+    def _mark_native(self, table: str, columns: Sequence[pa.Field]) -> None:
+        """Mark columns of types of PostgreSQL's own as ours: those that someone else made are never changed."""
+        with self._errors():
+            for field in columns:
+                if _native(field):
+                    self._run(f"COMMENT ON COLUMN {self._named(table)}.{self._quoted(field.name)} IS '{_OURS}'")
 
     def key(self, table: str) -> list[str]:
         """Return the columns of the primary key."""
@@ -142,11 +162,16 @@ class PostgresDatabase(ServerTables):
         return [name for (name,) in found]
 
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Change the types of columns."""
+        """Change the types of columns. Arrays become the text of a JSON array, as PostgreSQL writes it."""
+        present = self.columns(table)
+        assert present is not None
         parts = []
         for name in names:
             type_, column = _declared(columns.field(name).type), self._quoted(name)
-            value = f"convert_to({column}::text, 'UTF8')" if type_ == "bytea" else f"{column}::text::{type_}"
+            text = f"{column}::text"
+            if pa.types.is_list(present.field(name).type) and not pa.types.is_list(columns.field(name).type):
+                text = f"to_json({column})::text"
+            value = f"convert_to({text}, 'UTF8')" if type_ == "bytea" else f"{text}::{type_}"
             value = f"{column}::int" if type_ == "bigint" else value
             parts.append(f"ALTER COLUMN {column} TYPE {type_} USING {value}")
         with self._errors():
@@ -210,8 +235,7 @@ class PostgresDatabase(ServerTables):
         return '"' + name.replace('"', '""') + '"'
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:
-        native = declared_types(pa.schema([field])).get(field.name, "")
-        return native if _NATIVE.fullmatch(native) else _declared(field.type)
+        return _native(field) or _declared(field.type)
 
     def _selected(self, field: pa.Field) -> str:
         is_text = pa.types.is_null(field.type) or pa.types.is_string(field.type)
@@ -263,8 +287,20 @@ def _declared(type_: pa.DataType) -> str:
     return f"numeric({type_.precision},{type_.scale})" if pa.types.is_decimal128(type_) else _NAMES[type_]
 
 
+def _native(field: pa.Field) -> str:
+    """Return the type of PostgreSQL's own that a column of text may have; empty for none."""
+    declared = declared_types(pa.schema([field])).get(field.name, "")
+    return declared if _NATIVE.fullmatch(declared) else ""
+
+
 def _field(
-    name: str, type_: str, precision: int | None, scale: int | None, formatted: str, dimensions: int
+    name: str,
+    type_: str,
+    precision: int | None,
+    scale: int | None,
+    formatted: str,
+    dimensions: int,
+    comment: str | None,
 ) -> pa.Field:
     """Return a column: of a type that we could have made, of text with the name of its type, or of null."""
     if array := _ARRAY.fullmatch(formatted):
@@ -273,7 +309,7 @@ def _field(
         for _ in range(0 if pa.types.is_null(made) else max(dimensions, 1)):
             made = pa.list_(made)
         return pa.field(name, made)
-    if _NATIVE.fullmatch(formatted):
+    if comment == _OURS and _NATIVE.fullmatch(formatted):
         return pa.field(name, pa.string(), metadata={DECLARED: formatted})
     return pa.field(name, _arrow(type_, precision, scale))
 
