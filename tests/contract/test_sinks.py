@@ -447,7 +447,8 @@ def test_postgresql_has_types_of_its_own_until_the_source_has_another(place, sou
     orders.insert(1, *(sample.value.text for sample in TEXTS.values()))
     sink = apply_all(place, source, source.batch())
     assert {name: type_ for name, type_ in types().items() if type_ != "text"} == {
-        **{"id": "bigint", "_offset": "bigint"},
+        "id": "bigint",
+        "_offset": "bigint",
         **NATIVE,
     }
     orders.alter()

@@ -154,7 +154,12 @@ def test_an_array_is_shown_with_its_bounds_and_a_long_one_by_its_beginning():
     def shown(array):
         raw = msgspec.json.encode(
             {
-                **{"seq": 1, "db": "a", "table": "t", "op": "insert", "pk": [], "commit_ts_ms": 5},
+                "seq": 1,
+                "db": "a",
+                "table": "t",
+                "op": "insert",
+                "pk": [],
+                "commit_ts_ms": 5,
                 "after": {"c": to_literal(array)},
             }
         )
