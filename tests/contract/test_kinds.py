@@ -200,6 +200,8 @@ CONNECT = {
     "bit bit varying": ({"type": "string"}, "0101"),
     "interval interval": ({"type": "string"}, "1 year 2 mons -3 days +04:05:06.7"),
     "foreign ltree": ({"type": "string", "name": "io.debezium.data.Ltree"}, "top.science"),
+    "foreign tsvector": ({"type": "string", "name": "io.debezium.data.Tsvector"}, "'a':1 'b':2"),
+    "foreign money": ({"type": "string"}, "$1,000.00"),
     "geometry": (
         {"type": "struct", "name": "io.debezium.data.geometry.Geometry"},
         {"wkb": base64.b64encode(WKB).decode(), "srid": None},

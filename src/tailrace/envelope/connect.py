@@ -77,7 +77,7 @@ _SET = re.compile(r"set\s*\(", re.IGNORECASE)
 _BITS = re.compile(r"bit\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
 _FOREIGN = {
     "ltree": "io.debezium.data.Ltree",
-    "tsvector": "io.debezium.data.TsVector",
+    "tsvector": "io.debezium.data.Tsvector",
     "xml": "io.debezium.data.Xml",
 }
 """Types of databases by their names that Debezium has a meaning for, with the same text."""
