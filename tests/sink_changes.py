@@ -26,6 +26,8 @@ class ChangingTable:
     def __init__(self, source, name, columns=ORDERS, key=("id",)):
         self.source, self.name, self.key = source, name, tuple(key)
         self.columns = dict(columns)
+        self.facts = {}
+        """What is known of columns beyond their type, by name."""
         self.version = 1
         self.rows = {}
         self.versions = []
@@ -37,7 +39,8 @@ class ChangingTable:
 
     @property
     def schema(self):
-        columns = tuple(Column(name, Kind.ANY) for name in self.columns if name != "rowid" or self.key != ("rowid",))
+        names = [name for name in self.columns if name != "rowid" or self.key != ("rowid",)]
+        columns = tuple(self.facts.get(name) or Column(name, Kind.ANY) for name in names)
         key = () if self.key == ("rowid",) else self.key
         return TableSchema(TableName(self.source.name, self.name), self.version, columns, key)
 

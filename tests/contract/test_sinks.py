@@ -1,5 +1,6 @@
 """One contract, all sinks, all of their modes."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -7,11 +8,15 @@ from decimal import Decimal
 import msgspec
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
+from kind_samples import SAMPLES
 from sink_changes import EPOCH, ChangingSource
 from sink_places import CONTRACTED, SpreadDeltaPlace, rows_of
 from tailrace.model.errors import SinkRefusedError
-from tailrace.model.table import Identity
+from tailrace.model.table import Column, Identity, Kind
+from tailrace.model.value import Text
+from tailrace.pipeline.json_column import typed_column
 from tailrace.pipeline.sink.base import Batch, Mode, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sink_thread import SinkThread
@@ -335,6 +340,130 @@ def test_values_of_all_types_come_back_as_they_were(place, source):
     check(place, sink, orders)
     (first, *_) = sink.rows(orders.schema)
     assert {field.name: field.type for field in first.schema} == dict(columns)
+    sink.close()
+
+
+LISTS = {
+    "i": (pa.list_(pa.int64()), [[1, None, -(2**63)], []]),
+    "f": (pa.list_(pa.float64()), [[0.1, 1e308], [None]]),
+    "d": (pa.list_(pa.decimal128(20, 2)), [[Decimal("1.50"), None], []]),
+    "s": (pa.list_(pa.string()), [["", 'quote " comma , \\ {back}\nline', "NULL", None], ["żółć"]]),
+    "b": (pa.list_(pa.binary()), [[b"\x00\xff\\", b""], []]),
+    "t": (pa.list_(pa.bool_()), [[True, False, None], []]),
+    "day": (pa.list_(pa.date32()), [[date(2026, 2, 28)], [None]]),
+    "at": (pa.list_(pa.timestamp("us")), [[moment(2026, 1, 2, 3, 4, 5, 6)], []]),
+    "zoned": (pa.list_(pa.timestamp("us", tz="UTC")), [[datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)], []]),
+    "grid": (pa.list_(pa.list_(pa.int64())), [[[1, 2], [3, None]], []]),
+}
+
+
+def as_lists(row):
+    """Return a row whose lists a sink may have as the text of a JSON array."""
+    texts = {name: json.loads(row[name]) for name in LISTS if isinstance(row[name], str)}
+    return {name: typed_column([value], LISTS[name][0]).to_pylist()[0] for name, value in texts.items()}
+
+
+def test_lists_come_back_as_they_were_or_as_the_text_of_a_json_array(place, source):
+    columns = (("id", pa.int64()), *((name, type_) for name, (type_, _) in LISTS.items()))
+    orders = source.table("orders", columns)
+    for number in range(2):
+        orders.insert(number, *(values[number] for _, values in LISTS.values()))
+    orders.insert(2, *([None] * len(LISTS)))
+    sink = apply_all(place, source, source.batch())
+    orders.update(1, id=11)
+    orders.partial = place.mode is not Mode.APPEND
+    orders.update(0, i=[7])
+    orders.delete(2)
+    sink.apply(source.batch())
+    sink.close()
+    sink.open(source.schemas)
+    orders.update(0, f=None)
+    sink.apply(source.batch())
+    rows = rows_of(sink, orders.schema)
+    assert {key: {name: {**row, **as_lists(row)}[name] for name in orders.columns} for key, row in rows.items()} == (
+        orders.rows
+    )
+    sink.close()
+
+
+def test_a_list_that_becomes_another_type_is_the_text_of_a_json_array(place, source):
+    orders = source.table("orders", (("id", pa.int64()), ("n", pa.list_(pa.int64())), ("w", pa.list_(pa.int64()))))
+    orders.insert(1, [1, None], [1])
+    orders.insert(2, None, None)
+    sink = apply_all(place, source, source.batch())
+    orders.alter(retype={"n": (pa.string(), lambda value: json.dumps(value, separators=(",", ":")))})
+    orders.alter(retype={"w": (pa.list_(pa.float64()), lambda value: [float(one) for one in value])})
+    orders.insert(3, "text", [1.5])
+    sink.apply(source.batch())
+    rows = rows_of(sink, orders.schema)
+    assert {key[0]: row["n"] for key, row in rows.items()} == {1: "[1,null]", 2: None, 3: "text"}
+    lists = {1: [1.0], 2: None, 3: [1.5]}
+    texts = {key[0]: json.loads(row["w"]) if isinstance(row["w"], str) else row["w"] for key, row in rows.items()}
+    assert texts == lists
+    sink.close()
+
+
+TEXTS = {sample.name: sample for sample in SAMPLES if isinstance(sample.value, Text)}
+NATIVE = {
+    "interval interval": "interval",
+    "bit bit(10)": "bit(10)",
+    "bit bit varying": "bit varying",
+    "network inet": "inet",
+    "network cidr": "cidr",
+    "network macaddr": "macaddr",
+    "range int4range": "int4range",
+}
+"""Samples for whose types PostgreSQL has a type of its own in which the text stays what it is."""
+
+
+def test_values_of_all_kinds_of_text_come_back_to_the_letter(place, source):
+    orders = source.table("orders", (("id", pa.int64()), *((name, pa.string()) for name in TEXTS)))
+    orders.facts = {name: structs.replace(sample.column, name=name) for name, sample in TEXTS.items()}
+    orders.insert(1, *(sample.value.text for sample in TEXTS.values()))
+    orders.insert(2, *([None] * len(TEXTS)))
+    sink = apply_all(place, source, source.batch())
+    orders.update(1, id=11)
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+    sink.open(source.schemas)
+    orders.update(11, **{"range int4range": "empty"})
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    sink.close()
+
+
+@pytest.mark.parametrize("place", [("postgresql", Mode.CURRENT)], indirect=True)
+def test_postgresql_has_types_of_its_own_until_the_source_has_another(place, source):
+    def types():
+        found = place.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
+            f" WHERE attrelid = '{place.part}.orders'::regclass AND attnum > 0"
+        )
+        return {one["attname"]: one["type"] for one in found}
+
+    orders = source.table("orders", (("id", pa.int64()), *((name, pa.string()) for name in TEXTS)))
+    orders.facts = {name: structs.replace(sample.column, name=name) for name, sample in TEXTS.items()}
+    orders.insert(1, *(sample.value.text for sample in TEXTS.values()))
+    sink = apply_all(place, source, source.batch())
+    assert {name: type_ for name, type_ in types().items() if type_ != "text"} == {
+        "id": "bigint",
+        "_offset": "bigint",
+        **NATIVE,
+    }
+    orders.alter()
+    orders.facts["interval interval"] = Column("interval interval", Kind.STR, "text")
+    orders.update(1, **{"interval interval": "no interval"})
+    sink.apply(source.batch())
+    check(place, sink, orders)
+    assert (types()["interval interval"], types()["network inet"]) == ("text", "inet")
+    sink.close()
+    place.execute(f'ALTER TABLE {place.part}.orders ALTER "interval interval" TYPE interval USING NULL')
+    place.execute(f"""COMMENT ON COLUMN {place.part}.orders."interval interval" IS 'mine'""")
+    sink.open(source.schemas)
+    orders.update(1, **{"interval interval": "1 day"})
+    sink.apply(source.batch())
+    assert types()["interval interval"] == "interval"
     sink.close()
 
 

@@ -65,15 +65,23 @@ def _plain(value: Any) -> Any:
     match value:
         case {"t": "null"}:
             return None
+        case {"t": "array", "v": list(items)} if "lower" not in value:
+            return _plain_items(items)
+        case {"t": "foreign", "type": str(), "v": said}:
+            return said
         case {"t": str(), "v": said} | {"t": str(), "iso": said} if len(value) == 2:
             return said
         case _:
             return value
 
 
+def _plain_items(items: list[Any]) -> list[Any]:
+    return [_plain_items(item) if isinstance(item, list) else _plain(item) for item in items]
+
+
 def _cell(value: Any) -> str:
     match value:
-        case {"t": "bytes", "b64": str(encoded)}:
+        case {"t": "bytes" | "geometry", "b64": str(encoded)}:
             return _blob(encoded)
         case _:
             value = _plain(value)

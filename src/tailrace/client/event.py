@@ -3,7 +3,7 @@
 Members have the names of the HTTP interface, but for `offset`, which is `seq` there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from msgspec import Struct
 from tailrace.client.errors import BadAnswer
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.subscription import Format
-from tailrace.model.value import Text, from_literal
+from tailrace.model.value import LITERAL_TAGS, Array, Text, from_literal
 
 __all__ = ["Backpressure", "Control", "Event", "Heartbeat", "Notice", "decode_control", "decode_event"]
 
@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 
 _WIDTH_MAX = 60
 _BYTES_SHOWN = 16
+_ITEMS_SHOWN = 32
 
 _MEMBERS = frozenset({"seq", "db", "table", "op", "pk", "before", "after", "query_id", "etag", "commit_ts_ms", "lsn"})
 """Members of an event that have a place of their own."""
@@ -32,7 +33,9 @@ class Event(Struct, Generic[_T], frozen=True, kw_only=True):
     """One change, or the invalidation of a query.
 
     In the format `objects_json` the values of `pk`, `before` and `after` are Python values without loss (int, float,
-    Decimal, str, bytes, `Text` for dates, UUIDs and JSON, None); in `plain_json` they are what the JSON says.
+    Decimal, str, bytes, `Text` for dates, UUIDs, JSON and all else that is written as text, `Array`, None). A value of
+    a type that this client does not know is the typed literal itself, an object. In `plain_json` they are what the JSON
+    says.
     """
 
     offset: int
@@ -155,7 +158,7 @@ def decode_event(raw: bytes, format_: Format | None, acknowledge: Callable[[int]
     try:
         members = _DECODER.decode(raw)
         literal = format_ is Format.OBJECTS_JSON or (format_ is None and _has_literals(members))
-        convert = from_literal if literal else _as_it_is
+        convert = _value if literal else _as_it_is
         return Event(
             offset=int(members["seq"]),
             db=members["db"],
@@ -187,9 +190,16 @@ def _shown(value: Any) -> str:
             text = value.text
         case Decimal():
             text = str(value)
+        case Array(items, lower):
+            text = _shown_items(items) + (f" from {list(lower)}" if lower else "")
         case _:
             text = repr(value)
     return text if len(text) <= _WIDTH_MAX else f"{text[: _WIDTH_MAX - 1]}…"
+
+
+def _shown_items(items: Sequence[Any]) -> str:
+    shown = [_shown_items(item) if isinstance(item, tuple) else _shown(item) for item in items[:_ITEMS_SHOWN]]
+    return f"[{', '.join(shown)}{', …' if len(items) > _ITEMS_SHOWN else ''}]"
 
 
 def _others(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +216,13 @@ def _has_literals(members: Mapping[str, Any]) -> bool:
 
 def _image(image: Any, convert: Callable[[Any], Any]) -> dict[str, Any] | None:
     return None if image is None else {name: convert(value) for name, value in image.items()}
+
+
+def _value(literal: Any) -> Any:
+    """Return the value of a literal; a literal of a type that a newer server has stays what it is, an object."""
+    if isinstance(literal, dict) and isinstance(tag := literal.get("t"), str) and tag not in LITERAL_TAGS:
+        return literal
+    return from_literal(literal)
 
 
 def _as_it_is(value: Any) -> Any:

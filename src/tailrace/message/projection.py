@@ -73,7 +73,7 @@ class Projection:
     def _image(self, op: Op, image: bytes, cells: dict[str, msgspec.Raw], computed: Sequence[_Computed]) -> bytes:
         projected: dict[str, Any] = {name: cells[name] for name in self._names if name in cells}
         for one in computed:
-            projected[one.column.name] = to_natural(one.value.of(op, image), one.column.kind)
+            projected[one.column.name] = to_natural(one.value.of(op, image), one.column)
         return msgspec.json.encode(projected)
 
 

@@ -12,6 +12,10 @@ begins with a byte that tells its class, and that tells where it ends:
 | `21` | a number below 0 | the same of its opposite, each byte taken from `7F` |
 | `30`, `31` | text in UTF-8, bytes | the bytes with `00 7F` for each `00`, and `00` as the end |
 | `40` to `44` | date, time, datetime, uuid, json | their text, written as text is |
+| `45` to `4A` | interval, enum, bit, network, range, composite | the same |
+| `4B` | a value of any other type | the name of its type, written as text is, `30` and its text |
+| `60` | an array | its items and `01`, then its lower bounds where not all are 1, and `01` |
+| `61` | items of an array of several dimensions that are one item of it | the items and `01` |
 
 A number is `0.DDD… * 10^exponent` with a first digit other than 0. The exponent has three bytes of seven bits each,
 highest first, with 2^20 added. Then come the digits, two in a byte, which is their number plus 1; `00` is the end, and
@@ -24,8 +28,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from tailrace.model.errors import InvalidValueError
-from tailrace.model.table import Kind
-from tailrace.model.value import Text, Value
+from tailrace.model.key import TEXT_KINDS
+from tailrace.model.table import ANY_COLUMN, Column, Kind
+from tailrace.model.value import Array, Item, Text, Value
 
 __all__ = ["TABLE_BYTES", "decode_ordered", "encode_ordered", "table_prefix"]
 
@@ -34,8 +39,11 @@ TABLE_BYTES = 4
 _NULL, _FALSE, _TRUE = 0x05, 0x10, 0x11
 _MINUS_INFINITY, _BELOW, _ZERO, _ABOVE, _INFINITY, _NAN = range(0x20, 0x26)
 _STR, _BYTES = 0x30, 0x31
-_TEXT_KINDS = (Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID, Kind.JSON)
-_TEXT_TAGS = {kind: 0x40 + place for place, kind in enumerate(_TEXT_KINDS)}
+_TEXT_TAGS = {kind: 0x40 + place for place, kind in enumerate(TEXT_KINDS)}
+_FOREIGN, _ARRAY, _DIMENSION = _TEXT_TAGS[Kind.FOREIGN], 0x60, 0x61
+_ARRAY_END = 0x01
+"""Ends the items of an array, and its lower bounds: less than the first byte of any value."""
+
 _TEXT_OF_TAG = {tag: kind for kind, tag in _TEXT_TAGS.items()}
 
 _BIAS = 1 << 20
@@ -61,8 +69,8 @@ def encode_ordered(table_id: int, values: Sequence[Value]) -> bytes:
     return table_prefix(table_id) + b"".join([_encoded(value) for value in values])
 
 
-def decode_ordered(data: bytes, kinds: Sequence[Kind]) -> tuple[Value, ...]:
-    """Return the values of a key whose columns are of these kinds: a whole number is a float in a column of floats.
+def decode_ordered(data: bytes, columns: Sequence[Column]) -> tuple[Value, ...]:
+    """Return the values of a key of these columns: a whole number is a float in a column of floats.
 
     Raises:
         InvalidValueError: The bytes are no such key.
@@ -70,13 +78,13 @@ def decode_ordered(data: bytes, kinds: Sequence[Kind]) -> tuple[Value, ...]:
     place = TABLE_BYTES
     values = []
     try:
-        for kind in kinds:
-            value, place = _decoded(data, place, kind)
+        for column in columns:
+            value, place = _decoded(data, place, column)
             values.append(value)
-    except (IndexError, ValueError, ArithmeticError):
+    except (IndexError, ValueError, ArithmeticError, RecursionError):
         raise InvalidValueError("these bytes are not a key") from None
     if place != len(data):
-        raise InvalidValueError(f"the key has more than {len(kinds)} values")
+        raise InvalidValueError(f"the key has more than {len(columns)} values")
     return tuple(values)
 
 
@@ -95,8 +103,21 @@ def _encoded(value: Value) -> bytes:
             return _escaped(_STR, value.encode())
         case bytes():
             return _escaped(_BYTES, value)
+        case Text(Kind.FOREIGN, text, type_):
+            return _escaped(_FOREIGN, type_.encode()) + _escaped(_STR, text.encode())
         case Text(kind, text):
             return _escaped(_TEXT_TAGS[kind], text.encode())
+        case Array(items, lower):
+            return _array(items, lower)
+
+
+def _array(items: "tuple[Item, ...]", lower: tuple[int, ...]) -> bytes:
+    return bytes((_ARRAY,)) + _items(items) + b"".join(map(_encoded, lower)) + bytes((_ARRAY_END,))
+
+
+def _items(items: "tuple[Item, ...]") -> bytes:
+    parts = [bytes((_DIMENSION,)) + _items(item) if isinstance(item, tuple) else _encoded(item) for item in items]
+    return b"".join(parts) + bytes((_ARRAY_END,))
 
 
 def _exact(number: Decimal) -> bytes:
@@ -130,26 +151,60 @@ def _escaped(tag: int, data: bytes) -> bytes:
     return bytes((tag,)) + data.replace(_END, _ESCAPE) + _END
 
 
-def _decoded(data: bytes, place: int, kind: Kind) -> tuple[Value, int]:
+def _decoded(data: bytes, place: int, column: Column) -> tuple[Value, int]:
     tag = data[place]
     place += 1
     if tag in _CONSTANTS:
         constant = _CONSTANTS[tag]
-        return (_of_kind(Decimal(0), kind) if tag == _ZERO else constant), place
+        return (_of_kind(Decimal(0), column.kind) if tag == _ZERO else constant), place
     if tag in (_ABOVE, _BELOW):
-        return _decoded_number(data, place, kind, below=tag == _BELOW)
-    end = place
-    while data[end : end + 2] == _ESCAPE or data[end] != 0:
-        end += 2 if data[end] == 0 else 1
-    raw = data[place:end].replace(_ESCAPE, _END)
-    end += 1
+        return _decoded_number(data, place, column.kind, below=tag == _BELOW)
+    if tag == _ARRAY:
+        return _decoded_array(data, place, column.element or ANY_COLUMN)
+    raw, end = _unescaped(data, place)
     if tag == _BYTES:
         return raw, end
     if tag == _STR:
         return raw.decode(), end
+    if tag == _FOREIGN:
+        text, end = _decoded(data, end, ANY_COLUMN)
+        if not isinstance(text, str):
+            raise ValueError(tag)
+        return Text(Kind.FOREIGN, text, raw.decode()), end
     if tag in _TEXT_OF_TAG:
         return Text(_TEXT_OF_TAG[tag], raw.decode()), end
     raise ValueError(tag)
+
+
+def _unescaped(data: bytes, place: int) -> tuple[bytes, int]:
+    """Return the bytes of a text that begins here, and where it ends."""
+    end = place
+    while data[end : end + 2] == _ESCAPE or data[end] != 0:
+        end += 2 if data[end] == 0 else 1
+    return data[place:end].replace(_ESCAPE, _END), end + 1
+
+
+def _decoded_array(data: bytes, place: int, element: Column) -> tuple[Array, int]:
+    items, place = _decoded_items(data, place, element)
+    lower = []
+    while data[place] != _ARRAY_END:
+        bound, place = _decoded(data, place, ANY_COLUMN)
+        if type(bound) is not int:
+            raise ValueError(place)
+        lower.append(bound)
+    return Array(items, tuple(lower)), place + 1
+
+
+def _decoded_items(data: bytes, place: int, element: Column) -> "tuple[tuple[Item, ...], int]":
+    items: list[Item] = []
+    while data[place] != _ARRAY_END:
+        item: Item
+        if data[place] == _DIMENSION:
+            item, place = _decoded_items(data, place + 1, element)
+        else:
+            item, place = _decoded(data, place, element)
+        items.append(item)
+    return tuple(items), place + 1
 
 
 def _decoded_number(data: bytes, place: int, kind: Kind, *, below: bool) -> tuple[Value, int]:

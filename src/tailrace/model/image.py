@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Raw
 from msgspec import json as msgspec_json
 
-from tailrace.model.table import Column, Kind, TableSchema
+from tailrace.model.table import ANY_COLUMN, Column, Kind, TableSchema
 from tailrace.model.value import Value, from_natural, to_literal, to_natural, to_plain
 
 __all__ = [
@@ -45,14 +45,15 @@ _LITERAL = b'{"t":'
 def encode_image(row: Mapping[str, Value], schema: TableSchema) -> bytes:
     """Return the bytes of a row image; columns that `row` lacks are left out."""
     return msgspec_json.encode(
-        {column.name: to_natural(row[column.name], column.kind) for column in schema.columns if column.name in row}
+        {column.name: to_natural(row[column.name], column) for column in schema.columns if column.name in row}
     )
 
 
 def decode_image(image: bytes, schema: TableSchema) -> dict[str, Value]:
     """Return the row that an image stands for."""
-    kinds = _kinds(schema.columns)
-    return {name: from_natural(cell, kinds.get(name, Kind.ANY)) for name, cell in msgspec_json.decode(image).items()}
+    columns = {column.name: column for column in schema.columns}
+    cells = msgspec_json.decode(image).items()
+    return {name: from_natural(cell, columns.get(name, ANY_COLUMN)) for name, cell in cells}
 
 
 def completed(image: bytes, before: bytes) -> bytes:
@@ -82,13 +83,13 @@ def key_image(key: bytes, schema: TableSchema) -> bytes:
 def encode_key(key: Sequence[Value], schema: TableSchema) -> bytes:
     """Return the bytes of a key."""
     pairs = zip(key, schema.key_columns, strict=True)
-    return msgspec_json.encode([to_natural(value, column.kind) for value, column in pairs])
+    return msgspec_json.encode([to_natural(value, column) for value, column in pairs])
 
 
 def decode_key(key: bytes, schema: TableSchema) -> tuple[Value, ...]:
     """Return the values of a key."""
     cells = zip(msgspec_json.decode(key), schema.key_columns, strict=True)
-    return tuple(from_natural(cell, column.kind) for cell, column in cells)
+    return tuple(from_natural(cell, column) for cell, column in cells)
 
 
 def image_to_literals(image: bytes, schema: TableSchema) -> bytes:
@@ -100,7 +101,7 @@ def image_to_literals(image: bytes, schema: TableSchema) -> bytes:
 
 def image_to_plain(image: bytes, schema: TableSchema) -> bytes:
     """Return the image as ordinary JSON. Mostly that is the image itself."""
-    if _LITERAL not in image and not any(column.kind is Kind.JSON for column in schema.columns):
+    if _LITERAL not in image and not any(column.has_documents for column in schema.columns):
         return image
     return msgspec_json.encode({name: to_plain(value) for name, value in decode_image(image, schema).items()})
 
@@ -110,42 +111,44 @@ def key_to_literals(key: bytes, schema: TableSchema) -> bytes:
     if key == NO_KEY:
         return key
     cells = zip(msgspec_json.decode(key), schema.key_columns, strict=True)
-    return msgspec_json.encode([_literal(cell, _form(column.kind)) for cell, column in cells])
+    return msgspec_json.encode([_literal(cell, _form(column)) for cell, column in cells])
 
 
 def key_to_plain(key: bytes, schema: TableSchema) -> bytes:
     """Return the key as an array of ordinary JSON values."""
-    if key == NO_KEY or (_LITERAL not in key and not any(column.kind is Kind.JSON for column in schema.key_columns)):
+    if key == NO_KEY or (_LITERAL not in key and not any(column.has_documents for column in schema.key_columns)):
         return key
     return msgspec_json.encode([to_plain(value) for value in decode_key(key, schema)])
 
 
-def _kinds(columns: Sequence[Column]) -> dict[str, Kind]:
-    return {column.name: column.kind for column in columns}
+_Form = tuple[Column, str | None, str, str]
+"""Of a column: itself, the tag and member of the literal of a text in it, and the tag of a whole number's.
 
-
-_Form = tuple[Kind, str | None, str, str]
-"""Of a column: its kind, the tag and member of the literal of a text in it, and the tag of a whole number's.
-
-The tag of a text is None where its literal depends on what the text says.
+The tag of a text is None where its literal has more than that, or depends on what the text says.
 """
 
-_TEXT_FORMS = {
+_TEXT_FORMS: dict[Kind, tuple[str | None, str]] = {
     Kind.BYTES: ("bytes", "b64"),
+    Kind.GEOMETRY: ("geometry", "b64"),
     Kind.DEC: ("dec", "v"),
     Kind.JSON: (None, "v"),
+    Kind.FOREIGN: (None, "v"),
     Kind.DATE: ("date", "iso"),
     Kind.TIME: ("time", "iso"),
     Kind.DATETIME: ("datetime", "iso"),
-    Kind.UUID: ("uuid", "v"),
+    **{
+        kind: (str(kind), "v")
+        for kind in (Kind.UUID, Kind.INTERVAL, Kind.ENUM, Kind.BIT, Kind.NETWORK, Kind.RANGE, Kind.COMPOSITE)
+    },
 }
+"""Kinds that are not here have strings that are nothing but text."""
 
 
-def _form(kind: Kind) -> _Form:
-    return (kind, *_TEXT_FORMS.get(kind, ("str", "v")), "u64" if kind is Kind.U64 else "i64")
+def _form(column: Column) -> _Form:
+    return (column, *_TEXT_FORMS.get(column.kind, ("str", "v")), "u64" if column.kind is Kind.U64 else "i64")
 
 
-_ANY = _form(Kind.ANY)
+_ANY = _form(ANY_COLUMN)
 _SCHEMAS_KEPT = 4096
 _forms_kept: dict[int, tuple[TableSchema, dict[str, _Form]]] = {}
 
@@ -156,13 +159,13 @@ def _forms(schema: TableSchema) -> dict[str, _Form]:
     if kept is None or kept[0] is not schema:
         if len(_forms_kept) >= _SCHEMAS_KEPT:
             _forms_kept.clear()
-        kept = _forms_kept[id(schema)] = (schema, {column.name: _form(column.kind) for column in schema.columns})
+        kept = _forms_kept[id(schema)] = (schema, {column.name: _form(column) for column in schema.columns})
     return kept[1]
 
 
 def _literal(cell: object, form: _Form) -> object:
     """Return the literal of a natural cell. The common types come first: this runs once per cell delivered."""
-    kind, text_tag, text_member, number_tag = form
+    column, text_tag, text_member, number_tag = form
     cell_type = type(cell)
     if cell_type is str and text_tag is not None:
         return {"t": text_tag, text_member: cell}
@@ -172,7 +175,7 @@ def _literal(cell: object, form: _Form) -> object:
         return {"t": "bool", "v": cell}
     if cell_type is dict:
         return cell
-    return to_literal(from_natural(cell, kind), kind)
+    return to_literal(from_natural(cell, column), column)
 
 
 _UNSIGNED = 2**63

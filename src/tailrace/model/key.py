@@ -1,8 +1,9 @@
 """Keys: their total order, and the bytes that a key given as typed literals has in the log. Pure.
 
-Values of different classes stand in the order null, boolean, number, text, bytes, and after them the kinds of `Text`.
-Numbers are compared exactly, whatever their types; not-a-number follows all others. Text is in the order of its UTF-8
-bytes, which is that of its code points.
+Values of different classes stand in the order null, boolean, number, text, bytes, and after them the kinds of `Text`
+and arrays. Numbers are compared exactly, whatever their types; not-a-number follows all others. Text is in the order of
+its UTF-8 bytes, which is that of its code points; so intervals, ranges and the like are not in the order that their
+database has them in. Arrays are compared item by item, and by their lower bounds last.
 """
 
 from collections.abc import Sequence
@@ -12,14 +13,21 @@ from typing import Any
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.image import encode_key
 from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.model.value import Json, Text, Value, from_literal
+from tailrace.model.value import Array, Item, Json, Text, Value, from_literal
 
-__all__ = ["ValueOrder", "are_comparable", "key_bytes", "order_of", "order_of_key"]
+__all__ = ["TEXT_KINDS", "ValueOrder", "are_comparable", "key_bytes", "order_of", "order_of_key"]
 
 ValueOrder = tuple[int, Any]
 """Place of a value in the order of all values: its class, and what is compared within it."""
 
-_TEXT_KINDS = {kind: place for place, kind in enumerate((Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID, Kind.JSON), 5)}
+TEXT_KINDS = (
+    *(Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID, Kind.JSON, Kind.INTERVAL),
+    *(Kind.ENUM, Kind.BIT, Kind.NETWORK, Kind.RANGE, Kind.COMPOSITE, Kind.FOREIGN),
+)
+"""The kinds of `Text` in the order of their values. A new one comes last: the bytes of keys depend on it."""
+
+_CLASSES = {kind: place for place, kind in enumerate(TEXT_KINDS, 5)}
+_ARRAY_CLASS, _DIMENSION_CLASS = 100, 101
 _INTEGER_KINDS = frozenset({Kind.I64, Kind.U64})
 _SIGNED_MAX = 2**63 - 1
 
@@ -41,8 +49,19 @@ def order_of(value: Value) -> ValueOrder:
             return (3, value)
         case bytes():
             return (4, value)
+        case Text(Kind.FOREIGN, text, type_):
+            return (_CLASSES[Kind.FOREIGN], (type_, text))
         case Text(kind, text):
-            return (_TEXT_KINDS[kind], text)
+            return (_CLASSES[kind], text)
+        case Array(items, lower):
+            return (_ARRAY_CLASS, (_order_of_items(items), lower))
+
+
+def _order_of_items(items: "tuple[Item, ...]") -> tuple[ValueOrder, ...]:
+    """Return what stands for the items of an array, which are values, or items themselves where it has dimensions."""
+    return tuple(
+        (_DIMENSION_CLASS, _order_of_items(item)) if isinstance(item, tuple) else order_of(item) for item in items
+    )
 
 
 def order_of_key(values: Sequence[Value]) -> tuple[ValueOrder, ...]:

@@ -34,7 +34,7 @@ def raw_of_key(key: bytes, schema: TableSchema) -> bytes:
     kind = raw_kind(schema)
     if kind is None:
         return key
-    match from_natural(msgspec_json.decode(key)[0], kind):
+    match from_natural(msgspec_json.decode(key)[0], schema.key_columns[0]):
         case str(text) if kind is Kind.STR:
             return text.encode()
         case bytes(data) if kind is Kind.BYTES:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-__all__ = ["ANY_TABLE", "Column", "Identity", "Kind", "TableName", "TableSchema"]
+__all__ = ["ANY_COLUMN", "ANY_TABLE", "Column", "Identity", "Kind", "TableName", "TableSchema"]
 
 
 class TableName(Struct, frozen=True, order=True):
@@ -31,7 +31,10 @@ ANY_TABLE = TableName("", "")
 
 
 class Kind(StrEnum):
-    """Declared type of a column, by the tags that typed literals use. `ANY` is a column without one type."""
+    """Declared type of a column, by the tags that typed literals use. `ANY` is a column without one type.
+
+    From `INTERVAL` on, values are written in the database's own text, but those of `ARRAY` and `GEOMETRY`.
+    """
 
     ANY = "any"
     BOOL = "bool"
@@ -46,6 +49,28 @@ class Kind(StrEnum):
     TIME = "time"
     DATETIME = "datetime"
     UUID = "uuid"
+    INTERVAL = "interval"
+    ENUM = "enum"
+    """One of the labels of a column; of a SET of MySQL some of them, with commas between."""
+
+    BIT = "bit"
+    """A string of the digits 0 and 1."""
+
+    NETWORK = "network"
+    """An address of a host, of a network or of a device."""
+
+    RANGE = "range"
+    """A range or a multirange."""
+
+    COMPOSITE = "composite"
+    """A row as a value."""
+
+    FOREIGN = "foreign"
+    """Any other type. Its name is a part of each value."""
+
+    ARRAY = "array"
+    GEOMETRY = "geometry"
+    """Bytes: WKB, or EWKB where the reference system is known."""
 
 
 class Column(Struct, frozen=True, omit_defaults=True):
@@ -53,6 +78,12 @@ class Column(Struct, frozen=True, omit_defaults=True):
 
     `collation` names the rule by which the database compares its text; empty where it goes by code points. A `strict`
     column holds values of its declared type alone.
+
+    `zone` says whether times have a time zone, and is None where that is not known or the column has no times. `base`
+    is the type that a domain is made of. `labels` are those of an enumeration, in its order.
+
+    `element` is what the elements of an array are, as a column without a name; `dimensions` is how many an array is
+    declared to have, 0 where that is not known. A database need not hold values to that.
     """
 
     name: str
@@ -62,6 +93,20 @@ class Column(Struct, frozen=True, omit_defaults=True):
     generated: bool = False
     collation: str = ""
     strict: bool = False
+    zone: bool | None = None
+    base: str = ""
+    labels: tuple[str, ...] = ()
+    element: "Column | None" = None
+    dimensions: int = 0
+
+    @property
+    def has_documents(self) -> bool:
+        """Tell whether the natural form of its values is, or has within, JSON documents as text."""
+        return self.kind is Kind.JSON or (self.element is not None and self.element.has_documents)
+
+
+ANY_COLUMN = Column("")
+"""Stands for the column of a value that is in none, or in one of any kind."""
 
 
 class Identity(StrEnum):

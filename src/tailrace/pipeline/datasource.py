@@ -279,7 +279,10 @@ def _checked_schema(schema: StructType, layout: Layout) -> StructType:
         ConfigError: A column is of a type that no value of a row has.
     """
     for field in _arrow_schema(schema):
-        if pa.types.is_nested(field.type):
+        type_ = field.type
+        while pa.types.is_list(type_):
+            type_ = type_.value_type
+        if pa.types.is_nested(type_):
             raise ConfigError(f"column {field.name!r} cannot be of type {field.type}: use text (layout {layout})")
     return schema
 

@@ -2,7 +2,9 @@
 
 import pyarrow as pa
 
-__all__ = ["aligned", "fitted", "united", "widened"]
+from tailrace.pipeline.json_column import json_texts
+
+__all__ = ["aligned", "fitted", "united", "usual", "widened"]
 
 _BINARY_LIKE = {
     pa.string(),
@@ -61,9 +63,29 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType:
             return wide
         if pa.types.is_int64(narrow) and pa.types.is_decimal128(wide):
             return _decimal(_INT64_DIGITS, 0, wide.precision - wide.scale, wide.scale)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return _list(one.value_type, other.value_type)
     if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):
         return _decimal(one.precision - one.scale, one.scale, other.precision - other.scale, other.scale)
     return pa.binary() if pa.types.is_binary(one) or pa.types.is_binary(other) else pa.string()
+
+
+def usual(type_: pa.DataType) -> pa.DataType:
+    """Return a type in the form that we use ourselves: not large, and times with a zone in UTC."""
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(usual(type_.value_type))
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp("us", tz="UTC")
+    return _USUAL.get(type_, type_)
+
+
+_USUAL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+def _list(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the list type that takes the items of both; text where no list does without making text of items."""
+    both = widened(one, other)
+    return pa.string() if pa.types.is_binary(both) or pa.types.is_string(both) else pa.list_(both)
 
 
 def _decimal(whole: int, scale: int, other_whole: int, other_scale: int) -> pa.DataType:
@@ -76,6 +98,8 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """Return the column in a type that is at least as wide."""
     if column.type == type_:
         return column
+    if pa.types.is_list(column.type) and not pa.types.is_list(type_):
+        return pa.chunked_array([json_texts(column)]).cast(type_)
     if pa.types.is_binary(type_) and not _is_binary_like(column.type):
         return column.cast(pa.string()).cast(type_)
     return column.cast(type_, safe=not pa.types.is_float64(type_))

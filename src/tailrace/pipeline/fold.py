@@ -113,9 +113,11 @@ def fold_history(changes: pa.Table, key: Sequence[str], known: pa.Table | None =
     """
     events = _last(filled(ordered(changes), key), [*key, "_commit_version"])
     if known is not None:
-        joined = events.join(known, list(key), join_type="left outer")
+        # Places are joined, not rows: Arrow cannot join tables with lists.
+        placed = events.select([*key, OFFSET]).append_column("_place", pa.array(range(events.num_rows), pa.int64()))
+        joined = placed.join(known, list(key), join_type="left outer")
         late = pc.fill_null(pc.less_equal(joined[OFFSET], joined["_known"]), fill_value=False)
-        events = joined.filter(pc.invert(late))
+        events = events.take(joined.filter(pc.invert(late))["_place"])
     events = events.take(pc.sort_indices(events, [(name, "ascending") for name in [*key, OFFSET]]))
     first, final = _runs(events, key)
     begin, offset = events["_commit_timestamp"], events[OFFSET]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.errors import TransformError
-from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.evolve import fitted, usual
 from tailrace.pipeline.fold import lacks_now
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.row import key_names
@@ -27,7 +27,6 @@ _VALUES_LOGGER = "SQLQueryContextLogger"
 """Name under which PySpark writes what it raises into the log as well, with values of rows."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 _KINDS: Sequence[tuple[Any, Kind]] = (
     (pa.types.is_boolean, Kind.BOOL),
@@ -97,14 +96,14 @@ def schema_of(result: pa.Schema, schema: TableSchema) -> TableSchema:
     for field in result:
         if result.names.count(field.name) > 1:
             raise TransformError(f"the transformation returns several columns {field.name!r}: give each its own name")
-        if not any(fits(field.type) for fits, _ in _KINDS):
+        if not any(fits(_item_type(field.type)) for fits, _ in _KINDS):
             raise TransformError(
                 f"the transformation returns column {field.name!r} of type {field.type}, which sinks do not take: "
                 "make it text, e.g. by CAST(… AS STRING) or to_json(…)"
             )
     hidden = [] if schema.key else key_names(schema)
     columns = [
-        schema.column(field.name) or Column(field.name, _kind(field.type))
+        schema.column(field.name) or _column(field)
         for field in result
         if field.name not in CHANGE_COLUMNS.names and field.name not in hidden and field.name != UNCHANGED
     ]
@@ -130,20 +129,38 @@ def _ordered(result: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _field(field: pa.Field) -> pa.Field:
-    type_ = field.type
     if field.name in CHANGE_COLUMNS.names:
-        type_ = CHANGE_COLUMNS.field(field.name).type
-    elif pa.types.is_integer(type_):
-        type_ = pa.int64()
-    elif pa.types.is_floating(type_):
-        type_ = pa.float64()
-    elif pa.types.is_null(type_):
-        type_ = pa.string()
-    return pa.field(field.name, _WIDE.get(type_, type_))
+        return pa.field(field.name, CHANGE_COLUMNS.field(field.name).type)
+    return pa.field(field.name, _known_type(field.type))
 
 
-def _kind(type_: pa.DataType) -> Kind:
-    return next(kind for fits, kind in _KINDS if fits(type_))
+def _known_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type that sinks know for one of Spark."""
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_known_type(type_.value_type))
+    if pa.types.is_integer(type_):
+        return pa.int64()
+    if pa.types.is_floating(type_):
+        return pa.float64()
+    return pa.string() if pa.types.is_null(type_) else usual(type_)
+
+
+def _item_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the items of a list, of all its dimensions; of any other type itself."""
+    while pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        type_ = type_.value_type
+    return type_
+
+
+def _column(field: pa.Field) -> Column:
+    """Return what a column that a transformation made is."""
+    item = next(kind for fits, kind in _KINDS if fits(_item_type(field.type)))
+    dimensions, type_ = 0, field.type
+    while pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        dimensions, type_ = dimensions + 1, type_.value_type
+    if not dimensions:
+        return Column(field.name, item)
+    return Column(field.name, Kind.ARRAY, element=Column("", item), dimensions=dimensions)
 
 
 def _reason(error: Any) -> str:

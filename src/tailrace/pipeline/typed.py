@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import InvalidValueError
+from tailrace.model.key import TEXT_KINDS
 from tailrace.model.table import Column, Identity, Kind, TableSchema
-from tailrace.model.value import Text, Value, from_natural
+from tailrace.model.value import Array, Text, Value, from_natural
 from tailrace.pipeline.duck import connection
 
 __all__ = ["MisfitError", "arrow_type", "decode_images", "hidden_key", "row_schema"]
@@ -29,10 +30,11 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.U64: pa.decimal128(20, 0),
     Kind.F64: pa.float64(),
     Kind.BYTES: pa.binary(),
+    Kind.GEOMETRY: pa.binary(),
     Kind.DATE: pa.date32(),
     Kind.DATETIME: pa.timestamp("us"),
 }
-"""Type of each kind; all others are text."""
+"""Type of each kind; all others are text, but see `arrow_type`."""
 
 _PRECISION = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _ZONE = re.compile(r"with\s+time\s+zone|timestamptz", re.IGNORECASE)
@@ -56,15 +58,38 @@ class MisfitError(InvalidValueError):
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Return the type of a column's values in Arrow."""
+    """Return the type of a column's values in Arrow.
+
+    An array is a list where its elements and its dimensions are known, and the text of its natural JSON form otherwise.
+    """
+    if column.kind is Kind.ARRAY:
+        return _list_type(column)
     if column.kind is Kind.DEC:
         match = _PRECISION.search(column.declared)
         if match is None or not 1 <= int(match[1]) <= _PRECISION_MAX or int(match[2] or 0) > int(match[1]):
             return pa.string()
         return pa.decimal128(int(match[1]), int(match[2] or 0))
-    if column.kind is Kind.DATETIME and _ZONE.search(column.declared):
+    if column.kind is Kind.DATETIME and _has_zone(column):
         return pa.timestamp("us", tz="UTC")
     return _TYPES.get(column.kind, pa.string())
+
+
+def _list_type(column: Column) -> pa.DataType:
+    if column.element is None or column.element.kind in _MIXED or not column.dimensions:
+        return pa.string()
+    type_ = arrow_type(column.element)
+    for _ in range(column.dimensions):
+        type_ = pa.list_(type_)
+    return type_
+
+
+_MIXED = frozenset({Kind.ANY, Kind.ARRAY})
+"""Kinds of elements that have no one type. An element that is an array itself has a literal in the natural form."""
+
+
+def _has_zone(column: Column) -> bool:
+    """Tell whether the times of a column have a zone; of schemas that do not say so, the declared type tells."""
+    return bool(_ZONE.search(column.declared)) if column.zone is None else column.zone
 
 
 def hidden_key(schema: TableSchema) -> str | None:
@@ -76,12 +101,16 @@ def hidden_key(schema: TableSchema) -> str | None:
 
 
 def row_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Schema:
-    """Return the columns of a table with their types, those in `as_text` as text; a hidden key comes first."""
+    """Return the columns of a table with their types; a hidden key comes first.
+
+    Those in `as_text` are text, and so are arrays in a key.
+    """
     key = hidden_key(schema)
+    # Rows are found by their keys, which Arrow can do by texts, not by lists.
+    texts = {*as_text, *(column.name for column in schema.key_columns if column.kind is Kind.ARRAY)}
     fields = [] if key is None else [pa.field(key, pa.int64())]
     fields += [
-        pa.field(column.name, pa.string() if column.name in as_text else arrow_type(column))
-        for column in schema.columns
+        pa.field(column.name, pa.string() if column.name in texts else arrow_type(column)) for column in schema.columns
     ]
     return pa.schema(fields)
 
@@ -100,15 +129,15 @@ def decode_images(
     """
     hidden = hidden_key(version)
     present = {field.name: column for field in wanted if (column := version.column(field.name)) is not None}
-    texts = _texts(images, [_Wish(present[f.name], f.type) for f in wanted if f.name in present])
+    wishes = [_Wish(present[f.name], f.type) for f in wanted if f.name in present and not pa.types.is_list(f.type)]
+    texts = _texts(images, wishes)
     columns = []
     for field in wanted:
         column = present.get(field.name)
         if column is not None:
             lenient = field.name in as_text
-            column_values = (
-                None if texts is None else _convert(texts[field.name], column.kind, field.type, lenient=lenient)
-            )
+            text = None if texts is None else texts.get(field.name)
+            column_values = None if text is None else _convert(text, column.kind, field.type, lenient=lenient)
             if column_values is None:
                 column_values = _carefully(images, keys, version, column, field.type, lenient=lenient)
         elif field.name == hidden:
@@ -136,7 +165,7 @@ class _Wish:
         self.base64 = pa.types.is_binary(type_)
 
 
-_QUOTED = frozenset({Kind.BYTES, Kind.U64})
+_QUOTED = frozenset({Kind.BYTES, Kind.GEOMETRY, Kind.U64})
 """Kinds whose strings must be distinguished from other values with the same text."""
 
 
@@ -171,7 +200,7 @@ def _expression(wish: _Wish, number: int) -> str:
 def _convert(text: pa.Array, kind: Kind, type_: pa.DataType, *, lenient: bool) -> pa.Array | None:
     """Return texts in their type; None where one does not fit at first sight."""
     if pa.types.is_binary(type_):
-        return text if kind is Kind.BYTES and pa.types.is_binary(text.type) else None
+        return text if kind in _BYTES_KINDS and pa.types.is_binary(text.type) else None
     if pa.types.is_string(type_):
         if lenient or kind is Kind.ANY or kind not in _TEXT_KINDS:
             return text
@@ -194,7 +223,8 @@ def _is_rounded(numbers: pa.Array, text: pa.Array) -> bool:
     return bool(pc.all(pc.match_substring_regex(text, "[.eE]")).as_py() is False)
 
 
-_TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, Kind.JSON, Kind.TIME, Kind.UUID, Kind.DATE, Kind.DATETIME})
+_BYTES_KINDS = frozenset({Kind.BYTES, Kind.GEOMETRY})
+_TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, *TEXT_KINDS})
 
 
 def _carefully(
@@ -210,11 +240,11 @@ def _carefully(
     for row, image in enumerate(images.to_pylist()):
         natural = msgspec.json.decode(image).get(column.name)
         try:
-            if lenient and pa.types.is_string(type_):
+            if pa.types.is_string(type_) and (lenient or column.kind is Kind.ARRAY):
                 text = natural if natural is None or isinstance(natural, str) else msgspec.json.encode(natural).decode()
                 cells.append(text)
             else:
-                cells.append(None if natural is None else fit(from_natural(natural, column.kind)))
+                cells.append(None if natural is None else fit(from_natural(natural, column)))
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid, InvalidValueError):
             key = keys[row].as_py().decode()
             raise MisfitError(version.table.wire, key, column.name, str(type_)) from None
@@ -223,6 +253,8 @@ def _carefully(
 
 def _fitter(type_: pa.DataType) -> Callable[[Value], Any]:
     """Return what turns a value into one that Arrow takes for this type; it raises where the value does not fit."""
+    if pa.types.is_list(type_):
+        return lambda value: _items(value, type_)
     if pa.types.is_integer(type_):
         return lambda value: _checked(_whole(value), type_)
     if pa.types.is_floating(type_):
@@ -236,6 +268,21 @@ def _fitter(type_: pa.DataType) -> Callable[[Value], Any]:
     if pa.types.is_string(type_):
         return _written
     return lambda value: pa.scalar(_written(value)).cast(type_).as_py()
+
+
+def _items(value: Value, type_: pa.DataType) -> list[Any]:
+    """Return the items of an array. A list has no lower bounds, and as many dimensions as its type says."""
+    array = _only(value, Array)
+    if array.lower:
+        raise ValueError(array.lower)
+    return _fitted_items(array.items, type_.value_type)
+
+
+def _fitted_items(items: Sequence[Any], type_: pa.DataType) -> list[Any]:
+    if pa.types.is_list(type_):
+        return [_fitted_items(_only(item, tuple), type_.value_type) for item in items]
+    fit = _fitter(type_)
+    return [None if item is None else fit(item) for item in items]
 
 
 def _whole(value: Value) -> int:

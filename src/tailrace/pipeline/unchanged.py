@@ -138,9 +138,11 @@ def patched(changes: pa.Table, key: Sequence[str], held: Held) -> pa.Table:
     for name, mask in masks.items():
         known = mask & (found >= 0)
         cells = rows[name].take(pa.array(found[known]))
-        column = changes[name].combine_chunks()
-        patched_column = pc.replace_with_mask(column, pa.array(known), cells.combine_chunks())
-        changes = _replaced(changes, name, patched_column)
+        # By places, for Arrow has no `replace_with_mask` of lists.
+        both = pa.chunked_array([*changes[name].chunks, *cells.chunks], changes.schema.field(name).type)
+        places = np.arange(changes.num_rows)
+        places[known] = changes.num_rows + np.arange(int(known.sum()))
+        changes = _replaced(changes, name, both.take(pa.array(places)))
     lost = int((wanted & (found < 0)).sum())
     if lost:
         logger.warning("changes lack cells, and the sink has no row to take them from: null", extra={"changes": lost})

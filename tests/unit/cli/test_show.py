@@ -33,6 +33,22 @@ CASES = [
         {"op": "insert", "after": {"d": {"t": "date", "iso": "2026-01-31"}, "n": {"t": "null"}}},
         "insert users 1  d=2026-01-31  n=null",
     ),
+    (
+        {"op": "insert", "after": {"a": {"t": "array", "v": [[{"t": "i64", "v": 1}, {"t": "null"}]]}}},
+        "insert users 1  a=[[1,null]]",
+    ),
+    (
+        {"op": "insert", "after": {"a": {"t": "array", "v": [{"t": "i64", "v": 1}], "lower": [0]}}},
+        'insert users 1  a={"t":"array","v":[{"t":"i64","v":1}],"lower":[0]}',
+    ),
+    (
+        {
+            "op": "insert",
+            "after": {"p": {"t": "foreign", "type": "ltree", "v": "a.b"}, "r": {"t": "range", "v": "[1,2)"}},
+        },
+        "insert users 1  p=a.b  r=[1,2)",
+    ),
+    ({"op": "insert", "after": {"g": {"t": "geometry", "b64": "AP8="}}}, "insert users 1  g=x'00ff'"),
     ({"op": "insert", "after": {"note": "a\nb" + "x" * 80}}, "insert users 1  note=a⏎b" + "x" * 56 + "…"),
 ]
 

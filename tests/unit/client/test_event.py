@@ -12,7 +12,7 @@ from tailrace.client.errors import BadAnswer
 from tailrace.client.event import Backpressure, Heartbeat, Notice, decode_control, decode_event
 from tailrace.model.subscription import Format
 from tailrace.model.table import Kind
-from tailrace.model.value import Text, to_literal
+from tailrace.model.value import Array, Text, to_literal
 
 LITERALS = (
     b'{"seq":9,"db":"app","table":"users","op":"update","pk":[{"t":"u64","v":1}],'
@@ -138,3 +138,32 @@ def test_the_representation_of_an_event_has_its_members_and_neither_functions_no
     assert shown.startswith("Event(offset=9, db='app', table='users', op='update'")
     assert "lambda" not in shown
     assert "raw" not in shown
+
+
+def test_a_value_of_a_type_that_only_a_newer_server_has_is_its_literal():
+    literal = {"t": "colour", "v": "#fff"}
+    raw = msgspec.json.encode(
+        {"seq": 1, "db": "a", "table": "t", "op": "insert", "pk": [], "after": {"c": literal}, "commit_ts_ms": 5}
+    )
+    event = decode(raw)
+    assert event.after == {"c": literal}
+    assert "#fff" in str(event)
+
+
+def test_an_array_is_shown_with_its_bounds_and_a_long_one_by_its_beginning():
+    def shown(array):
+        raw = msgspec.json.encode(
+            {
+                "seq": 1,
+                "db": "a",
+                "table": "t",
+                "op": "insert",
+                "pk": [],
+                "commit_ts_ms": 5,
+                "after": {"c": to_literal(array)},
+            }
+        )
+        return str(decode(raw)).partition("c=")[2]
+
+    assert shown(Array(((1, None), ("x", 2)), (0, 1))) == "[[1, null], ['x', 2]] from [0, 1]"
+    assert shown(Array(tuple(range(1000)))).endswith("…")

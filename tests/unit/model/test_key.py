@@ -119,7 +119,7 @@ def test_a_key_of_literals_has_the_bytes_of_the_log(kind, literal, expected):
 def test_the_literals_of_a_key_give_back_its_bytes(schema, data):
     values = tuple(data.draw(VALUES) for _ in schema.key_columns)
     stored = encode_key(values, schema)
-    literals = [to_literal(value, column.kind) for value, column in zip(values, schema.key_columns, strict=True)]
+    literals = [to_literal(value, column) for value, column in zip(values, schema.key_columns, strict=True)]
     assert key_bytes(literals, schema) == stored
     assert len(decode_key(stored, schema)) == len(values)
 

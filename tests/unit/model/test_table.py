@@ -59,3 +59,27 @@ def test_a_schema_of_an_older_log_has_a_primary_key_or_a_row_number(key, identit
 def test_columns_of_a_key_and_the_identity_agree(key, identity):
     with pytest.raises(ValueError, match="do not agree"):
         TableSchema(TABLE, 1, COLUMNS, key, identity=identity)
+
+
+def test_a_column_without_new_facts_is_stored_as_it_always_was():
+    column = Column("at", Kind.DATETIME, "timestamptz", nullable=False)
+    assert msgspec.json.encode(column) == (b'{"name":"at","kind":"datetime","declared":"timestamptz","nullable":false}')
+
+
+def test_what_a_column_tells_is_stored():
+    element = Column("", Kind.ENUM, "mood", labels=("sad", "happy"), base="text")
+    column = Column("moods", Kind.ARRAY, "mood[]", zone=False, element=element, dimensions=2)
+    assert msgspec.json.decode(msgspec.json.encode(column), type=Column) == column
+
+
+@pytest.mark.parametrize(
+    ("column", "has"),
+    [
+        (Column("c", Kind.JSON), True),
+        (Column("c", Kind.ARRAY, element=Column("", Kind.JSON)), True),
+        (Column("c", Kind.ARRAY, element=Column("", Kind.STR)), False),
+        (Column("c", Kind.ARRAY), False),
+    ],
+)
+def test_a_column_of_arrays_has_documents_where_its_elements_are_some(column, has):
+    assert column.has_documents is has

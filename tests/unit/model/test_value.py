@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given
 from msgspec import json
 
-from strategies import KINDS, VALUES, same
+from kind_samples import SAMPLES
+from strategies import COLUMNS, VALUES, same
 from tailrace.model.errors import InvalidValueError
-from tailrace.model.table import Kind
-from tailrace.model.value import Text, from_literal, from_natural, literal_to_plain, to_literal, to_natural, to_plain
+from tailrace.model.table import ANY_COLUMN, Column, Kind
+from tailrace.model.value import (
+    Array,
+    Text,
+    from_literal,
+    from_natural,
+    literal_to_plain,
+    to_literal,
+    to_natural,
+    to_plain,
+)
 
 LITERALS = [
     (None, {"t": "null"}, None),
@@ -41,13 +51,51 @@ def test_each_kind_of_value_has_its_literal_and_its_plain_form(value, literal, p
 
 
 def test_an_integer_of_an_unsigned_column_is_an_unsigned_literal():
-    assert to_literal(1, Kind.U64) == {"t": "u64", "v": 1}
+    assert to_literal(1, Column("c", Kind.U64)) == {"t": "u64", "v": 1}
 
 
-@given(VALUES, KINDS)
-def test_the_natural_form_loses_nothing(value, kind):
-    wire = json.encode(to_natural(value, kind))
-    assert same(from_natural(json.decode(wire), kind), value)
+@given(VALUES, COLUMNS)
+def test_the_natural_form_loses_nothing(value, column):
+    wire = json.encode(to_natural(value, column))
+    assert same(from_natural(json.decode(wire), column), value)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_each_kind_has_its_forms_in_a_column_of_its_own(sample):
+    value, column = sample.value, sample.column
+    assert to_natural(value, column) == sample.natural
+    assert from_natural(sample.natural, column) == value
+    assert to_literal(value, column) == sample.literal
+    assert from_literal(sample.literal) == value
+    assert to_plain(value) == sample.plain
+    assert literal_to_plain(sample.literal) == sample.plain
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_value_in_a_column_of_another_kind_says_what_it_is(sample):
+    for kind in Kind:
+        column = Column("c", kind)
+        assert from_natural(json.decode(json.encode(to_natural(sample.value, column))), column) == sample.value
+
+
+def test_the_samples_have_all_kinds():
+    assert {sample.column.kind for sample in SAMPLES} == set(Kind) - {Kind.ANY}
+
+
+def test_bounds_that_are_all_one_are_none():
+    assert Array((1,), (1,)) == Array((1,))
+
+
+def test_a_foreign_value_of_another_type_than_its_column_says_so():
+    column = Column("c", Kind.FOREIGN, "ltree")
+    assert to_natural(Text(Kind.FOREIGN, "1", "money"), column) == {"t": "foreign", "type": "money", "v": "1"}
+
+
+def test_an_array_in_an_array_is_a_literal_for_an_array_there_is_a_dimension():
+    column = Column("c", Kind.ARRAY, element=Column("", Kind.ARRAY, element=Column("", Kind.I64)))
+    inner = {"t": "array", "v": [{"t": "i64", "v": 1}]}
+    assert to_natural(Array((Array((1,)),)), column) == [inner]
+    assert to_natural(Array(((1,),)), column) == [[1]]
 
 
 @given(VALUES)
@@ -77,7 +125,7 @@ NATURAL = [
 
 @pytest.mark.parametrize(("value", "kind", "wire"), NATURAL)
 def test_a_value_of_its_columns_kind_is_written_plainly_and_any_other_as_a_literal(value, kind, wire):
-    assert json.encode(to_natural(value, kind)) == wire
+    assert json.encode(to_natural(value, Column("c", kind))) == wire
 
 
 @pytest.mark.parametrize(
@@ -99,6 +147,14 @@ def test_a_value_of_its_columns_kind_is_written_plainly_and_any_other_as_a_liter
         {"t": "bytes", "b64": "!"},
         {"t": "str", "v": 1},
         {"t": "date", "v": "2026-01-01"},
+        {"t": "foreign", "v": "a.b"},
+        {"t": "foreign", "type": 1, "v": "a.b"},
+        {"t": "geometry", "v": "AQ=="},
+        {"t": "array", "v": 1},
+        {"t": "array", "v": [1]},
+        {"t": "array", "v": [], "lower": 0},
+        {"t": "array", "v": [], "lower": ["0"]},
+        {"t": "array", "v": [{"t": "i32", "v": 1}]},
     ],
 )
 def test_a_malformed_literal_is_refused(literal):
@@ -106,6 +162,14 @@ def test_a_malformed_literal_is_refused(literal):
         from_literal(literal)
 
 
-def test_an_array_is_no_cell():
+def test_a_json_array_is_no_cell_but_in_a_column_of_arrays():
     with pytest.raises(InvalidValueError):
-        from_natural([1], Kind.ANY)
+        from_natural([1], ANY_COLUMN)
+
+
+def test_a_literal_of_too_many_arrays_is_refused():
+    nested = []
+    for _ in range(10_000):
+        nested = [nested]
+    with pytest.raises(InvalidValueError):
+        from_literal({"t": "array", "v": nested})

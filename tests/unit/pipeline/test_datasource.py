@@ -5,7 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from tailrace.client.errors import ConnectionFailed
 from tailrace.model.errors import BehindHorizonError, ConfigError
@@ -172,7 +172,7 @@ def test_a_reader_travels_to_executors_without_its_connections(reader, origin):
 
 
 def test_a_column_of_a_type_that_no_value_has_is_refused():
-    nested = StructType([StructField("tags", ArrayType(StringType()))])
+    nested = StructType([StructField("tags", ArrayType(MapType(StringType(), StringType())))])
     source = TailraceSource({"server": "http://there", "tables": "orders"})
     with pytest.raises(ConfigError, match="'tags'"):
         source.streamReader(nested)

@@ -21,6 +21,8 @@ TYPES = [
     pa.date32(),
     pa.timestamp("us"),
     pa.timestamp("us", tz="UTC"),
+    pa.list_(pa.int64()),
+    pa.list_(pa.string()),
 ]
 
 
@@ -39,6 +41,11 @@ TYPES = [
         (pa.int64(), pa.string(), pa.string()),
         (pa.string(), pa.binary(), pa.binary()),
         (pa.null(), pa.date32(), pa.date32()),
+        (pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.float64())),
+        (pa.list_(pa.int64()), pa.list_(pa.string()), pa.string()),
+        (pa.list_(pa.int64()), pa.list_(pa.list_(pa.int64())), pa.string()),
+        (pa.list_(pa.int64()), pa.int64(), pa.string()),
+        (pa.list_(pa.int64()), pa.binary(), pa.binary()),
     ],
 )
 def test_the_wider_type_holds_both(one, other, wide):

@@ -22,11 +22,16 @@ def test_columns_keep_their_kind_and_new_ones_have_that_of_their_type():
     assert kinds == [("id", Kind.I64), ("item", Kind.STR), ("total", Kind.DEC), ("none", Kind.STR)]
 
 
+def test_a_list_is_an_array_of_its_items():
+    (*_, tags) = schema_of(made(("tags", pa.list_(pa.list_(pa.int32())))), ORDERS).columns
+    assert tags == Column("tags", Kind.ARRAY, element=Column("", Kind.I64), dimensions=2)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ([("item", pa.string()), ("item", pa.string())], "several columns 'item'"),
-        ([("tags", pa.list_(pa.int32()))], "column 'tags' of type list<.*>, which sinks do not take.*to_json"),
+        ([("spans", pa.list_(pa.duration("us")))], "column 'spans' of type list<.*>, which sinks do not take.*to_json"),
         ([("pair", pa.struct([("a", pa.int32())]))], "column 'pair' of type struct"),
         ([("since", pa.duration("us"))], "column 'since' of type duration"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import VALUES, same
 from tailrace.model.image import encode_image
 from tailrace.model.table import Column, Kind, TableName, TableSchema
-from tailrace.model.value import Text, to_natural
+from tailrace.model.value import Array, Text, to_natural
 from tailrace.pipeline.typed import MisfitError, arrow_type, decode_images, hidden_key, row_schema
 
 
@@ -59,6 +59,39 @@ def test_each_kind_has_its_type(kind, declared, type_):
     assert arrow_type(Column("c", kind, declared)) == type_
 
 
+@pytest.mark.parametrize(("zone", "type_"), [(True, pa.timestamp("us", tz="UTC")), (False, pa.timestamp("us"))])
+def test_the_zone_that_a_column_tells_counts_and_not_its_declared_type(zone, type_):
+    assert arrow_type(Column("c", Kind.DATETIME, "timestamptz", zone=zone)) == type_
+
+
+@pytest.mark.parametrize(
+    ("element", "dimensions", "type_"),
+    [
+        (Column("", Kind.I64), 1, pa.list_(pa.int64())),
+        (Column("", Kind.I64), 2, pa.list_(pa.list_(pa.int64()))),
+        (Column("", Kind.DATETIME, zone=True), 1, pa.list_(pa.timestamp("us", tz="UTC"))),
+        (Column("", Kind.DEC, "numeric(10,2)"), 1, pa.list_(pa.decimal128(10, 2))),
+        (Column("", Kind.I64), 0, pa.string()),
+        (Column("", Kind.ANY), 1, pa.string()),
+        (Column("", Kind.ARRAY), 1, pa.string()),
+        (None, 1, pa.string()),
+    ],
+)
+def test_an_array_is_a_list_where_its_elements_and_dimensions_are_known(element, dimensions, type_):
+    assert arrow_type(Column("c", Kind.ARRAY, element=element, dimensions=dimensions)) == type_
+
+
+def test_an_array_in_a_key_is_text():
+    tags = Column("tags", Kind.ARRAY, element=Column("", Kind.I64), dimensions=1)
+    assert row_schema(table(tags, key=("tags",))).field("tags").type == pa.string()
+
+
+def test_an_array_of_other_dimensions_than_declared_is_named():
+    schema = table(Column("id", Kind.I64), Column("c", Kind.ARRAY, element=Column("", Kind.I64), dimensions=1))
+    with pytest.raises(MisfitError, match="'c'"):
+        decoded(schema, encode_image({"id": 1, "c": Array(((1,), (2,)))}, schema))
+
+
 @given(kind=st.sampled_from(list(Kind)), values=st.lists(VALUES, min_size=1, max_size=4))
 @example(Kind.I64, [1, 1.5])
 @example(Kind.I64, ["0x1F"])
@@ -99,6 +132,8 @@ def fits(value, kind):
         Kind.F64: type(value) is float,
         Kind.STR: type(value) is str,
         Kind.BYTES: type(value) is bytes,
+        Kind.GEOMETRY: type(value) is bytes,
+        Kind.ARRAY: True,
         Kind.BOOL: type(value) is bool,
         Kind.U64: type(value) is int,
         Kind.DEC: type(value) is Decimal,
@@ -115,8 +150,8 @@ def stands_for(got, value, kind):
     if value is None or got is None:
         return got is value
     if isinstance(got, str):
-        natural = to_natural(value, kind)
-        if kind is not Kind.ANY and isinstance(value, str | Text | Decimal):
+        natural = to_natural(value, Column("c", kind))
+        if kind not in {Kind.ANY, Kind.ARRAY} and isinstance(value, str | Text | Decimal):
             return got == (value.text if isinstance(value, Text) else str(value))
         return got == natural if isinstance(natural, str) else same_json(got, natural)
     if isinstance(got, bool | bytes | float) and not isinstance(value, int):

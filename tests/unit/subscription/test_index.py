@@ -45,7 +45,7 @@ CELS = ["row.size > 2", "op == 'insert'", "row.status == 'a'"]
 
 
 def literal(number: int) -> dict[str, object]:
-    return to_literal(number, Kind.I64)
+    return to_literal(number)
 
 
 def draw_filter(source: random.Random) -> RowFilter:

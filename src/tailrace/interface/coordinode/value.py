@@ -1,7 +1,10 @@
 """Values of operations: row images in MessagePack. Pure.
 
 A row is `[[table], {column: cell}]`. A cell is nil, or a map of one member whose name is its type: `Bool`, `Int`,
-`Float`, `String`, `Bytes`, `Decimal`, `Date`, `Time`, `Datetime`, `Uuid`, `Json`. The last six but `Bytes` carry text.
+`Float`, `String`, `Bytes`, `Decimal`, `Date`, `Time`, `Datetime`, `Uuid`, `Json`, `Interval`, `Enum`, `Bit`, `Network`,
+`Range`, `Composite`, `Foreign`, `Array`, `Geometry`. From `Decimal` to `Composite` they carry text. `Geometry` carries
+bytes, `Foreign` an array of the type's name and the text, and `Array` an array of cells, with arrays for dimensions. An
+array whose lower bounds are not all 1 has a second member, `lower`.
 """
 
 from collections.abc import Mapping
@@ -9,8 +12,8 @@ from decimal import Decimal
 
 import msgspec
 
-from tailrace.model.table import Kind, TableSchema
-from tailrace.model.value import Json, Text, Value, from_natural
+from tailrace.model.table import ANY_COLUMN, Column, Kind, TableSchema
+from tailrace.model.value import Array, Item, Json, Text, Value, from_natural
 
 __all__ = ["RowLayout", "cells_of", "encode_row", "encode_schema", "shape_of"]
 
@@ -23,9 +26,15 @@ _TEXT_TAGS = {
     Kind.DATETIME: "Datetime",
     Kind.UUID: "Uuid",
     Kind.JSON: "Json",
+    Kind.INTERVAL: "Interval",
+    Kind.ENUM: "Enum",
+    Kind.BIT: "Bit",
+    Kind.NETWORK: "Network",
+    Kind.RANGE: "Range",
+    Kind.COMPOSITE: "Composite",
 }
-_PLAIN_STRINGS = frozenset(Kind) - {*_TEXT_TAGS, Kind.BYTES, Kind.DEC}
-"""Kinds in whose columns a JSON string is nothing but text."""
+_PLAIN_STRINGS = frozenset(Kind) - {*_TEXT_TAGS, Kind.BYTES, Kind.GEOMETRY, Kind.DEC, Kind.FOREIGN, Kind.ARRAY}
+"""Kinds in whose columns a JSON string is nothing but text, and in which there are no JSON arrays."""
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _INT = "Int"
@@ -43,8 +52,8 @@ class RowLayout:
         self.wire = schema.table.wire
         self.table = self.wire.encode()
         self.labels = [self.wire]
-        self.special = {column.name: column.kind for column in schema.columns if column.kind not in _PLAIN_STRINGS}
-        """The columns in which a JSON string is more than text."""
+        self.special = {column.name: column for column in schema.columns if column.kind not in _PLAIN_STRINGS}
+        """The columns in which a JSON string is more than text, or an array."""
 
 
 _shapes: dict[int, RowLayout] = {}
@@ -80,7 +89,10 @@ def encode_row(cells: Mapping[str, Json], shape: RowLayout) -> bytes:
         except (KeyError, OverflowError):
             pass  # a typed literal, or a number of more than 64 bits: the careful way
     special = shape.special
-    fields = {name: _tagged(from_natural(cell, special.get(name, Kind.ANY))) for name, cell in cells.items()}
+    fields = {}
+    for name, cell in cells.items():
+        column = special.get(name, ANY_COLUMN)
+        fields[name] = _tagged(from_natural(cell, column), column)
     return _encode([shape.labels, fields])
 
 
@@ -99,7 +111,7 @@ def encode_schema(schema: TableSchema, after: bytes | None) -> bytes:
     )
 
 
-def _tagged(value: Value) -> object:
+def _tagged(value: Value, column: Column) -> object:
     match value:
         case None:
             return None
@@ -108,8 +120,17 @@ def _tagged(value: Value) -> object:
         case int():
             return {_INT: value} if _INT_MIN <= value <= _INT_MAX else {"Decimal": str(value)}
         case bytes():
-            return {"Bytes": value}
+            return {"Geometry" if column.kind is Kind.GEOMETRY else "Bytes": value}
         case Decimal():
             return {"Decimal": str(value)}
+        case Text(Kind.FOREIGN, text, type_):
+            return {"Foreign": [type_, text]}
         case Text(kind, text):
             return {_TEXT_TAGS[kind]: text}
+        case Array(items, lower):
+            tagged = {"Array": _tagged_items(items, column.element or ANY_COLUMN)}
+            return {**tagged, "lower": list(lower)} if lower else tagged
+
+
+def _tagged_items(items: "tuple[Item, ...]", element: Column) -> list[object]:
+    return [_tagged_items(item, element) if isinstance(item, tuple) else _tagged(item, element) for item in items]

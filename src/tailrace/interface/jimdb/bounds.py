@@ -22,7 +22,7 @@ def key_of(key: bytes, schema: TableSchema) -> Sequence[Value]:
     Raises:
         InvalidValueError: The bytes are no key of the table.
     """
-    return decode_ordered(key, [column.kind for column in schema.key_columns])
+    return decode_ordered(key, schema.key_columns)
 
 
 def ordered_of(table_id: int, key: bytes, schema: TableSchema) -> bytes:
@@ -56,8 +56,7 @@ def interval_after(within: KeyRange, table: RangedTable, last: bytes, schema: Ta
 def _natural(key: bytes | None, schema: TableSchema) -> str | None:
     if key is None:
         return None
-    kinds = [column.kind for column in schema.key_columns]
     try:
-        return encode_key(decode_ordered(key, kinds), schema).decode()
+        return encode_key(decode_ordered(key, schema.key_columns), schema).decode()
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise InvalidValueError("these bytes are not a key") from error

@@ -1,17 +1,19 @@
 """Rows as pullers get them: the key, and the other columns as one JSON object. Pure."""
 
+from decimal import Decimal
+
 import msgspec
 from msgspec import Struct
 
 from tailrace.model.image import completed, lacks_cells
 from tailrace.model.number import Offset
-from tailrace.model.table import Kind, TableSchema
-from tailrace.model.value import from_natural, to_natural
+from tailrace.model.table import ANY_COLUMN, Column, Kind, TableSchema
+from tailrace.model.value import Array, Json, Text, Value, from_natural, to_literal, to_natural
 
 __all__ = ["Pulled", "PulledLog", "PulledRows", "value_of"]
 
-_TYPED = {Kind.BYTES, Kind.DEC, Kind.JSON, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID}
-"""Kinds whose natural form is a text that only the kind tells from ordinary text."""
+_PLAIN = {Kind.ANY, Kind.BOOL, Kind.I64, Kind.U64, Kind.F64, Kind.STR}
+"""Kinds whose natural form is a JSON scalar that tells by itself what it is."""
 
 
 class Pulled(Struct, frozen=True):
@@ -53,6 +55,15 @@ def value_of(image: bytes, schema: TableSchema, before: bytes | None = None) -> 
     for name in schema.key_names:
         cells.pop(name, None)
     for column in schema.columns:
-        if column.kind in _TYPED and column.name in cells:
-            cells[column.name] = to_natural(from_natural(cells[column.name], column.kind), Kind.ANY)
+        if column.kind not in _PLAIN and column.name in cells:
+            cells[column.name] = _telling(from_natural(cells[column.name], column), column)
     return msgspec.json.encode(cells)
+
+
+def _telling(value: Value, column: Column) -> Json:
+    """Return a value as a JSON scalar if that tells its type, else as a typed literal."""
+    match value:
+        case Decimal() | bytes() | Text() | Array():
+            return to_literal(value, column)
+        case _:
+            return to_natural(value, ANY_COLUMN)

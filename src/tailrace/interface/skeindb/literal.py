@@ -7,6 +7,7 @@ fixed end; see `tailrace.model.value` for the forms. The rest is marked, for the
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,9 +29,13 @@ _TEXT_PREFIXES = {
     Kind.DATE: b'{"t":"date","iso":',
     Kind.TIME: b'{"t":"time","iso":',
     Kind.DATETIME: b'{"t":"datetime","iso":',
-    Kind.UUID: b'{"t":"uuid","v":',
+    Kind.GEOMETRY: b'{"t":"geometry","b64":',
+    **{
+        kind: b'{"t":"%s","v":' % kind.encode()
+        for kind in (Kind.UUID, Kind.INTERVAL, Kind.ENUM, Kind.BIT, Kind.NETWORK, Kind.RANGE, Kind.COMPOSITE)
+    },
 }
-"""How the literal of a text begins, by the column's kind; a plain string in all other kinds."""
+"""How the literal of a text begins, by the column's kind; a plain string in all others but `FOREIGN`."""
 
 
 def key_literals(keys: Any, places: Any, schemas: Sequence[TableSchema]) -> tuple[Any, Any]:
@@ -59,6 +64,9 @@ def _is_regular(schema: TableSchema) -> bool:
 
 def _key_prefixes(schema: TableSchema) -> tuple[bytes, bytes]:
     """Return how the literal of a whole number begins, and how that of a text."""
-    kind = schema.key_columns[0].kind
+    column = schema.key_columns[0]
+    kind = column.kind
     number = b'{"t":"u64","v":' if kind is Kind.U64 else b'{"t":"i64","v":'
+    if kind is Kind.FOREIGN:
+        return number, b'{"t":"foreign","type":%s,"v":' % msgspec.json.encode(column.declared)
     return number, _TEXT_PREFIXES.get(kind, b'{"t":"str","v":')

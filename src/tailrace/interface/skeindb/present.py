@@ -24,7 +24,7 @@ from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
 from tailrace.model.op import Op
 from tailrace.model.subscription import Format
-from tailrace.model.table import Kind, TableSchema
+from tailrace.model.table import TableSchema
 from tailrace.subscription.columns import project
 from tailrace.subscription.filter import Rows
 from tailrace.subscription.query.query_filter import InvalidationMark
@@ -290,7 +290,7 @@ def _bytes_of(column: Any) -> bytes:
 
 
 def _has_json(columns: Sequence[Any]) -> bool:
-    return any(column.kind is Kind.JSON for column in columns)
+    return any(column.has_documents for column in columns)
 
 
 def _digits(numbers: Any) -> Any:

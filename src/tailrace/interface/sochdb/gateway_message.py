@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from tailrace.model.errors import InvalidRequestError
 from tailrace.model.op import Op
-from tailrace.model.table import Kind
+from tailrace.model.table import ANY_COLUMN
 from tailrace.model.value import Json, Value, from_natural, to_natural
 
 __all__ = [
@@ -195,12 +195,12 @@ def parameters_of(params: list[Json]) -> list[Value]:
     Raises:
         InvalidRequestError: One is neither a plain value nor a typed literal.
     """
-    return [from_natural(param, Kind.ANY) for param in params]
+    return [from_natural(param, ANY_COLUMN) for param in params]
 
 
 def rows_of(rows: Sequence[Sequence[Value]]) -> list[list[Json]]:
     """Return rows as JSON: plain where that says exactly which value it is, as typed literals otherwise."""
-    return [[to_natural(cell, Kind.ANY) for cell in row] for row in rows]
+    return [[to_natural(cell, ANY_COLUMN) for cell in row] for row in rows]
 
 
 def _reason(error: BaseException) -> str:

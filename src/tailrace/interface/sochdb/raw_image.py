@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Struct
 
-from tailrace.model.table import Kind, TableSchema
-from tailrace.model.value import Json, from_natural
+from tailrace.model.table import TableSchema
+from tailrace.model.value import Array, Json, Text, from_natural, to_plain
 
 __all__ = ["is_key_value", "raw_of_image"]
 
@@ -31,11 +31,15 @@ def raw_of_image(image: bytes, schema: TableSchema) -> bytes:
         return image
     column = schema.column("value")
     assert column is not None
-    match from_natural(_read_entry(image).value, column.kind if column.kind is Kind.BYTES else Kind.ANY):
+    match from_natural(_read_entry(image).value, column):
         case bytes(data):
             return data
         case str(text):
             return text.encode()
+        case Text(_, text):
+            return text.encode()
+        case Array() as array:
+            return msgspec.json.encode(to_plain(array))
         case None:
             return b""
         case other:

@@ -18,7 +18,7 @@ from tailrace.message.target.search import (
     warn_of_absent,
 )
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
-from tailrace.model.table import Kind, TableSchema
+from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.sink_url import SinkUrl, Spelling
 
 __all__ = ["OpenSearchTarget", "build", "index_body", "mapping"]
@@ -37,21 +37,34 @@ _BUSY = frozenset({429, 502, 503, 504})
 
 _DATE_FORMATS = "strict_date_optional_time||yyyy-MM-dd HH:mm:ss.SSSSSS||yyyy-MM-dd HH:mm:ss.SSS||yyyy-MM-dd HH:mm:ss"
 
+_UNSEARCHED = {"type": "object", "enabled": False}
+_WORD = {"type": "keyword"}
+_PROSE = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+
 _MAPPINGS: dict[Kind, dict[str, Any]] = {
-    Kind.ANY: {"type": "object", "enabled": False},
+    Kind.ANY: _UNSEARCHED,
     Kind.BOOL: {"type": "boolean"},
     Kind.I64: {"type": "long"},
     Kind.U64: {"type": "unsigned_long"},
     Kind.F64: {"type": "double"},
     Kind.DEC: {"type": "double"},
-    Kind.STR: {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}},
+    Kind.STR: _PROSE,
     Kind.BYTES: {"type": "binary"},
-    Kind.JSON: {"type": "object", "enabled": False},
+    Kind.JSON: _UNSEARCHED,
     Kind.DATE: {"type": "date", "format": _DATE_FORMATS, "ignore_malformed": True},
-    Kind.TIME: {"type": "keyword"},
+    Kind.TIME: _WORD,
     Kind.DATETIME: {"type": "date", "format": _DATE_FORMATS, "ignore_malformed": True},
-    Kind.UUID: {"type": "keyword"},
+    Kind.UUID: _WORD,
+    Kind.INTERVAL: _WORD,
+    Kind.ENUM: _WORD,
+    Kind.NETWORK: _WORD,
+    Kind.BIT: _PROSE,
+    Kind.RANGE: _PROSE,
+    Kind.COMPOSITE: _PROSE,
+    Kind.FOREIGN: _PROSE,
+    Kind.GEOMETRY: {"type": "binary"},
 }
+"""How each kind is indexed. What may be longer than a keyword can be is text; see `_field` for arrays."""
 
 _SCROLL = "1m"
 """How long the server keeps the list of documents that a truncation removes, from one page to the next."""
@@ -214,7 +227,14 @@ class OpenSearchTarget(SearchTarget):
 
 def mapping(schema: TableSchema) -> dict[str, Any]:
     """Return how the columns of a table are indexed."""
-    return {"properties": {column.name: _MAPPINGS[column.kind] for column in schema.columns}}
+    return {"properties": {column.name: _field(column) for column in schema.columns}}
+
+
+def _field(column: Column) -> dict[str, Any]:
+    """Return how a column is indexed: an array as its elements are, of all its dimensions, for a search finds each."""
+    if column.kind is not Kind.ARRAY:
+        return _MAPPINGS[column.kind]
+    return _UNSEARCHED if column.element is None else _field(column.element)
 
 
 def index_body(schema: TableSchema) -> dict[str, Any]:

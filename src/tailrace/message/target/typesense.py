@@ -39,6 +39,9 @@ _BUSY = 503
 _TYPES = {Kind.BOOL: "bool", Kind.I64: "int64", Kind.F64: "float"}
 """Types of columns; all others are text."""
 
+_UNSEARCHED = frozenset({Kind.ANY, Kind.JSON, Kind.BYTES, Kind.GEOMETRY, Kind.ARRAY})
+"""Kinds that are kept, but not searched. Arrays are among them, for the server has none with nulls or dimensions."""
+
 _FIELD = re.compile(r"[Ff]ield `([^`]{1,100})`")
 
 
@@ -193,7 +196,7 @@ def collection_fields(schema: TableSchema) -> list[dict[str, Any]]:
     fields: list[dict[str, Any]] = [{"name": "_offset", "type": "int64"}]
     for column in schema.columns:
         name = _field_name(column, schema)
-        if name != _ID and column.kind not in {Kind.ANY, Kind.JSON, Kind.BYTES}:
+        if name != _ID and column.kind not in _UNSEARCHED:
             fields.append({"name": name, "type": _TYPES.get(column.kind, "string"), "optional": True})
     return fields
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
+from tailrace.pipeline.evolve import usual
 
 __all__ = ["CatalogSession", "SparkCatalog", "plain", "sink_error"]
 
@@ -60,14 +61,8 @@ class SparkCatalog:
 
 def plain(rows: pa.Table) -> pa.Table:
     """Return rows as sinks know them: times with a zone in UTC, columns that may be null, no wide texts."""
-    fields = [pa.field(field.name, _plain_type(field.type)) for field in rows.schema]
+    fields = [pa.field(field.name, usual(field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
-
-
-def _plain_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp("us", tz="UTC")
-    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(type_, type_)
 
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")

@@ -205,6 +205,8 @@ def forget_batches(name: Sequence[str], pipeline: str, through: int) -> str:
 
 def sql_type(type_: pa.DataType) -> str:
     """Return Spark's name of a type that changes have."""
+    if pa.types.is_list(type_):
+        return f"ARRAY<{sql_type(type_.value_type)}>"
     return f"DECIMAL({type_.precision},{type_.scale})" if pa.types.is_decimal128(type_) else _TYPES[type_]
 
 
@@ -282,6 +284,8 @@ def _cast(field: pa.Field, type_: pa.DataType) -> str:
     name = _quoted(field.name)
     if field.type == type_ or pa.types.is_null(field.type):
         return name
+    if pa.types.is_list(field.type) and not pa.types.is_list(type_):
+        return f"CAST(to_json({name}) AS {sql_type(type_)}) AS {name}"
     inner = f"CAST({name} AS STRING)" if pa.types.is_binary(type_) and not pa.types.is_string(field.type) else name
     return f"CAST({inner} AS {sql_type(type_)}) AS {name}"
 

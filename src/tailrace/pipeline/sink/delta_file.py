@@ -109,7 +109,12 @@ def _stats(metadata: Any, schema: pa.Schema, unordered: set[str]) -> str:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number, field in enumerate(list(schema)[:_COLUMNS_MAX]):
         found = [group.column(number).statistics for group in groups]
-        if pa.types.is_binary(field.type) or any(one is None or not one.has_null_count for one in found):
+        # Of a list the file has statistics of its items.
+        if (
+            pa.types.is_binary(field.type)
+            or pa.types.is_nested(field.type)
+            or any(one is None or not one.has_null_count for one in found)
+        ):
             continue
         nulls[field.name] = sum(one.null_count for one in found)
         filled = [one for one in found if one.has_min_max]

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.evolve import fitted, usual
 from tailrace.pipeline.sink.shape import followed
 
 __all__ = ["FILES_MAX", "FILE_BYTES", "evolve", "iceberg_errors", "plain", "read", "write"]
@@ -96,8 +96,7 @@ def read(table: Table, names: Sequence[str], near: BooleanExpression) -> pa.Tabl
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """Return a schema without what Iceberg notes in it, with the types that we use ourselves."""
-    usual = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return pa.schema([(field.name, usual.get(field.type, field.type)) for field in schema])
+    return pa.schema([(field.name, usual(field.type)) for field in schema])
 
 
 @contextmanager

@@ -1,36 +1,29 @@
 """Changes as lines of JSON: in files, which are lossless as the manifest names the types, and on the console."""
 
-import base64
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.json_column import json_column, typed_column
 from tailrace.pipeline.sink.base import Batch, SinkProgress
 from tailrace.pipeline.sink.progress import KeepsProgress
 
-__all__ = ["ConsoleSink", "JsonLinesFormat", "json_rows", "typed_column"]
+__all__ = ["ConsoleSink", "JsonLinesFormat", "json_rows"]
 
 _ROWS_AT_ONCE_MAX = 50_000
 _BYTES_AT_ONCE = 1 << 24
-_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 class JsonLinesFormat:
-    """One object a line, all columns in each.
-
-    Numbers stay numbers, but decimals are text, so that nobody rounds them; bytes are base64; dates and times are ISO
-    8601; what is not a finite number is the text `NaN`, `Infinity` or `-Infinity`.
-    """
+    """One object a line, all columns in each, their values as `tailrace.pipeline.json_column` has them."""
 
     suffix = "jsonl"
 
@@ -49,36 +42,9 @@ class JsonLinesFormat:
 def json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as JSON can write them."""
     names = table.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*(_plain(table[name]) for name in names), strict=True)]
-
-
-def typed_column(values: list[Any], type_: pa.DataType) -> Any:
-    """Return a column of what `json_rows` made of one."""
-    if pa.types.is_binary(type_):
-        return pa.array([None if value is None else base64.b64decode(value) for value in values], type_)
-    if pa.types.is_float64(type_):
-        return pa.array([float(value) if isinstance(value, str) else value for value in values], type_)
-    if pa.types.is_int64(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_):
-        return pa.array(values, type_)
-    return pa.array(values, pa.string()).cast(type_)
-
-
-def _plain(column: pa.ChunkedArray) -> Any:
-    """Return the values of a column as numbers, text and booleans."""
-    type_ = column.type
-    if pa.types.is_binary(type_):
-        return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-    if pa.types.is_float64(type_):
-        values = column.to_pylist()
-        if pc.all(pc.is_finite(column)).as_py() is not False:
-            return values
-        return [value if value is None or math.isfinite(value) else _WORDS[str(value)] for value in values]
-    if pa.types.is_timestamp(type_):
-        shape = "%Y-%m-%dT%H:%M:%SZ" if type_.tz else "%Y-%m-%dT%H:%M:%S"
-        return pc.strftime(column, format=shape).to_pylist()
-    if pa.types.is_int64(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_):
-        return column.to_pylist()
-    return column.cast(pa.string()).to_pylist()
+    return [
+        dict(zip(names, row, strict=True)) for row in zip(*(json_column(table[name]) for name in names), strict=True)
+    ]
 
 
 def _parts(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names are quoted, values are given apart
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,9 +15,10 @@ from msgspec import Struct
 
 from tailrace.model.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.fold import OFFSET
+from tailrace.pipeline.json_column import cut_lists, flat
 from tailrace.pipeline.sink.server_tables import ServerTables
 from tailrace.pipeline.sink.silence import LIBPQ_OPTIONS
-from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES
+from tailrace.pipeline.sink.sql import ARRIVALS, BATCHES, DECLARED, declared_types
 
 __all__ = ["PostgresDatabase", "PostgresOptions"]
 
@@ -36,9 +38,22 @@ _TYPES = {
     "timestamp without time zone": pa.timestamp("us"),
     "timestamp with time zone": pa.timestamp("us", tz="UTC"),
 }
-"""Types of columns that we make; `numeric` besides."""
+"""Types of columns that we make; `numeric`, arrays and the types of `_NATIVE` besides."""
 
 _NAMES = {type_: name for name, type_ in _TYPES.items()}
+
+_NATIVE = re.compile(
+    r"interval|inet|cidr|macaddr8?|bit\(\d{1,8}\)|bit varying(\(\d{1,8}\))?|(int4|int8|num|ts|date)range"
+)
+"""Types whose values are text in Arrow, and that write a text as the source has written it. Those with times that have
+a zone are not among them: their text depends on the session.
+"""
+
+_OURS = "text for tailrace"
+"""Comment of a column that has such a type because we have made it so."""
+
+_NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_ARRAY = re.compile(r"(.*)\[\]")
 
 
 class PostgresOptions(Struct, frozen=True):
@@ -59,6 +74,7 @@ class PostgresOptions(Struct, frozen=True):
 class PostgresDatabase(ServerTables):
     """One PostgreSQL database. Rows come by COPY into a temporary table and from there, by one statement, in place."""
 
+    has_arrays = True
     failures = psycopg.Error
     duplicate = psycopg.errors.UniqueViolation
 
@@ -88,6 +104,7 @@ class PostgresDatabase(ServerTables):
             self._run("SET client_min_messages = warning")
             self._run("SET datestyle = 'ISO, MDY'")
             self._run("SET timezone = 'UTC'")
+            self._run("SET intervalstyle = 'postgres'")
             if not self._exists(BATCHES):
                 self._create_batches()
 
@@ -107,11 +124,31 @@ class PostgresDatabase(ServerTables):
         """Return the columns of a table."""
         with self._errors():
             found = self._run(
-                "SELECT column_name, data_type, numeric_precision, numeric_scale FROM information_schema.columns"
-                " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-                [self._options.schema, table],
+                "SELECT c.column_name, c.data_type, c.numeric_precision, c.numeric_scale,"
+                " format_type(a.atttypid, a.atttypmod), a.attndims, col_description(a.attrelid, a.attnum)"
+                " FROM information_schema.columns c JOIN pg_attribute a ON a.attname = c.column_name"
+                " WHERE c.table_schema = %s AND c.table_name = %s AND a.attrelid = to_regclass(%s)"
+                " ORDER BY c.ordinal_position",
+                [self._options.schema, table, self._named(table)],
             )
-        return pa.schema([(name, _arrow(*type_)) for name, *type_ in found]) if found else None
+        return pa.schema([_field(*column) for column in found]) if found else None
+
+    def create(self, table: str, columns: pa.Schema, key: Sequence[str]) -> None:
+        """Make a table."""
+        super().create(table, columns, key)
+        self._mark_native(table, list(columns))
+
+    def add_columns(self, table: str, columns: Sequence[pa.Field]) -> None:
+        """Add columns."""
+        super().add_columns(table, columns)
+        self._mark_native(table, columns)
+
+    def _mark_native(self, table: str, columns: Sequence[pa.Field]) -> None:
+        """Mark columns of types of PostgreSQL's own as ours: those that someone else made are never changed."""
+        with self._errors():
+            for field in columns:
+                if _native(field):
+                    self._run(f"COMMENT ON COLUMN {self._named(table)}.{self._quoted(field.name)} IS '{_OURS}'")
 
     def key(self, table: str) -> list[str]:
         """Return the columns of the primary key."""
@@ -125,11 +162,16 @@ class PostgresDatabase(ServerTables):
         return [name for (name,) in found]
 
     def retype(self, table: str, columns: pa.Schema, names: Sequence[str]) -> None:
-        """Change the types of columns."""
+        """Change the types of columns. Arrays become the text of a JSON array, as PostgreSQL writes it."""
+        present = self.columns(table)
+        assert present is not None
         parts = []
         for name in names:
             type_, column = _declared(columns.field(name).type), self._quoted(name)
-            value = f"convert_to({column}::text, 'UTF8')" if type_ == "bytea" else f"{column}::text::{type_}"
+            text = f"{column}::text"
+            if pa.types.is_list(present.field(name).type) and not pa.types.is_list(columns.field(name).type):
+                text = f"to_json({column})::text"
+            value = f"convert_to({text}, 'UTF8')" if type_ == "bytea" else f"{text}::{type_}"
             value = f"{column}::int" if type_ == "bigint" else value
             parts.append(f"ALTER COLUMN {column} TYPE {type_} USING {value}")
         with self._errors():
@@ -193,7 +235,7 @@ class PostgresDatabase(ServerTables):
         return '"' + name.replace('"', '""') + '"'
 
     def _declared(self, field: pa.Field, key: pa.Schema) -> str:
-        return _declared(field.type)
+        return _native(field) or _declared(field.type)
 
     def _selected(self, field: pa.Field) -> str:
         is_text = pa.types.is_null(field.type) or pa.types.is_string(field.type)
@@ -240,7 +282,36 @@ def _sink_error(options: PostgresOptions, error: psycopg.Error) -> SinkError:
 
 def _declared(type_: pa.DataType) -> str:
     """Return the type of a column in PostgreSQL."""
+    if pa.types.is_list(type_):
+        return f"{_declared(type_.value_type)}[]"
     return f"numeric({type_.precision},{type_.scale})" if pa.types.is_decimal128(type_) else _NAMES[type_]
+
+
+def _native(field: pa.Field) -> str:
+    """Return the type of PostgreSQL's own that a column of text may have; empty for none."""
+    declared = declared_types(pa.schema([field])).get(field.name, "")
+    return declared if _NATIVE.fullmatch(declared) else ""
+
+
+def _field(
+    name: str,
+    type_: str,
+    precision: int | None,
+    scale: int | None,
+    formatted: str,
+    dimensions: int,
+    comment: str | None,
+) -> pa.Field:
+    """Return a column: of a type that we could have made, of text with the name of its type, or of null."""
+    if array := _ARRAY.fullmatch(formatted):
+        numeric = _NUMERIC.fullmatch(array[1])
+        made = _arrow(*(("numeric", int(numeric[1]), int(numeric[2])) if numeric else (array[1], None, None)))
+        for _ in range(0 if pa.types.is_null(made) else max(dimensions, 1)):
+            made = pa.list_(made)
+        return pa.field(name, made)
+    if comment == _OURS and _NATIVE.fullmatch(formatted):
+        return pa.field(name, pa.string(), metadata={DECLARED: formatted})
+    return pa.field(name, _arrow(type_, precision, scale))
 
 
 def _arrow(type_: str, precision: int | None, scale: int | None) -> pa.DataType:
@@ -251,7 +322,25 @@ def _arrow(type_: str, precision: int | None, scale: int | None) -> pa.DataType:
 
 
 def _plain(column: pa.ChunkedArray) -> Any:
-    """Return a column as CSV can hold it: bytes become PostgreSQL's hexadecimal text."""
+    """Return a column as CSV can hold it: bytes become PostgreSQL's hexadecimal text, and lists its arrays."""
+    if pa.types.is_list(column.type):
+        return pa.array(_arrays(column), pa.string())
     if not pa.types.is_binary(column.type):
         return column
     return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+
+
+def _arrays(column: Any) -> list[str | None]:
+    """Return lists as PostgreSQL writes arrays: each item in quotation marks, but nulls and inner arrays."""
+    items = flat(column)
+    if pa.types.is_list(items.type):
+        texts = _arrays(items)
+    else:
+        plain = _plain(items).cast(pa.string()).to_pylist()
+        texts = [None if text is None else f'"{_ESCAPED.sub(_BACKSLASH, text)}"' for text in plain]
+    lists = cut_lists(column, texts)
+    return [None if some is None else f"{{{','.join(text or 'NULL' for text in some)}}}" for some in lists]
+
+
+_ESCAPED = re.compile(r'["\\]')
+_BACKSLASH = r"\\\g<0>"

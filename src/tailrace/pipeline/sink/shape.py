@@ -67,6 +67,8 @@ def followed(present: pa.Schema, columns: pa.Schema) -> pa.Schema:
 
 def is_ours(type_: pa.DataType) -> bool:
     """Tell whether a type is one that we make columns of."""
+    if pa.types.is_list(type_):
+        return is_ours(type_.value_type)
     return type_ in _OURS or pa.types.is_decimal128(type_)
 
 

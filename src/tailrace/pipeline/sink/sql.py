@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
-from tailrace.model.table import TableSchema
+from tailrace.model.table import Kind, TableSchema
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, whole_changes
 from tailrace.pipeline.sink.base import Batch, Mode, SinkProgress, SinkTraits, TableChanges
@@ -21,7 +21,29 @@ from tailrace.pipeline.sink.shape import columns_of, is_late, target_key
 from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling, refuse_shared
 
-__all__ = ["ARRIVALS", "BATCHES", "BATCHES_KEPT", "SqlDatabase", "SqlSink", "refuse_far_times"]
+__all__ = [
+    "ARRIVALS",
+    "BATCHES",
+    "BATCHES_KEPT",
+    "DECLARED",
+    "SqlDatabase",
+    "SqlSink",
+    "declared_types",
+    "refuse_far_times",
+]
+
+DECLARED = "declared"
+"""Name in a field's metadata of the type that a database has for its values."""
+
+_NATIVE_KINDS = frozenset({Kind.INTERVAL, Kind.NETWORK, Kind.BIT, Kind.RANGE})
+"""Kinds whose types another database of the same kind may have, with the same texts."""
+
+
+def declared_types(columns: pa.Schema) -> dict[str, str]:
+    """Return what `DECLARED` says of columns."""
+    found = {field.name: field.metadata or {} for field in columns}
+    return {name: told[DECLARED.encode()].decode() for name, told in found.items() if DECLARED.encode() in told}
+
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The first day of year 1 and the last of year 9999, from 1970 on."""
@@ -58,8 +80,13 @@ class SqlDatabase(Protocol):
     """One connection to one database. Everything raises SinkError alone; after a failed transaction all is as before.
 
     Names of tables are bare. Types are given in Arrow; a column of a type that the target does not use itself has the
-    type null: it is someone else's choice, and takes what fits it.
+    type null: it is someone else's choice, and takes what fits it. A field of text may have the source's name of its
+    type in its metadata, as `DECLARED`: a database that has that type may use it in the place of text.
     """
+
+    @property
+    def has_arrays(self) -> bool:
+        """Return whether columns can be lists. Elsewhere a list is the text of a JSON array."""
 
     def connect(self) -> None:
         """Connect, and make the table of batches where it is missing."""
@@ -135,6 +162,8 @@ class SqlSink(KeepsProgress):
         self._pipeline = pipeline
         self._columns: dict[str, pa.Schema] = {}
         self._keys: dict[str, list[str]] = {}
+        self._told: dict[str, dict[str, str]] = {}
+        """What the source calls the types of text columns, as of the last change of a table."""
         self._connected = False
 
     @property
@@ -231,11 +260,14 @@ class SqlSink(KeepsProgress):
 
     def _evolve(self, one: TableChanges) -> None:
         """Make the table, or the columns and types that it lacks."""
-        name, key, columns = self._name(one.schema), target_key(one, self._mode), columns_of(one, self._mode)
+        name, key = self._name(one.schema), target_key(one, self._mode)
+        columns = self._shaped(columns_of(one, self._mode), one.schema)
         known = self._columns.get(name)
-        if known is not None and self._keys[name] == key and united(known, columns) == known:
+        told = declared_types(columns)
+        is_same = known is not None and (self._keys[name], self._told[name]) == (key, told)
+        if is_same and united(known, columns) == known:
             return
-        self._keys[name] = key
+        self._keys[name], self._told[name] = key, told
         present = self._database.columns(name)
         if present is None:
             with self._database.transaction():
@@ -247,15 +279,35 @@ class SqlSink(KeepsProgress):
             reason = f"the sink's table {name!r} has another key, or none: reset the pipeline, or name another table"
             raise SinkRefusedError(reason, table=one.schema.table.wire)
         target = united(present, columns)
-        added = [target.field(column) for column in target.names if column not in present.names]
+        added = [columns.field(column) for column in target.names if column not in present.names]
         others = [field for field in present if not pa.types.is_null(field.type)]
-        retyped = [field.name for field in others if target.field(field.name).type != field.type]
+        # A column of a type of the database's own becomes text where the source's column is of another type now.
+        used = declared_types(present)
+        retyped = [
+            field.name
+            for field in others
+            if target.field(field.name).type != field.type
+            or (field.name in used and field.name in columns.names and used[field.name] != told.get(field.name))
+        ]
         with self._database.transaction():
             if added:
                 self._database.add_columns(name, added)
             if retyped:
                 self._database.retype(name, target, retyped)
         self._columns[name] = target
+
+    def _shaped(self, columns: pa.Schema, schema: TableSchema) -> pa.Schema:
+        """Return columns as the database can have them, with the source's names of types that may be its own."""
+        fields = []
+        for field in columns:
+            column = schema.column(field.name)
+            if pa.types.is_list(field.type) and not self._database.has_arrays:
+                fields.append(pa.field(field.name, pa.string()))
+            elif column is not None and column.kind in _NATIVE_KINDS and pa.types.is_string(field.type):
+                fields.append(field.with_metadata({DECLARED: column.declared.lower()}))
+            else:
+                fields.append(field)
+        return pa.schema(fields)
 
     def _write(self, batch: Batch, progress: SinkProgress) -> None:
         """Write all tables of a batch in one transaction.

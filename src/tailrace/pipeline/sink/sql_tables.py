@@ -35,6 +35,9 @@ class SqlTables(ABC):
     mark: ClassVar[str]
     """What stands for a value in a statement."""
 
+    has_arrays: ClassVar[bool] = False
+    """Whether columns can be lists."""
+
     def canonical(self, table: str) -> str:
         """Return the name of a table, the same for names that the database does not tell apart."""
         return self._named(table)

@@ -26,7 +26,7 @@ from tailrace.model.errors import (
     UnknownTableError,
 )
 from tailrace.model.key_interval import KeyInterval
-from tailrace.model.table import Kind, TableName, TableSchema
+from tailrace.model.table import ANY_COLUMN, Kind, TableName, TableSchema
 from tailrace.model.value import from_natural, to_natural
 from tailrace.source.base import Barrier, Reader, SnapshotRows
 from tailrace.source.sqlite.barrier import Look, reached
@@ -277,8 +277,8 @@ def _places(key: Sequence[Any]) -> str:
 def _key_text(table: SqliteTable, values: Sequence[Any]) -> str:
     """Return a key in its natural JSON form, as the log has it."""
     columns = {column.name: column for column in table.model_columns}
-    kinds = [columns[name].kind for name in table.key] or [Kind.I64]
-    naturals = [to_natural(value, kind) for value, kind in zip(values, kinds, strict=True)]
+    keys = [columns[name] for name in table.key] or [ANY_COLUMN]
+    naturals = [to_natural(value, column) for value, column in zip(values, keys, strict=True)]
     return msgspec.json.encode(naturals).decode()
 
 
@@ -299,7 +299,7 @@ def _bound(table: SqliteTable, key: str | None) -> tuple[Any, ...] | None:
                 raise InvalidValueError("a row number")
             return (_stored(number),)
         pairs = zip(naturals, table.key, strict=True)
-        return tuple(_stored(from_natural(natural, columns[name].kind)) for natural, name in pairs)
+        return tuple(_stored(from_natural(natural, columns[name])) for natural, name in pairs)
     except (msgspec.DecodeError, ValueError, RecursionError, InvalidValueError) as error:
         raise InvalidValueError(f"not a key of table {table.name!r}: {key[:64]!r}") from error
 

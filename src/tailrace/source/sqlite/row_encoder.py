@@ -80,4 +80,4 @@ def _is_finite(value: Value) -> bool:
 
 
 def _natural(value: Value, column: Column) -> Any:
-    return to_natural(value, column.kind)
+    return to_natural(value, column)

@@ -13,6 +13,7 @@ from tailrace.model.table import Column, Kind, TableSchema
 
 __all__ = [
     "FOLDS",
+    "STORED_KINDS",
     "Affinity",
     "Classes",
     "affinity_of_column",
@@ -66,6 +67,9 @@ _KINDS = {
     Kind.BYTES: Affinity.BLOB,
 }
 """Affinity of a column whose declared type is not known; kinds that are not here are text."""
+
+STORED_KINDS = frozenset({*_KINDS, Kind.STR, Kind.JSON, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.UUID})
+"""Kinds whose values SQLite can keep. Values of all others are compared by rules that it does not have."""
 
 
 def small_letters(text: str) -> str:

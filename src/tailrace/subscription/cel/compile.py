@@ -20,7 +20,7 @@ import msgspec
 from tailrace.model.errors import InvalidPredicateError, InvalidValueError, PredicateError
 from tailrace.model.op import ROWLESS, Op
 from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.model.value import Text, Value, from_natural, to_plain
+from tailrace.model.value import Array, Item, Text, Value, from_natural, to_plain
 from tailrace.sql.predicate import Equality
 from tailrace.subscription.cel.cost import ROW_NS_MAX, CelCost, cel_cost
 from tailrace.subscription.cel.text import IMAGES, read_cel
@@ -41,8 +41,16 @@ _SAMPLES: dict[Kind, Any] = {
     Kind.TIME: "00:00:00",
     Kind.DATETIME: "2000-01-01T00:00:00Z",
     Kind.UUID: "00000000-0000-0000-0000-000000000000",
+    Kind.INTERVAL: "1 day",
+    Kind.ENUM: "a",
+    Kind.BIT: "1",
+    Kind.NETWORK: "192.0.2.1",
+    Kind.RANGE: "[1,2)",
+    Kind.COMPOSITE: "(1)",
+    Kind.FOREIGN: "a",
+    Kind.GEOMETRY: b"a",
 }
-"""A value of each kind whose CEL type is known beforehand."""
+"""A value of each kind whose CEL type is known beforehand; see `_sample` for arrays."""
 
 _FAILURES: tuple[tuple[type[Exception], str], ...] = (
     (TypeError, "an operation is not defined for the types that it met, perhaps null"),
@@ -253,7 +261,7 @@ def _evaluate(execute: Callable[[dict[str, Any]], Any], variables: dict[str, Any
 def _image_reader(columns: Sequence[Column]) -> Callable[[bytes], Mapping[str, Any]]:
     """Return a function that reads those of these columns that an image has, as values for CEL."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    names = [(column.name, column.kind) for column in columns]
+    converted = [(column.name, column, column.kind in _CONVERTED) for column in columns]
 
     def read(image: bytes) -> Mapping[str, Any]:
         try:
@@ -261,28 +269,38 @@ def _image_reader(columns: Sequence[Column]) -> Callable[[bytes], Mapping[str, A
         except msgspec.DecodeError as error:
             raise PredicateError("an image is not valid JSON") from error
         found = {}
-        for name, kind in names:
-            cell = cells.get(name, _UNSENT)
+        for name, column, is_converted in converted:
+            cell: Any = cells.get(name, _UNSENT)
             if cell is _UNSENT:
                 continue
-            if cell.__class__ is dict or (cell.__class__ is str and kind in _CONVERTED):
-                cell = _cel_value(cell, kind)
+            if cell.__class__ in _COMPOUND or (is_converted and cell.__class__ is str):
+                cell = _cel_value(cell, column)
             found[name] = cell
         return found
 
     return read
 
 
-_CONVERTED = frozenset({Kind.BYTES, Kind.JSON})
+_CONVERTED = frozenset({Kind.BYTES, Kind.GEOMETRY, Kind.JSON})
 """Kinds whose JSON string is not what CEL is to see."""
 
+_COMPOUND: frozenset[type] = frozenset({dict, list})
 
-def _cel_value(natural: Any, kind: Kind) -> Any:
+
+def _cel_value(natural: Any, column: Column) -> Any:
     try:
-        value = from_natural(natural, kind)
+        return _shown(from_natural(natural, column))
     except InvalidValueError as error:
         raise PredicateError("a cell is not of the natural form") from error
+
+
+def _shown(value: Item) -> Any:
+    """Return what CEL sees of a value: an array is a list, whose first place is 0 whatever its lower bound is."""
     match value:
+        case Array(items):
+            return [_shown(item) for item in items]
+        case tuple():
+            return [_shown(item) for item in value]
         case Text(Kind.JSON):
             return to_plain(value)
         case Text(_, text):
@@ -325,6 +343,16 @@ _UNKNOWN = object()
 """Stands for a result that only a row can tell."""
 
 
+def _sample(column: Column) -> Any:
+    """Return a value of a column for CEL; unknown where its type is not known, as of an array of any dimensions."""
+    if column.kind is not Kind.ARRAY:
+        return _SAMPLES.get(column.kind, _UNKNOWN)
+    made = _UNKNOWN if column.element is None or not column.dimensions else _sample(column.element)
+    for _ in range(0 if made is _UNKNOWN else column.dimensions):
+        made = [made]
+    return made
+
+
 def _sampled(
     execute: Callable[[dict[str, Any]], Any],
     variables: frozenset[str],
@@ -336,9 +364,9 @@ def _sampled(
 
     Columns without one type are left to run time, and so is whatever else may fail.
     """
-    if any(column.kind not in _SAMPLES for column in columns):
+    image = {column.name: _sample(column) for column in columns}
+    if _UNKNOWN in image.values():
         return _UNKNOWN
-    image = {column.name: _SAMPLES[column.kind] for column in columns}
     every = {"before": image, "after": image, "row": image, "op": Op.UPDATE.word, "table": schema.table.wire}
     try:
         return _evaluate(execute, {name: every[name] for name in variables})

@@ -56,10 +56,10 @@ class _Decoder:
 
     def __init__(self, schema: TableSchema, judge: Judge) -> None:
         names = judge.columns(schema.table.wire)
-        self._kinds = [(column.name, column.kind) for column in schema.columns if column.name in names]
+        self._columns = [column for column in schema.columns if column.name in names]
 
     def decode(self, image: bytes | None) -> RowImage | None:
         if image is None:
             return None
         cells = msgspec_json.decode(image)
-        return {name: from_natural(cells[name], kind) for name, kind in self._kinds if name in cells}
+        return {one.name: from_natural(cells[one.name], one) for one in self._columns if one.name in cells}

@@ -65,3 +65,10 @@ def test_types_have_their_names_in_spark(type_, name):
 def test_a_type_that_changes_never_have_is_none_of_ours():
     with pytest.raises(KeyError):
         statements.sql_type(pa.int32())
+
+
+def test_lists_are_arrays_and_become_json_where_the_column_is_text_now():
+    columns = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.list_(pa.decimal128(9, 2))))])
+    assert "`tags` ARRAY<ARRAY<DECIMAL(9,2)>>" in statements.create(ORDERS, columns, "")
+    wider = pa.schema([("id", pa.int64()), ("tags", pa.string())])
+    assert "CAST(to_json(`tags`) AS STRING) AS `tags`" in statements.retyped(ORDERS, columns, wider, "")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from sink_changes import ChangingSource
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
-from tailrace.pipeline.sink.jsonl import ConsoleSink, JsonLinesFormat, json_rows, typed_column
+from tailrace.pipeline.json_column import typed_column
+from tailrace.pipeline.sink.jsonl import ConsoleSink, JsonLinesFormat, json_rows
 
 VALUES = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
@@ -24,6 +25,9 @@ VALUES = {
     pa.date32(): st.dates(),
     pa.timestamp("us"): st.datetimes(),
     pa.timestamp("us", tz="UTC"): st.datetimes(timezones=st.just(UTC)),
+    pa.list_(pa.float64()): st.lists(st.none() | st.floats(), max_size=3),
+    pa.list_(pa.binary()): st.lists(st.none() | st.binary(), max_size=3),
+    pa.list_(pa.list_(pa.int64())): st.lists(st.none() | st.lists(st.none() | st.integers(0, 9)), max_size=3),
 }
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tailrace.model.errors import InvalidValueError, PredicateError
 from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.model.value import Text, from_natural
+from tailrace.model.value import Array, Text, from_natural
 from tailrace.sql.predicate import SqlValue
 from tailrace.sql.sqlite.affinity import Affinity, Classes, affinity_of_column, with_facts
 from tailrace.sql.sqlite.predicate.value import numeric
@@ -55,7 +55,7 @@ def cell_plan(column: Column, *, typed: bool) -> CellPlan:
     if expected is not None:
         return CellPlan(_TYPES[expected], Classes.NULL | expected)
     plain = {int, float, NoneType} | (set() if column.kind in _NOT_TEXT else {str})
-    return CellPlan(Any, Classes.ALL, frozenset(plain), lambda natural: sql_value(natural, column.kind))
+    return CellPlan(Any, Classes.ALL, frozenset(plain), lambda natural: sql_value(natural, column))
 
 
 def image_decoder(columns: Iterable[tuple[str, CellPlan]]) -> Callable[[bytes], Any]:
@@ -126,14 +126,14 @@ def cell_reader(columns: Sequence[str], schema: TableSchema) -> Callable[[bytes]
     return read
 
 
-def sql_value(natural: Any, kind: Kind) -> SqlValue:
+def sql_value(natural: Any, column: Column) -> SqlValue:
     """Return SQLite's value of a cell in its natural form.
 
     Raises:
         PredicateError: SQLite has no such value.
     """
     try:
-        value = from_natural(natural, kind)
+        value = from_natural(natural, column)
     except InvalidValueError as error:
         raise PredicateError("a cell is not of the natural form") from error
     match value:
@@ -145,6 +145,8 @@ def sql_value(natural: Any, kind: Kind) -> SqlValue:
             return text
         case Decimal():
             raise PredicateError("SQLite has no decimal numbers")
+        case Array():
+            raise PredicateError("SQLite has no arrays")
         case _:
             return value
 

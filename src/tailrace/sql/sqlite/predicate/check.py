@@ -7,6 +7,7 @@ from tailrace.model.table import Column, TableSchema
 from tailrace.sql.predicate import Image
 from tailrace.sql.sqlite.affinity import (
     FOLDS,
+    STORED_KINDS,
     Affinity,
     Classes,
     affinity_of_column,
@@ -141,6 +142,9 @@ class _Check:
         return next((column for column in self._schema.columns if small_letters(column.name) == lowered), None)
 
     def _cell(self, image: Image, column: Column, place: int) -> Cell:
+        if column.kind not in STORED_KINDS:
+            reason = f"column {column.name} is of kind {column.kind}, which SQLite cannot compare as its database does"
+            raise InvalidPredicateError(reason, text=self._text, place=place)
         affinity = affinity_of_column(column)
         collation = column.collation or "BINARY"
         collation = collation if collation in FOLDS else ""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from tailrace.model.errors import InvalidRequestError
-from tailrace.model.value import Text, Value
+from tailrace.model.value import Array, Text, Value
 from tailrace.sql.query import Stored
 
 __all__ = ["bind"]
@@ -15,11 +15,12 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 def bind(arguments: Sequence[Value], expected: int) -> tuple[Stored, ...]:
     """Return the arguments as SQLite binds them; the same are used to tell which changes matter.
 
-    A boolean is 0 or 1, a decimal number its digits as text (a numeric column takes them for a number), a date, UUID or
-    JSON document its text.
+    A boolean is 0 or 1, a decimal number its digits as text (a numeric column takes them for a number), a date, UUID,
+    JSON document or anything else that is written as text its text.
 
     Raises:
-        InvalidRequestError: There are more or fewer than the query has, or an integer has more than 64 bits.
+        InvalidRequestError: There are more or fewer than the query has, one is an array, or an integer has more
+            than 64 bits.
     """
     if len(arguments) != expected:
         raise InvalidRequestError(f"the query takes {expected} arguments, {len(arguments)} were given")
@@ -40,5 +41,7 @@ def _stored(value: Value, number: int) -> Stored:
             return str(value)
         case Text(_, text):
             return text
+        case Array():
+            raise InvalidRequestError(f"argument {number} is an array, which SQLite does not have")
         case _:
             return value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from tailrace.model.errors import InvalidRequestError, InvalidValueError
-from tailrace.model.value import Json, Text, Value, from_literal
+from tailrace.model.value import Array, Json, Text, Value, from_literal
 from tailrace.sql.sqlite.query.statement import ARGUMENTS_MAX, DEPTH_MAX
 
 __all__ = ["BINARY", "CAST_TYPES", "JOINS", "to_sql"]
@@ -389,6 +389,8 @@ def _literal(value: Value) -> str:
             return "NULL" if math.isnan(value) else repr(value).replace("inf", "9e999")
         case bytes():
             return f"x'{value.hex()}'"
+        case Array():
+            raise InvalidValueError("SQLite has no arrays")
         case Decimal() | str() | Text():
             text = value.text if isinstance(value, Text) else str(value)
             if "\0" in text:

@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 from enum import Enum
 
-from tailrace.model.value import Text, Value
+from tailrace.model.value import Array, Text, Value
 from tailrace.sql.query import Stored
 from tailrace.sql.sqlite.affinity import Affinity
 from tailrace.sql.sqlite.query.argument import INTEGER_MAX, INTEGER_MIN
@@ -38,6 +38,8 @@ def storage(value: Value, affinity: Affinity) -> Stored | Unknown:
     """
     if value is None or isinstance(value, bytes):
         return value
+    if isinstance(value, Array):
+        return UNKNOWN
     if isinstance(value, Text):
         value = value.text
     if isinstance(value, str):

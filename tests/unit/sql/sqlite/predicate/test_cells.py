@@ -61,5 +61,5 @@ def test_what_is_no_cell_is_an_error(image):
 
 def test_a_value_that_sqlite_has_not_is_an_error():
     with pytest.raises(PredicateError, match="no decimal"):
-        sql_value("1.5", Kind.DEC)
-    assert sql_value(msgspec_json.decode(b'"2000-01-01"'), Kind.DATE) == "2000-01-01"
+        sql_value("1.5", Column("c", Kind.DEC))
+    assert sql_value(msgspec_json.decode(b'"2000-01-01"'), Column("c", Kind.DATE)) == "2000-01-01"

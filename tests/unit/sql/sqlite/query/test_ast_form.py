@@ -117,6 +117,7 @@ FAULTS = [
     (select({"param": True}), "query.body.select.projection[0].expr.param: is an integer"),
     (select({"lit": {"t": "i64", "v": "1"}}), "query.body.select.projection[0].expr.lit: literal of type 'i64'"),
     (select({"lit": {"t": "u64", "v": 2**63}}), "query.body.select.projection[0].expr.lit: an integer has 64 bits"),
+    (select({"lit": {"t": "array", "v": []}}), "query.body.select.projection[0].expr.lit: SQLite has no arrays"),
     (select({"lit": {"t": "str", "v": "a\0b"}}), "query.body.select.projection[0].expr.lit: a text in a query"),
     (select({"fn": "a; b", "args": []}), "query.body.select.projection[0].expr.fn: is the name of a function"),
     (select({"fn": "f", "args": [], "distinct": 1}), "query.body.select.projection[0].expr.distinct: is true or false"),
