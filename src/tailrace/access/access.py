@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tailrace.access.gate import Gate, OpenGate, TokenGate
 from tailrace.access.grant import ROLES, Grant, check_grant, principal_of
-from tailrace.access.jwks import JwksFile
 from tailrace.access.keeper import Keeper
 from tailrace.access.key import key_hash
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.options import AuthConfig
-from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
 from tailrace.model.principal import Principal
+
+if TYPE_CHECKING:
+    from tailrace.access.web_token import WebTokens
 
 __all__ = ["Access", "open_access"]
 
@@ -64,7 +66,8 @@ def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
     return found
 
 
-def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens | None:
+def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> "WebTokens | None":
+    """Return what verifies web tokens, loaded only where it is needed; None where there is nothing to verify them by."""
     secret = config.jwt_secret.encode()
     if config.jwt_secret_file:
         if secret:
@@ -73,7 +76,13 @@ def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> WebTokens 
             secret = Path(config.jwt_secret_file).read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigError(f"auth.jwt_secret_file: {error.strerror}") from error
+    if not secret and not config.jwks_file:
+        return None
+    from tailrace.access.web_token import WebTokenOptions, WebTokens
+
     options = WebTokenOptions(secret, config.jwt_issuer, config.jwt_audience, leeway_s)
     if config.jwks_file:
+        from tailrace.access.jwks import JwksFile
+
         return WebTokens(options, clock, JwksFile(Path(config.jwks_file), clock).keys)
-    return WebTokens(options, clock) if secret else None
+    return WebTokens(options, clock)

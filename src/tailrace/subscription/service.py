@@ -29,6 +29,7 @@ from tailrace.model.subscription import (
 )
 from tailrace.model.table import TableSchema
 from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
+from tailrace.subscription.cel import load_library
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
@@ -74,7 +75,10 @@ class SubscriptionService:
         cls, logs: Mapping[str, LogView], store: MetaStore, options: ServiceOptions, queries: QueryService | None = None
     ) -> "SubscriptionService":
         """Return a service that knows the subscriptions in the metadata database."""
-        return cls(logs, await Registry.open(store, options.subscriptions_max), options, queries)
+        registry = await Registry.open(store, options.subscriptions_max)
+        if any(one.filter.cel is not None for one in registry.all()):
+            await asyncio.to_thread(load_library)
+        return cls(logs, registry, options, queries)
 
     @property
     def logs(self) -> Mapping[str, LogView]:
@@ -335,6 +339,8 @@ class SubscriptionService:
         self, target: Target, wanted: FilterOptions, given: PreparedQuery | None = None
     ) -> tuple[str, Target]:
         """Return the source of a target that exists here, and the target as it is here; `given` is its query."""
+        if wanted.cel is not None:
+            await asyncio.to_thread(load_library)
         match target:
             case TableTarget():
                 return accept_tables(target, wanted, self._logs), target
