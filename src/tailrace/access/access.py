@@ -67,7 +67,7 @@ def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
 
 
 def _web_tokens(config: AuthConfig, clock: Clock, leeway_s: float) -> "WebTokens | None":
-    """Return what verifies web tokens, loaded only where it is needed; None where there is nothing to verify them by."""
+    """Return what verifies web tokens, loaded only where it is needed; None where nothing could verify one."""
     secret = config.jwt_secret.encode()
     if config.jwt_secret_file:
         if secret:
