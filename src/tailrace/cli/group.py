@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 
 from tailrace import __version__
 from tailrace.cli.completion import VARIABLE
-from tailrace.cli.process import forgo, leave
+from tailrace.cli.process import keep_small, leave
 from tailrace.model.errors import ConfigError, TailraceError
 
 __all__ = ["main", "tailrace"]
@@ -61,7 +61,7 @@ def tailrace() -> None:
 def main() -> None:
     """Run the command line and exit."""
     if sys.argv[1:2] == ["serve"]:
-        forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
+        keep_small()
     try:
         code = tailrace.main(standalone_mode=False, complete_var=VARIABLE)
     except click.ClickException as error:
