@@ -41,7 +41,7 @@ SAMPLE_BYTES = 4 << 20
 ONE_RATE_MIN = 500_000
 MANY_RATE_MIN = 1_500_000
 SHARE_MIN = 0.8
-RSS_MAX_MB = 250
+RSS_MAX_MB = 200
 
 SCHEMA = TableSchema(
     TableName("app", "orders"),
@@ -147,7 +147,7 @@ class Peer:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
-        begin = "from tailrace.cli.process import forgo; forgo('pandas')"  # as the command `serve` does
+        begin = "from tailrace.cli.process import keep_small; keep_small()"  # as the command `serve` does
         run = "import runpy; runpy.run_module('bench.sse_throughput', run_name='__main__')"
         command = [sys.executable, "-c", f"{begin}; {run}", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tailrace.access.gate import Gate, OpenGate, TokenGate
 from tailrace.access.grant import ROLES, Grant, check_grant, principal_of
-from tailrace.access.jwks import JwksFile
 from tailrace.access.keeper import Keeper
 from tailrace.access.key import key_hash
 from tailrace.access.keys import Keys
@@ -19,6 +19,9 @@ from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
 from tailrace.quantity import parse_duration_s
+
+if TYPE_CHECKING:
+    from tailrace.access.web_token import WebTokens
 
 __all__ = ["AccessControl", "open_access"]
 
@@ -65,7 +68,8 @@ def _fixed(config: AuthConfig) -> Mapping[str, Principal]:
     return found
 
 
-def _web_tokens(config: AuthConfig, clock: Clock) -> WebTokens | None:
+def _web_tokens(config: AuthConfig, clock: Clock) -> "WebTokens | None":
+    """Return what verifies web tokens, loaded only where it is needed; None where nothing could verify one."""
     secret = config.jwt_secret.encode()
     if config.jwt_secret_file:
         if secret:
@@ -74,8 +78,14 @@ def _web_tokens(config: AuthConfig, clock: Clock) -> WebTokens | None:
             secret = Path(config.jwt_secret_file).read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise ConfigError(f"auth.jwt_secret_file: {error.strerror}") from error
+    if not secret and not config.jwks_file:
+        return None
+    from tailrace.access.web_token import WebTokens
+
     leeway_s = parse_duration_s(config.jwt_leeway) or 0.0
     options = WebTokenOptions(secret, config.jwt_issuer, config.jwt_audience, leeway_s)
     if config.jwks_file:
+        from tailrace.access.jwks import JwksFile
+
         return WebTokens(options, clock, JwksFile(Path(config.jwks_file), clock).keys)
-    return WebTokens(options, clock) if secret else None
+    return WebTokens(options, clock)

@@ -1,13 +1,17 @@
 """The gate: who a call is from, and whether they may call now. Every interface asks here and nowhere else."""
 
+from typing import TYPE_CHECKING
+
 from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.principal import ANONYMOUS, Principal
-from tailrace.access.web_token import WebTokens, looks_like_web_token
 from tailrace.clock import Clock
 from tailrace.model.errors import UnauthenticatedError
 
-__all__ = ["Gate", "OpenGate", "TokenGate"]
+if TYPE_CHECKING:  # it loads a library of cryptography, which a server without web tokens does not need
+    from tailrace.access.web_token import WebTokens
+
+__all__ = ["Gate", "OpenGate", "TokenGate", "looks_like_web_token"]
 
 
 class OpenGate:
@@ -21,7 +25,7 @@ class OpenGate:
 class TokenGate:
     """Lets in who has a key or a web token that is good, as often as they may call. For tasks of one event loop."""
 
-    def __init__(self, keys: Keys, web_tokens: WebTokens | None, limits: RateLimits, clock: Clock) -> None:
+    def __init__(self, keys: Keys, web_tokens: "WebTokens | None", limits: RateLimits, clock: Clock) -> None:
         self._keys = keys
         self._web_tokens = web_tokens
         self._limits = limits
@@ -50,3 +54,8 @@ class TokenGate:
 
 Gate = OpenGate | TokenGate
 """What an interface asks who calls."""
+
+
+def looks_like_web_token(token: str) -> bool:
+    """Tell whether a token has three parts with dots between."""
+    return token.count(".") == 2

@@ -16,7 +16,7 @@ from tailrace.access.principal import Principal
 from tailrace.clock import Clock
 from tailrace.model.errors import ConfigError, InvalidRequestError, UnauthenticatedError
 
-__all__ = ["PublicKeys", "WebTokenOptions", "WebTokens", "looks_like_web_token"]
+__all__ = ["PublicKeys", "WebTokenOptions", "WebTokens"]
 
 _SECRET_BYTES_MIN = 32
 _EXPIRES_S_MAX = 1 << 40
@@ -149,8 +149,3 @@ class WebTokens:
             raise UnauthenticatedError
         if (begins_s - self._options.leeway_s) * 1_000_000 > self._clock.now_us():
             raise UnauthenticatedError
-
-
-def looks_like_web_token(token: str) -> bool:
-    """Tell whether a token has three parts with dots between."""
-    return token.count(".") == 2

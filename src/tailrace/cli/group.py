@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from tailrace import __version__
-from tailrace.cli.process import forgo, leave
+from tailrace.cli.process import keep_small, leave
 from tailrace.model.errors import ConfigError, TailraceError
 
 __all__ = ["completion", "main", "tailrace"]
@@ -88,7 +88,7 @@ def completion(context: click.Context, shell: str) -> None:
 def main() -> None:
     """Run the command line and exit."""
     if sys.argv[1:2] == ["serve"]:
-        forgo("pandas")  # Arrow takes it wherever it is installed: a second and 35 MB for nothing
+        keep_small()
     try:
         code = tailrace.main(standalone_mode=False, complete_var=_COMPLETE)
     except click.ClickException as error:

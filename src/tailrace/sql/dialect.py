@@ -58,6 +58,8 @@ class Dialect(Protocol):
     def query_of_tree(self, tree: Json, source: str) -> str:
         """Return the text of a query that came as a tree of JSON (SkeinQL); its tables are those of the source.
 
+        Takes a moment: not for an event loop.
+
         Raises:
             InvalidRequestError: The tree is malformed; the message begins with the place of the fault.
         """
@@ -155,7 +157,7 @@ Dialects = Mapping[str, Dialect]
 
 
 def _sqlite() -> Dialect:
-    from tailrace.sql.sqlite.dialect import SqliteDialect  # it loads a parser, which takes a moment
+    from tailrace.sql.sqlite.dialect import SqliteDialect
 
     return SqliteDialect()
 

@@ -35,6 +35,7 @@ from tailrace.model.subscription import (
 from tailrace.model.table import TableSchema
 from tailrace.sql.dialect import Dialects
 from tailrace.subscription.acceptance import accept_query, accept_source, accept_tables
+from tailrace.subscription.cel.library import load_library
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.handle import HandleTools, SubscriptionHandle, log_of
 from tailrace.subscription.lag import Lags
@@ -117,7 +118,10 @@ class SubscriptionService:
         """Return a service of the subscriptions in the metadata database, less those whose streams are over."""
         service = cls(logs, store, options, queries)
         await store.remove_transient()
-        service._keep(await store.subscriptions())
+        subscriptions = await store.subscriptions()
+        if any(one.filter.cel is not None for one in subscriptions):
+            await asyncio.to_thread(load_library)
+        service._keep(subscriptions)
         return service
 
     @property
@@ -386,6 +390,8 @@ class SubscriptionService:
         self, target: Target, wanted: FilterOptions, given: PreparedQuery | None = None
     ) -> tuple[str, Target]:
         """Return the source of a target that exists here, and the target as it is here; `given` is its query."""
+        if wanted.cel is not None:
+            await asyncio.to_thread(load_library)
         match target:
             case TableTarget():
                 return accept_tables(target, wanted, self._logs), target

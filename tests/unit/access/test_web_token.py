@@ -9,8 +9,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from signing import NOW_S, SECRET, hs256, jwk, jwks, rs256, rsa_key
+from tailrace.access.gate import looks_like_web_token
 from tailrace.access.jwks import read_jwks
-from tailrace.access.web_token import WebTokenOptions, WebTokens, looks_like_web_token
+from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.model.errors import ConfigError, UnauthenticatedError
 from tailrace.testing.clock import FakeClock
 

@@ -1,6 +1,7 @@
 """Facts about the process of a server."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -53,6 +54,25 @@ except ModuleNotFoundError as error:
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert ran.stdout == "colorsys\n"
+
+
+SMALL = """
+from tailrace.cli.process import keep_small
+keep_small()
+import sys
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name, "numpy" in sys.modules, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("chosen", [None, "mimalloc"])
+def test_a_server_does_without_what_arrow_does_not_need(chosen):
+    environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    if chosen is not None:
+        environment["ARROW_DEFAULT_MEMORY_POOL"] = chosen
+    command = [sys.executable, "-c", SMALL]
+    ran = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
+    assert ran.stdout == f"{chosen or 'system'} False False\n"
 
 
 PLAIN = """

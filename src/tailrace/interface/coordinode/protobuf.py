@@ -5,11 +5,25 @@ __all__ = ["bytes_field", "number_field", "varint"]
 _NUMBER, _BYTES = 0, 2
 _STEP_BITS = 14
 _STEP = 1 << _STEP_BITS
-_LOW = [bytes((number & 127 | 128, number >> 7 | 128)) for number in range(_STEP)]
-"""The lowest 14 bits of a number that has more."""
 
-_SHORT = [bytes((number,)) if number < 128 else bytes((number & 127 | 128, number >> 7)) for number in range(_STEP)]
-"""All numbers that have no more."""
+
+class _Low(dict[int, bytes]):
+    """The lowest 14 bits of numbers that have more: those that were met, at most `_STEP`."""
+
+    def __missing__(self, number: int) -> bytes:
+        made = self[number] = bytes((number & 127 | 128, number >> 7 | 128))
+        return made
+
+
+class _Short(dict[int, bytes]):
+    """Numbers that have no more than 14 bits: those that were met, at most `_STEP`."""
+
+    def __missing__(self, number: int) -> bytes:
+        made = self[number] = bytes((number,)) if number < 128 else bytes((number & 127 | 128, number >> 7))
+        return made
+
+
+_LOW, _SHORT = _Low(), _Short()
 
 
 def varint(number: int) -> bytes:

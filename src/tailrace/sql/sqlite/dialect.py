@@ -1,6 +1,12 @@
-"""SQLite's dialect behind the seam. Pure."""
+"""SQLite's dialect behind the seam. Pure.
+
+What reads queries is imported when there is one: its parser takes half a second and 25 MB, which a server without
+prepared queries does not need. `parse_query`, `query_of_tree` and `analyse` are where a statement begins; none of them
+is for an event loop.
+"""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tailrace.model.table import Identity, TableSchema
 from tailrace.model.value import Json, Value
@@ -11,11 +17,11 @@ from tailrace.sql.sqlite.predicate.cells import cell_reader
 from tailrace.sql.sqlite.predicate.compile import compile_where
 from tailrace.sql.sqlite.predicate.sql import parse as parse_predicate
 from tailrace.sql.sqlite.query.argument import bind
-from tailrace.sql.sqlite.query.ast_form import to_sql
 from tailrace.sql.sqlite.query.comparison import UNKNOWN, storage
-from tailrace.sql.sqlite.query.dependency import QueryDependencies, analyse
-from tailrace.sql.sqlite.query.relevance import QueryJudge
-from tailrace.sql.sqlite.query.statement import Query, parse
+
+if TYPE_CHECKING:
+    from tailrace.sql.sqlite.query.dependency import QueryDependencies
+    from tailrace.sql.sqlite.query.statement import Query
 
 __all__ = ["SqliteDialect"]
 
@@ -41,25 +47,37 @@ class SqliteDialect:
         """Return what reads columns of images as SQLite compares them."""
         return cell_reader(columns, schema)
 
-    def parse_query(self, sql: str) -> Query:
+    def parse_query(self, sql: str) -> "Query":
         """Return the statement of a query's text."""
+        from tailrace.sql.sqlite.query.statement import parse
+
         return parse(sql)
 
     def query_of_tree(self, tree: Json, source: str) -> str:
         """Return the text of a query that came as a tree."""
+        from tailrace.sql.sqlite.query.ast_form import to_sql
+
         return to_sql(tree, source)
 
-    def analyse(self, statement: Statement, catalog: Catalog) -> QueryDependencies:
+    def analyse(self, statement: Statement, catalog: Catalog) -> "QueryDependencies":
         """Return what a query depends on."""
+        from tailrace.sql.sqlite.query.dependency import analyse
+        from tailrace.sql.sqlite.query.statement import Query
+
         assert isinstance(statement, Query)
         return analyse(statement, _own(catalog))
 
-    def independent(self, catalog: Catalog) -> QueryDependencies:
+    def independent(self, catalog: Catalog) -> "QueryDependencies":
         """Return the dependencies of what depends on no table."""
+        from tailrace.sql.sqlite.query.dependency import QueryDependencies
+
         return QueryDependencies((), catalog.version)
 
     def judge(self, dependencies: Dependencies, arguments: Sequence[Stored]) -> Judge:
         """Return what tells which changes matter."""
+        from tailrace.sql.sqlite.query.dependency import QueryDependencies
+        from tailrace.sql.sqlite.query.relevance import QueryJudge
+
         assert isinstance(dependencies, QueryDependencies)
         return QueryJudge(dependencies, arguments)
 

@@ -5,14 +5,9 @@ A column that the source did not send is not in its map; see `tailrace.sql.predi
 Nothing is evaluated that could take longer than `cel_cost` allows: a running evaluation cannot be stopped.
 """
 
-import importlib.machinery
-import importlib.util
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -23,9 +18,10 @@ from tailrace.model.table import Column, Kind, TableSchema
 from tailrace.model.value import Array, Item, Text, Value, from_natural, to_plain
 from tailrace.sql.predicate import Equality
 from tailrace.subscription.cel.cost import ROW_NS_MAX, CelCost, cel_cost
+from tailrace.subscription.cel.library import compile_program
 from tailrace.subscription.cel.text import IMAGES, read_cel
 
-__all__ = ["CelPredicate", "CelValue", "compile_cel", "compile_cel_value", "compile_program"]
+__all__ = ["CelPredicate", "CelValue", "compile_cel", "compile_cel_value"]
 
 _WORDS = {int(op): op.word for op in Op}
 
@@ -378,44 +374,3 @@ def _sampled(
             reason = f"the types do not fit ({kinds})" if kinds else "the types do not fit"
             raise InvalidPredicateError(reason, text=text, place=0) from error
         return _UNKNOWN
-
-
-_PACKAGE = "cel"
-_EXTENSION = "cel.cel"
-
-
-def compile_program(text: str) -> Callable[[dict[str, Any]], Any]:
-    """Return the function that evaluates an expression with given variables. It runs without Python's global lock.
-
-    Raises:
-        ValueError: The text is no expression.
-    """
-    return _LIBRARY.compile(text).execute  # type: ignore[no-any-return]
-
-
-def _load() -> ModuleType:
-    """Return the library's native module.
-
-    The package itself imports a command line with its terminal toolkit, which takes seconds and is not needed. Where
-    the native module is not found by itself, the package is imported as it is.
-    """
-    loaded = sys.modules.get(_EXTENSION)
-    package = importlib.util.find_spec(_PACKAGE) if loaded is None else None
-    for place in (package.submodule_search_locations or ()) if package is not None else ():
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = Path(place) / f"cel{suffix}"
-            if path.exists():
-                loader = importlib.machinery.ExtensionFileLoader(_EXTENSION, str(path))
-                spec = importlib.util.spec_from_file_location(_EXTENSION, path, loader=loader)
-                assert spec is not None
-                loaded = importlib.util.module_from_spec(spec)
-                loader.exec_module(loaded)
-                sys.modules[_EXTENSION] = loaded  # whoever imports the package takes this one
-                return loaded
-    return importlib.import_module(_EXTENSION) if loaded is None else loaded
-
-
-_LIBRARY = _load()
-"""The library that evaluates CEL, without the command line that its package imports.
-
-Loaded with this module: not when the first subscription asks for it."""

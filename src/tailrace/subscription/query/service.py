@@ -200,8 +200,11 @@ class QueryService:
             InvalidRequestError: It cannot be read.
         """
         dialect = self._dialect(source)
-        sql = query if isinstance(query, str) else dialect.query_of_tree(query, source)
-        return await asyncio.to_thread(dialect.parse_query, sql)
+
+        def read() -> Statement:
+            return dialect.parse_query(query if isinstance(query, str) else dialect.query_of_tree(query, source))
+
+        return await asyncio.to_thread(read)
 
     def check_room(self, prepared: Sequence[PreparedQuery]) -> None:
         """Refuse queries that would be too many.

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.errors import InvalidPredicateError
-from tailrace.subscription.cel.compile import compile_program
+from tailrace.subscription.cel.library import compile_program
 from tailrace.subscription.cel.syntax import CelCall, CelLiteral, CelOperation, Select
 from tailrace.subscription.cel.text import read_cel
 from unit.sql.sqlite.predicate.shop import ORDERS
