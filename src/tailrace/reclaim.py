@@ -3,13 +3,11 @@
 import asyncio
 import ctypes
 import gc
-import mmap
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Reclaimer", "loaded_pages", "open_descriptors", "trim", "unload"]
+__all__ = ["Reclaimer", "open_descriptors", "trim"]
 
 _LOOK_S = 5.0
 """How often connections are counted."""
@@ -19,13 +17,6 @@ _TRIM_LOOKS = 12
 
 _GONE_MIN = 500
 """This many connections must have gone, and more than there are left, before their garbage is collected at once."""
-
-_MAPPING = re.compile(
-    r"^(?P<begin>[0-9a-f]+)-(?P<end>[0-9a-f]+) r-[x-]p [^/\n]*/[^\n]*\.so[.0-9]*\n"
-    r"(?:[A-Z][A-Za-z_]*:[^\n]*\n)*?Anonymous: +(?P<anonymous>[0-9]+) kB$",
-    re.MULTILINE,
-)
-"""One mapping of a shared object that nobody may write to, and how much of it is no longer as in the file."""
 
 
 class Reclaimer:
@@ -41,19 +32,15 @@ class Reclaimer:
         count: Callable[[], int] | None = None,
         collect: Callable[[], object] = gc.collect,
         give_back: Callable[[], None] | None = None,
-        begin: Callable[[], None] | None = None,
     ) -> None:
         self._count = count or open_descriptors
         self._collect = collect
         self._give_back = give_back or trim
-        self._begin = begin or unload
         self._most = 0
         self._looks = 0
 
     async def run(self) -> None:
-        """Give back what starting took, then look from time to time, until cancelled."""
-        await asyncio.to_thread(self._begin)
-        await asyncio.to_thread(self._give_back)
+        """Look from time to time, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self.look()
@@ -85,26 +72,3 @@ def trim() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
-
-
-def unload() -> None:
-    """Leave out of memory what was read of libraries while they were loaded; what is used comes back by itself.
-
-    Loading a library of C++ touches most of its symbols and relocations, which are never looked at again. They stay in
-    the system's cache of files, where others find them, but no longer count as this process's memory.
-    """
-    library = ctypes.CDLL(None, use_errno=True)
-    with suppress(OSError):
-        for begin, end in loaded_pages(Path("/proc/self/smaps").read_text()):
-            library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
-
-
-def loaded_pages(maps: str) -> Iterator[tuple[int, int]]:
-    """Return where shared objects lie of which no page differs from the file: nothing of them can be lost. Pure.
-
-    `maps` is what Linux says in /proc/PID/smaps. A place that may be written to, or where a page was changed while the
-    library was linked, has pages that no file has.
-    """
-    for found in _MAPPING.finditer(maps):
-        if found["anonymous"] == "0":
-            yield int(found["begin"], 16), int(found["end"], 16)
