@@ -92,8 +92,9 @@ static PyObject *measure(PyObject *self, PyObject *args) {
             for (Py_ssize_t j = 0; j < count; j++) {
                 PyObject *value = PyList_GetItem(column, j);
                 if (value == Py_None && field != KEYS) continue;
-                if (!PyBytes_Check(value)) return other_way();
-                size_bytes += PyBytes_Size(value);
+                Py_ssize_t size = PyBytes_Size(value);
+                if (size < 0) return other_way(); /* it is no bytes */
+                size_bytes += size;
             }
         }
         changes += count;
@@ -114,10 +115,10 @@ static int read_texts(Plan *plan, PyObject *row, Py_ssize_t count, Py_ssize_t at
         for (Py_ssize_t j = 0; j < count; j++) {
             PyObject *value = PyList_GetItem(column, j);
             if (value == Py_None && i && ++plan->nulls[i]) continue;
-            if (!PyBytes_Check(value)) return 0;
-            Py_INCREF(value);
-            plan->text[i][at + j] = (Text){value, PyBytes_AsString(value), PyBytes_Size(value)};
-            plan->text_bytes[i] += PyBytes_Size(value);
+            Text *text = &plan->text[i][at + j];
+            if (PyBytes_AsStringAndSize(value, (char **)&text->data, &text->size)) return 0;
+            Py_INCREF(text->owner = value);
+            plan->text_bytes[i] += text->size;
         }
     }
     return 1;
@@ -292,7 +293,6 @@ static PyObject *encode(PyObject *self, PyObject *args) {
 }
 
 static int say_layout(PyObject *module) { return PyModule_AddStringConstant(module, "LAYOUT", LAYOUT); }
-
 static PyMethodDef methods[] = {
     {"measure", measure, METH_VARARGS, NULL}, {"encode", encode, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, say_layout}, {0, NULL}};

@@ -31,17 +31,13 @@ _OVERLAP_BYTES_MIN = 32 * 1024
 
 
 class _Request(Struct, gc=False, eq=False):
-    """One append on its way."""
+    """One append on its way. `whole` says that these are whole commits, and not one part."""
 
     drafts: Sequence[Draft]
     changes: int
     size_bytes: int
+    whole: bool
     appended: asyncio.Future[Appended]
-
-    @property
-    def whole(self) -> bool:
-        """Return whether these are whole commits, and not one part."""
-        return self.drafts[0].whole
 
 
 class _Open(Struct, gc=False, eq=False):
@@ -134,7 +130,7 @@ class GroupCommit:
         appended: asyncio.Future[Appended] = self._loop.create_future()
         self._pending_bytes += size_bytes
         self._pending_changes += changes
-        self._arrived.append(_Request(drafts, changes, size_bytes, appended))
+        self._arrived.append(_Request(drafts, changes, size_bytes, drafts[0].whole, appended))
         if len(self._arrived) == 1:
             self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
         return await appended
@@ -272,15 +268,20 @@ class GroupCommit:
 
     def _take(self) -> _Group:
         """Return the next group."""
-        requests = [self._queue.popleft()]
-        changes, size = requests[0].changes, requests[0].size_bytes
-        while requests[0].whole and self._queue and self._queue[0].whole:
-            changes += self._queue[0].changes
-            size += self._queue[0].size_bytes
-            if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
+        queue, requests = self._queue, [self._queue.popleft()]
+        changes, size, commits = requests[0].changes, requests[0].size_bytes, len(requests[0].drafts)
+        while requests[0].whole and queue and queue[0].whole:
+            request = queue[0]
+            if (
+                changes + request.changes > self._options.frame_changes_max
+                or size + request.size_bytes > self._options.frame_bytes_max
+            ):
                 break
-            requests.append(self._queue.popleft())
-        self._queue_bytes -= sum(request.size_bytes for request in requests)
+            changes += request.changes
+            size += request.size_bytes
+            commits += len(request.drafts)
+            requests.append(queue.popleft())
+        self._queue_bytes -= size
         self._append_time_us = max(self._append_time_us, self._clock.now_us())
         draft = requests[0].drafts[0]
         refused, opened = None, self._open
@@ -292,12 +293,10 @@ class GroupCommit:
                 "parts of this commit that came before were dropped; append it again from its first"
             )
         offset, index = self._planned
-        commits = sum(len(request.drafts) for request in requests)
         hlc = self._hybrid.take(commits, self._append_time_us) if opened is None else opened.hlc
         group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc, refused)
         self._unpublished[self._next_ticket] = hlc
         self._next_ticket += 1
-        changes = sum(request.changes for request in requests)
         self._planned = (Offset(offset + changes), Index(index + (0 if draft.more else commits)))
         self._open = _Open(opened.first_offset if opened else offset, hlc, draft.part + 1) if draft.more else None
         return group

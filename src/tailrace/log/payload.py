@@ -97,13 +97,17 @@ def find_head(message: bytes) -> Head:
     table = begin + _uint32(message, begin)
     body_length, header = _field(message, table, 3), _field(message, table, 2)
     batch_table = header + _uint32(message, header)
-    nodes, buffers = (_field(message, batch_table, number) for number in (1, 2))
-    vectors = (place + _uint32(message, place) + 4 for place in (nodes, buffers))  # behind the count of the vector
-    return Head(message[:end], (body_length, _field(message, batch_table, 0), *vectors))
+    rows, nodes, buffers = (_field(message, batch_table, number) for number in (0, 1, 2))
+    columns = nodes + _uint32(message, nodes) + _COUNT_BYTES
+    first_buffer = buffers + _uint32(message, buffers) + _COUNT_BYTES
+    return Head(message[:end], (body_length, rows, columns, first_buffer))
 
 
 _PREFIX = struct.Struct("<II")
 """A mark, and the length of the metadata behind it."""
+
+_COUNT_BYTES = 4
+"""A vector begins with how many it has."""
 
 
 def _field(message: bytes, table: int, number: int) -> int:
