@@ -31,17 +31,13 @@ _OVERLAP_BYTES_MIN = 32 * 1024
 
 
 class _Request(Struct, gc=False, eq=False):
-    """One append on its way."""
+    """One append on its way. `whole` says that these are whole commits, and not one part."""
 
     drafts: Sequence[Draft]
     changes: int
     size_bytes: int
+    whole: bool
     appended: asyncio.Future[Appended]
-
-    @property
-    def whole(self) -> bool:
-        """Return whether these are whole commits, and not one part."""
-        return self.drafts[0].whole
 
 
 class _Open(Struct, gc=False, eq=False):
@@ -136,7 +132,7 @@ class GroupCommit:
         # called, which is the order that a source relies on.
         self._pending_bytes += size_bytes
         self._pending_changes += changes
-        self._arrived.append(_Request(drafts, changes, size_bytes, appended))
+        self._arrived.append(_Request(drafts, changes, size_bytes, drafts[0].whole, appended))
         if len(self._arrived) == 1:
             self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
         return await appended
@@ -286,17 +282,22 @@ class GroupCommit:
 
     def _take(self) -> _Group:
         """Return the next group."""
-        requests = [self._queue.popleft()]
-        changes, size = requests[0].changes, requests[0].size_bytes
+        queue, requests = self._queue, [self._queue.popleft()]
+        changes, size, commits = requests[0].changes, requests[0].size_bytes, len(requests[0].drafts)
         # A part is a frame of its own: the header counts the commits that end in a frame, and 0 is how a part is
         # recognized.
-        while requests[0].whole and self._queue and self._queue[0].whole:
-            changes += self._queue[0].changes
-            size += self._queue[0].size_bytes
-            if changes > self._options.frame_changes_max or size > self._options.frame_bytes_max:
+        while requests[0].whole and queue and queue[0].whole:
+            request = queue[0]
+            if (
+                changes + request.changes > self._options.frame_changes_max
+                or size + request.size_bytes > self._options.frame_bytes_max
+            ):
                 break
-            requests.append(self._queue.popleft())
-        self._queue_bytes -= sum(request.size_bytes for request in requests)
+            changes += request.changes
+            size += request.size_bytes
+            commits += len(request.drafts)
+            requests.append(queue.popleft())
+        self._queue_bytes -= size
         # Never back, though the clock may be set back: retention by age searches frames by this time.
         self._append_time_us = max(self._append_time_us, self._clock.now_us())
         draft = requests[0].drafts[0]
@@ -311,14 +312,12 @@ class GroupCommit:
                 "parts of this commit that came before were dropped; append it again from its first"
             )
         offset, index = self._planned
-        commits = sum(len(request.drafts) for request in requests)
         # All parts of a commit carry the timestamp of the first: merged streams order commits by it, and `hlc_complete`
         # must stay below it for as long as the commit is open.
         hlc = self._hybrid.take(commits, self._append_time_us) if opened is None else opened.hlc
         group = _Group(self._next_ticket, requests, offset, index, self._append_time_us, hlc, refused)
         self._unpublished[self._next_ticket] = hlc
         self._next_ticket += 1
-        changes = sum(request.changes for request in requests)
         # Numbers are planned before the disk has answered, so that the next group can be encoded meanwhile. `_end`
         # takes them back when a group fails.
         self._planned = (Offset(offset + changes), Index(index + (0 if draft.more else commits)))

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.clock import Clock
-from tailrace.log.batch import measure, pieces
+from tailrace.log.batch import pieces
 from tailrace.log.cache import BlockCache
 from tailrace.log.commits import CommitReader
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
+from tailrace.log.payload import measure
 from tailrace.log.progress import Progressed, write_progress
 from tailrace.log.recover import RecoveredLog, recover
 from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable

@@ -19,7 +19,7 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """A segment of this age is sealed before the next frame."""
 
     zero_ahead_bytes: int = 1 * _MIB
-    """This many zeros are written behind a small frame at a segment's end, which halves the time of the next syncs."""
+    """This many zeros are written behind a frame of at most a sixteenth of that at a segment's end: it halves syncs."""
 
     frame_bytes_max: int = 2 * _MIB
     """Appends are grouped into frames of about this size; one larger append is a frame of its own."""

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tailrace.clock import Clock
-from tailrace.log.batch import encode_drafts
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FrameHeader, frame_header, pack_frame
 from tailrace.log.options import LogOptions
+from tailrace.log.payload import encode_payload
 from tailrace.log.recover import RecoveredLog
 from tailrace.log.retention import at_most, horizon_by_changes
 from tailrace.log.segment import (
@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
+
+_ZEROS_PER_FRAME = 16
+"""Zeros are written for at least this many frames: to write a larger frame twice costs more than a sync saves."""
 
 
 class Frame(Struct, frozen=True):
@@ -203,7 +206,7 @@ class Writer:
             self._length = end
             # Zeros make the syncs of small frames twice as fast: they have no new blocks to journal. A large frame
             # costs more in writing twice than its sync would save.
-            if frame.header.frame_bytes <= len(self._zeros) // 2:
+            if frame.header.frame_bytes <= len(self._zeros) // _ZEROS_PER_FRAME:
                 self._write_zeros(file)
         # From here on a failure means that the kernel may have dropped the pages and reported it once. Another sync
         # would succeed and mean nothing, so these bytes are never relied on again.
@@ -321,8 +324,7 @@ def encode_frame(
     drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int, first_hlc: int = 1
 ) -> Frame:
     """Return the frame of whole commits, or of one part of a commit, with these numbers."""
-    batch = encode_drafts(drafts, first_offset, first_index, first_hlc)
-    payload = memoryview(batch.serialize())
+    batch, payload = encode_payload(drafts, first_offset, first_index, first_hlc)
     head = pack_frame(
         payload,
         change_count=batch.num_rows,

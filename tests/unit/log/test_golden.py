@@ -12,6 +12,8 @@ from tailrace.model.number import hlc_time_us
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.files import MemoryFiles
 
+pytestmark = pytest.mark.usefixtures("encoder")
+
 GOLDENS = Path(__file__).parents[2] / "golden" / "log"
 GOLDEN = GOLDENS / "version-1-hybrid"
 OLDEST = GOLDENS / "version-1"

@@ -18,6 +18,8 @@ from tailrace.model.number import Offset
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.files import Crash, MemoryFiles
 
+pytestmark = pytest.mark.usefixtures("encoder")
+
 ROTATING = replace(SMALL, segment_bytes_max=3500)
 
 
@@ -136,6 +138,14 @@ def test_a_disk_with_room_for_the_frame_but_not_for_the_zeros_behind_it_is_not_f
     log.append(draft(1))
     log.append(draft(2))
     assert contents(files) == rows_of([draft(1), draft(2)])
+
+
+@pytest.mark.parametrize(("note_bytes", "zeros"), [(100, 1 << 20), (60_000, 1 << 20), (70_000, 0)])
+def test_zeros_are_written_behind_small_frames_alone(note_bytes, zeros):
+    files = MemoryFiles()
+    log = PlainLog(files, replace(SMALL, zero_ahead_bytes=1 << 20))
+    stored = log.append(draft(1, note="n" * note_bytes))
+    assert files.open(stored.segment.name).size() == stored.end + zeros
 
 
 @pytest.mark.parametrize("faults", [1, 2, 3])

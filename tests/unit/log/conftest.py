@@ -1,0 +1,15 @@
+"""Both ways to encode a payload, for the tests that must hold for each."""
+
+import pytest
+
+from tailrace.log import payload
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def encoder(request, monkeypatch):
+    """Run a test with each encoder. The compiled one is left out where it was not built."""
+    if request.param == "pure":
+        monkeypatch.setattr(payload, "compiled", None)
+    elif payload.compiled is None:
+        pytest.skip("the compiled helper was not built, or is switched off")
+    return request.param
