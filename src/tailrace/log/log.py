@@ -194,6 +194,19 @@ class Log:
         changes, size_bytes = measure(drafts, len(self._schemas.known))
         return await self._group.append(drafts, changes, size_bytes)
 
+    def append_now(self, drafts: Sequence[Draft]) -> None:
+        """Do what `append` does, in this thread, which is not the event loop's: no other thread is waited for.
+
+        Durable on return; readers see it soon after. For one thread at a time.
+
+        Raises:
+            LogFullError, LogWriteError, AppendTooLargeError, LogClosedError: As `append`.
+        """
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        changes, size_bytes = measure(drafts, len(self._schemas.known))
+        self._group.append_now(drafts, changes, size_bytes)
+
     def abandon(self) -> None:
         """Give up a commit of which not all parts were appended, if there is one."""
         self._group.abandon()

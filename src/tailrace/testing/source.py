@@ -41,6 +41,10 @@ class ScriptedSource:
         self._script = list(script)
         self._open_errors = list(open_errors)
 
+    @property
+    def direct(self) -> None:
+        """Return nothing: commits come by `commits` alone."""
+
     async def open(self, registry: SchemaRegistry) -> None:
         """Open, or raise the next of the scripted errors."""
         self.opened += 1
