@@ -170,7 +170,8 @@ class GroupCommit:
         self._end(group, outcome)  # before others may store: what is published is published in its order
         with self._lock:
             self._storing = self._storing_directly = False
-            self._to_store.notify()
+            if self._queue or self._ready or self._ending:  # else a thread would wake for nothing
+                self._to_store.notify()
         if isinstance(outcome, Exception):
             raise disk_error(outcome) if isinstance(outcome, OSError) else outcome
 

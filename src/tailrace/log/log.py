@@ -309,6 +309,14 @@ class Log:
             chunk = await self._load(wanted)
         return await asyncio.to_thread(take, [chunk])
 
+    def recent(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""
+        return None if self._closed else self._ring.find(Offset(after + 1))
+
+    def listen(self, grown: Callable[[], None]) -> Callable[[], None]:
+        """Have `grown` called on the event loop each time the head has moved, and at the end; return what ends that."""
+        return self._waiters.listen(grown)
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False after the timeout.
 
@@ -462,7 +470,7 @@ class Log:
             self._ring.clear()  # the other parts are on disk alone
         parts = pieces(batch, header.payload_bytes)
         if len(parts) == 1:
-            self._ring.add(Chunk(batch, self._schemas.known))
+            self._ring.add(Chunk(batch, self._schemas.known, stored.frame.known))
         else:
             self._ring.add_parts(parts, self._schemas.known)
         self._segments.advance(stored.segment, stored.sparse, stored.end)

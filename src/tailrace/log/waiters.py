@@ -1,6 +1,7 @@
 """Everybody who waits for the head to move, woken at once."""
 
 import asyncio
+from collections.abc import Callable
 
 from tailrace.model.errors import LogClosedError
 
@@ -12,6 +13,12 @@ class Waiters:
 
     def __init__(self) -> None:
         self._futures: set[asyncio.Future[bool]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have something called by each `wake` and by `close`, from now on; return what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def wait(self, timeout_s: float) -> bool:
         """Return True after the next `wake`, False after the timeout.
@@ -34,6 +41,8 @@ class Waiters:
         for future in self._futures:
             _answer(future, True)
         self._futures.clear()
+        for listener in self._listeners:
+            listener()
 
     def close(self) -> None:
         """Let everybody know that there will be no more."""
@@ -41,6 +50,8 @@ class Waiters:
             if not future.done():
                 future.set_exception(LogClosedError("the log is closed"))
         self._futures.clear()
+        for listener in self._listeners:
+            listener()
 
 
 def _answer(future: asyncio.Future[bool], answer: bool) -> None:
