@@ -239,7 +239,7 @@ class _DirectStream:
         self._loop = asyncio.get_running_loop()
         self._pending: concurrent.futures.Future[None] | None = None
         self._failed: asyncio.Future[None] = self._loop.create_future()
-        """Ends with the error of an append, which the thread may not hear of: perhaps it has nothing more to hand over."""
+        """Ends with the error of an append: the thread, with nothing more to hand over, may never hear of it."""
 
         self._ending = False
 
@@ -290,9 +290,9 @@ class _DirectStream:
 
     def _finish_pending(self) -> None:
         """Wait for the append that was begun before this one, and raise what it raised."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        if self._pending is not None:  # it stays there meanwhile, so that it can be cancelled
+            self._pending.result()
+            self._pending = None
 
 
 def _runs(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:

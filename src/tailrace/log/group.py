@@ -3,9 +3,9 @@
 Appends collect on the event loop and go to two worker threads, or come from a thread that stores them itself while
 nothing else waits (`append_now`): a single commit then goes to the disk without a change of thread.
 
-Of the two workers, one stores: it takes what has come, encodes it, writes it and waits for the disk. Meanwhile the other
-encodes what comes next, if that is enough to be worth it, so that the first goes on with the next frame at once. So
-the disk is hardly idle while there is work, and whatever arrives during a sync shares the next one.
+Of the two workers, one stores: it takes what has come, encodes it, writes it and waits for the disk. Meanwhile the
+other encodes what comes next, if that is enough to be worth it, so that the first goes on with the next frame at once.
+So the disk is hardly idle while there is work, and whatever arrives during a sync shares the next one.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ class GroupCommit:
         return await appended
 
     def append_now(self, drafts: Sequence[Draft], changes: int, size_bytes: int) -> None:
-        """Do what `append` does, in this thread, which is not the event loop's. Durable on return; published soon after.
+        """Do what `append` does, in this thread, not the event loop's. Durable on return; published soon after.
 
         Where other appends are on their way, it waits for its turn behind them.
 

@@ -183,7 +183,7 @@ class Wake:
         await self._go_on(self._index.matches(_changes_of(fresh), fresh.schemas), fresh)
 
     async def _go_on(self, matches: Iterator[Match[Watch] | None], fresh: Chunk) -> None:
-        while not _tell(matches, fresh, monotonic() + _TURN_S):
+        while not _tell(matches, fresh, monotonic() + _TURN_S):  # noqa: ASYNC110  others have their turn
             await asyncio.sleep(0)
 
     def _lose(self, scanned: Offset) -> None:

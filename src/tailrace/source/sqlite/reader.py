@@ -40,7 +40,7 @@ _PATH_REST = 10
 """How much longer to do without borders, once the write-ahead log was lost, than it takes to find it again."""
 
 
-_NEWEST = f"SELECT (SELECT max(id) FROM {CHANGE}), mark FROM {READER} WHERE name = ?"
+_NEWEST = f"SELECT (SELECT max(id) FROM {CHANGE}), mark FROM {READER} WHERE name = ?"  # noqa: S608  names of ours
 
 
 class ChangeReader:
