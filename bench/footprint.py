@@ -3,9 +3,8 @@
 The limit of memory is a process that has imported Arrow and waits; that of the start is one that imports uvicorn and
 Arrow and ends. All have their byte code at hand, as an installation has after its first start.
 
-Resident memory counts pages of libraries, which processes share. After its start a server leaves those out that it
-only read while it loaded them (`tailrace.reclaim.unload`); they stay in the system's cache of files. So the most that
-was resident, before that, and the memory that is its own, which it does not change, are printed beside.
+Resident memory counts pages of libraries, which processes share and the system takes back when it needs them. The
+memory that is the process's own is printed beside.
 """
 
 import json

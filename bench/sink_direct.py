@@ -20,7 +20,7 @@ from pathlib import Path
 import redis
 
 from bench._target import running
-from bench.sse_latency import PATIENCE_S, latencies_ms, make_table, percentile, report, subscribe, writer
+from bench.latency import PATIENCE_S, latencies_ms, make_table, percentile, report, subscribe, writer
 
 import brokers  # isort: skip (bench._target finds it)
 

@@ -132,3 +132,27 @@ async def test_a_position_moves_with_commits_and_with_progress_and_wakes_who_wai
     assert (log.position, log.head, log.last_index) == ("later", 2, 1)
     assert not await log.wait_position("later", 0.01)
     assert await log.wait_position(known, 0.01)
+
+
+async def test_who_listens_is_called_when_the_head_has_moved_and_at_the_end(log):
+    heads = []
+    end = log.listen(lambda: heads.append(log.head))
+    await append(log, 2)
+    await append(log, 1)
+    assert heads == [2, 3]
+    ended = []
+    log.listen(lambda: ended.append(True))
+    end()
+    await log.close()
+    assert (heads, ended) == ([2, 3], [True])
+
+
+async def test_the_newest_changes_are_in_memory(log):
+    assert log.recent(0) is None
+    await append(log, 2)
+    await append(log, 1)
+    assert log.recent(2).last == 3
+    assert log.recent(0).first == 1
+    assert log.recent(3) is None
+    await log.close()
+    assert log.recent(2) is None

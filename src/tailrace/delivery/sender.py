@@ -141,7 +141,7 @@ class Sending:
 
     async def _wait_for_changes(self, timeout_s: float) -> None:
         try:
-            await self.feed.next(timeout_s)
+            await self.feed.ready(timeout_s)
         except TailraceError as error:
             # The feed raises the same again in `take`, which ends the stream.
             logger.debug("feed ends", extra={"reason": type(error).__name__})

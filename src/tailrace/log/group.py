@@ -1,9 +1,11 @@
 """Group commit: many appends, one frame, one sync.
 
-Appends collect on the event loop and go to two worker threads. One stores: it takes what has come, encodes it, writes
-it and waits for the disk. Meanwhile the other encodes what comes next, if that is enough to be worth it, so that the
-first goes on with the next frame at once. So the disk is hardly idle while there is work, and whatever arrives during a
-sync shares the next one.
+Appends collect on the event loop and go to two worker threads, or come from a thread that stores them itself while
+nothing else waits (`append_now`): a single commit then goes to the disk without a change of thread.
+
+Of the two workers, one stores: it takes what has come, encodes it, writes it and waits for the disk. Meanwhile the
+other encodes what comes next, if that is enough to be worth it, so that the first goes on with the next frame at once.
+So the disk is hardly idle while there is work, and whatever arrives during a sync shares the next one.
 """
 
 import asyncio
@@ -37,7 +39,8 @@ class _Request(Struct, gc=False, eq=False):
     changes: int
     size_bytes: int
     whole: bool
-    appended: asyncio.Future[Appended]
+    appended: asyncio.Future[Appended] | None
+    """Who waits for it on the event loop; None where a thread waits that stores it itself."""
 
 
 class _Open(Struct, gc=False, eq=False):
@@ -98,6 +101,7 @@ class GroupCommit:
         self._queue_bytes = 0
         self._ending = False
         self._storing = False
+        self._storing_directly = False
         self._encoding = False
         self._ready: _Encoded | None = None
         self._next_ticket = 0
@@ -136,6 +140,38 @@ class GroupCommit:
         if len(self._arrived) == 1:
             self._loop.call_soon(self._hand_over)  # after all tasks that are ready now have appended
         return await appended
+
+    def append_now(self, drafts: Sequence[Draft], changes: int, size_bytes: int) -> None:
+        """Do what `append` does, in this thread, not the event loop's. Durable on return; published soon after.
+
+        Where other appends are on their way, it waits for its turn behind them.
+
+        Raises:
+            LogFullError, LogWriteError, AppendTooLargeError, LogClosedError: As `append`.
+        """
+        if size_bytes > APPEND_BYTES_MAX:
+            raise AppendTooLargeError(size_bytes=size_bytes, size_bytes_max=APPEND_BYTES_MAX)
+        with self._lock:
+            if self._ending:
+                raise LogClosedError("the log is closed")
+            group = None
+            if not (self._queue or self._storing or self._encoding or self._ready):
+                # The workers see both flags: none of them takes anything until this is stored.
+                self._storing = self._storing_directly = True
+                self._queue.append(_Request(drafts, changes, size_bytes, drafts[0].whole, None))
+                self._queue_bytes += size_bytes
+                group = self._take()
+        if group is None:
+            asyncio.run_coroutine_threadsafe(self.append(drafts, changes, size_bytes), self._loop).result()
+            return
+        outcome = self._store(_encode(group))
+        self._end(group, outcome)  # before others may store: what is published is published in its order
+        with self._lock:
+            self._storing = self._storing_directly = False
+            if self._queue or self._ready or self._ending:  # else a thread would wake for nothing
+                self._to_store.notify()
+        if isinstance(outcome, Exception):
+            raise disk_error(outcome) if isinstance(outcome, OSError) else outcome
 
     async def close(self) -> None:
         """Finish what was taken, then end the workers."""
@@ -203,7 +239,7 @@ class GroupCommit:
                 index, offset, Index(index + len(request.drafts) - 1), Offset(offset + request.changes - 1)
             )
             offset, index = Offset(appended.last_offset + 1), Index(appended.last_index + 1)
-            if not request.appended.done():
+            if request.appended is not None and not request.appended.done():
                 request.appended.set_result(appended)
         self._release(group.requests)
 
@@ -214,13 +250,15 @@ class GroupCommit:
         requests = [*requests, *self._arrived]
         self._arrived.clear()
         for request in requests:
-            if not request.appended.done():
+            if request.appended is not None and not request.appended.done():
                 request.appended.set_exception(disk_error(error) if isinstance(error, OSError) else error)
         self._release(requests)
 
     def _release(self, requests: list[_Request]) -> None:
-        self._pending_bytes -= sum(request.size_bytes for request in requests)
-        self._pending_changes -= sum(request.changes for request in requests)
+        for request in requests:
+            if request.appended is not None:  # what a thread stores itself was never pending
+                self._pending_bytes -= request.size_bytes
+                self._pending_changes -= request.changes
         self._room.set()
 
     # The rest runs in the workers.
@@ -228,29 +266,27 @@ class GroupCommit:
     def _store_on(self) -> None:
         """Store groups in the order of their tickets, until all is done."""
         while (encoded := self._next_to_store()) is not None:
-            group, frame = encoded.group, encoded.frame
-            outcome: Stored | Exception
-            # This group was encoded with numbers that count on the failed one. Writing it would leave a gap in the
-            # offsets.
-            if group.ticket < self._doomed_below:
-                assert self._doom is not None
-                outcome = self._doom
-            elif isinstance(frame, Exception):
-                outcome = frame
-            else:
-                try:
-                    outcome = self._writer.store(frame)
-                except Exception as error:  # the appenders get it, whatever it is
-                    outcome = error
-            self._end(group, outcome)
+            self._end(encoded.group, self._store(encoded))
+
+    def _store(self, encoded: "_Encoded") -> Stored | Exception:
+        """Write and sync a frame, unless one before it failed; return what came of it."""
+        # A doomed group was encoded with numbers that count on the failed one. Writing it would leave a gap in the
+        # offsets.
+        if encoded.group.ticket < self._doomed_below:
+            assert self._doom is not None
+            return self._doom
+        if isinstance(encoded.frame, Exception):
+            return encoded.frame
+        try:
+            return self._writer.store(encoded.frame)
+        except Exception as error:  # the appenders get it, whatever it is
+            return error
 
     def _next_to_store(self) -> "_Encoded | None":
         """Return the next group, encoded by the other worker or, where that has none, here; None when all is done."""
         with self._lock:
-            self._storing = False
-            # While the other worker encodes, its group has the older ticket: nothing may be taken from the queue here,
-            # or frames would be stored out of order.
-            self._to_store.wait_for(lambda: self._ready or (not self._encoding and (self._queue or self._ending)))
+            self._storing = self._storing_directly
+            self._to_store.wait_for(self._may_store)
             self._storing = True
             encoded, self._ready = self._ready, None
             group = self._take() if encoded is None and self._queue else None
@@ -273,6 +309,13 @@ class GroupCommit:
                 self._encoding = False
                 self._ready = encoded
                 self._to_store.notify()
+
+    def _may_store(self) -> bool:
+        if self._storing_directly:
+            return False
+        # While the other worker encodes, its group has the older ticket: nothing may be taken from the queue here, or
+        # frames would be stored out of order.
+        return self._ready is not None or (not self._encoding and bool(self._queue or self._ending))
 
     def _may_encode(self) -> bool:
         # One group ahead at most. A deeper pipeline would split the queue into more, smaller frames, each with its own

@@ -193,6 +193,19 @@ class Log:
         changes, size_bytes = measure(drafts, len(self._schemas.known))
         return await self._group.append(drafts, changes, size_bytes)
 
+    def append_now(self, drafts: Sequence[Draft]) -> None:
+        """Do what `append` does, in this thread, which is not the event loop's: no other thread is waited for.
+
+        Durable on return; readers see it soon after. For one thread at a time.
+
+        Raises:
+            LogFullError, LogWriteError, AppendTooLargeError, LogClosedError: As `append`.
+        """
+        if self._closed:
+            raise LogClosedError("the log is closed")
+        changes, size_bytes = measure(drafts, len(self._schemas.known))
+        self._group.append_now(drafts, changes, size_bytes)
+
     def abandon(self) -> None:
         """Give up a commit of which not all parts were appended, if there is one."""
         self._group.abandon()
@@ -294,6 +307,14 @@ class Log:
                 return run[0]
             chunk = await self._load(wanted)
         return await asyncio.to_thread(take, [chunk])
+
+    def recent(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""
+        return None if self._closed else self._ring.find(Offset(after + 1))
+
+    def listen(self, grown: Callable[[], None]) -> Callable[[], None]:
+        """Have `grown` called on the event loop each time the head has moved, and at the end; return what ends that."""
+        return self._waiters.listen(grown)
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False after the timeout.
@@ -448,7 +469,7 @@ class Log:
             self._ring.clear()  # the other parts are on disk alone
         parts = pieces(batch, header.payload_bytes)
         if len(parts) == 1:
-            self._ring.add(Chunk(batch, self._schemas.known))
+            self._ring.add(Chunk(batch, self._schemas.known, stored.frame.known))
         else:
             self._ring.add_parts(parts, self._schemas.known)
         self._segments.advance(stored.segment, stored.sparse, stored.end)
@@ -500,6 +521,12 @@ class Waiters:
 
     def __init__(self) -> None:
         self._futures: set[asyncio.Future[bool]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have something called by each `wake` and by `close`, from now on; return what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def wait(self, timeout_s: float) -> bool:
         """Return True after the next `wake`, False after the timeout.
@@ -522,6 +549,8 @@ class Waiters:
         for future in self._futures:
             _answer(future, True)
         self._futures.clear()
+        for listener in self._listeners:
+            listener()
 
     def close(self) -> None:
         """Let everybody know that there will be no more."""
@@ -529,6 +558,8 @@ class Waiters:
             if not future.done():
                 future.set_exception(LogClosedError("the log is closed"))
         self._futures.clear()
+        for listener in self._listeners:
+            listener()
 
 
 def _answer(future: asyncio.Future[bool], answer: bool) -> None:

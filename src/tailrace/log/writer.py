@@ -29,7 +29,7 @@ from tailrace.log.segment import (
 )
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, pack_state
-from tailrace.model.chunk import ENVELOPE
+from tailrace.model.chunk import ENVELOPE, Known
 from tailrace.model.commit import CommitId, Draft
 from tailrace.model.errors import LogError, LogFullError, LogWriteError
 from tailrace.model.number import Index, Offset
@@ -52,6 +52,7 @@ class Frame(Struct, frozen=True):
     batch: pa.RecordBatch
     parts: Sequence[bytes | memoryview]
     last_commit: CommitId
+    known: Known
     part: int = 0
 
 
@@ -334,7 +335,8 @@ def encode_frame(
         append_time_us=append_time_us,
     )
     last = drafts[-1]
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part)
+    known = Known.of_drafts(drafts, first_offset, len(payload))
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), known, last.part)
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
+from tailrace.model.commit import Draft
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 
-__all__ = ["ENVELOPE", "Change", "Chunk"]
+__all__ = ["ENVELOPE", "Change", "Chunk", "Known"]
 
 ENVELOPE: pa.Schema = pa.schema(
     [
@@ -41,6 +42,9 @@ _T = TypeVar("_T")
 _MEMO_MAX = 64
 """Most results that a chunk keeps for others."""
 
+_CELLS_CHANGES_MAX, _CELLS_BYTES_MAX = 64, 32 * 1024
+"""Of a chunk that is no larger than this, values are kept for others: nobody counts what is kept."""
+
 _CHUNK_BYTES = 8 * 1024
 """What a chunk takes besides the buffers of its batch, about: two dozen allocations, measured with single changes."""
 
@@ -59,6 +63,30 @@ class Change(Struct, frozen=True):
     after: bytes | None
 
 
+class Known(Struct, frozen=True):
+    """What whoever makes a chunk knows of its batch: its first offset, about its size, and columns as Python values."""
+
+    first: Offset
+    size_bytes: int
+    cells: Mapping[str, list[Any]] | None = None
+
+    @classmethod
+    def of_drafts(cls, drafts: Sequence[Draft], first: Offset, size_bytes: int) -> "Known":
+        """Return what is known of the batch of some drafts; the values too where there are few."""
+        count = sum(map(len, drafts))
+        if count > _CELLS_CHANGES_MAX or size_bytes > _CELLS_BYTES_MAX:
+            return cls(first, size_bytes)
+        cells: dict[str, list[Any]] = {
+            "op": [op for draft in drafts for op in draft.ops],
+            "schema": [schema for draft in drafts for schema in draft.schemas],
+            "key": [key for draft in drafts for key in draft.keys],
+            "before": [before for draft in drafts for before in draft.befores],
+            "after": [after for draft in drafts for after in draft.afters],
+            "commit_time_us": [draft.commit_time_us for draft in drafts for _ in draft.ops],
+        }
+        return cls(first, size_bytes, cells)
+
+
 class Chunk:
     """Consecutive changes `first`..`last` with the schemas that they refer to. Never empty, never changed.
 
@@ -67,18 +95,29 @@ class Chunk:
     it must be small beside the chunk.
     """
 
-    __slots__ = ("_memo", "_size_bytes", "batch", "first", "last", "schemas")
+    __slots__ = ("_count", "_held_bytes", "_memo", "_size_bytes", "batch", "first", "last", "schemas")
 
-    def __init__(self, batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        schemas: Mapping[SchemaId, TableSchema],
+        known: "Known | None" = None,
+    ) -> None:
+        """Take a batch; what is known of it need not be found out, which costs more than all else for one change."""
         self.batch = batch
         self.schemas = schemas
-        self.first = Offset(batch.column(0)[0].as_py())
-        self.last = Offset(self.first + batch.num_rows - 1)
+        self._count: int = batch.num_rows
+        self.first = Offset(batch.column(0)[0].as_py()) if known is None else known.first
+        self.last = Offset(self.first + self._count - 1)
+        self._size_bytes = None if known is None else known.size_bytes
+        self._held_bytes = None if known is None else _CHUNK_BYTES + known.size_bytes
         self._memo: dict[Hashable, Any] = {}
-        self._size_bytes: int | None = None
+        if known is not None and known.cells is not None:
+            for name, cells in known.cells.items():
+                self._memo["cells", name] = cells
 
     def __len__(self) -> int:
-        return self.batch.num_rows  # type: ignore[no-any-return]
+        return self._count
 
     @property
     def size_bytes(self) -> int:
@@ -90,7 +129,9 @@ class Chunk:
     @property
     def held_bytes(self) -> int:
         """Return about how much memory the chunk holds, without memos: of buffers of which it shows a part, all."""
-        return _CHUNK_BYTES + self.batch.get_total_buffer_size()  # type: ignore[no-any-return]
+        if self._held_bytes is None:
+            self._held_bytes = _CHUNK_BYTES + self.batch.get_total_buffer_size()
+        return self._held_bytes
 
     def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
         """Return `compute(self)`, computed once for equal keys, as long as there are not very many different ones."""
@@ -100,6 +141,15 @@ class Chunk:
         if len(memo) >= _MEMO_MAX:
             self._memo = memo = {}  # another thread may still look into the old one
         return memo.setdefault(key, compute(self))  # type: ignore[no-any-return]
+
+    def cells(self, name: str) -> list[Any]:
+        """Return a column as Python values, made once for all who want them where the chunk is small."""
+        kept: list[Any] | None = self._memo.get(("cells", name))
+        if kept is None:
+            kept = self.batch.column(name).to_pylist()
+            if self._count <= _CELLS_CHANGES_MAX and self.size_bytes <= _CELLS_BYTES_MAX:
+                self._memo["cells", name] = kept
+        return kept
 
     def changes(self, rows: Sequence[int] | None = None) -> Iterator[Change]:
         """Yield the changes of the given rows, or all, one by one. For small batches; fast paths work on `batch`.

@@ -18,6 +18,7 @@ from tailrace.sql.query import Catalog, Stored
 __all__ = [
     "CAPTURE_ONLY",
     "Barrier",
+    "DirectSource",
     "QuerySource",
     "Reader",
     "ResultRows",
@@ -56,6 +57,10 @@ class Source(Protocol):
 
     name: str
 
+    @property
+    def direct(self) -> "DirectSource | None":
+        """Return what hands commits over in a thread of its own; None where they come by `commits` alone."""
+
     async def open(self, registry: SchemaRegistry) -> None:
         """Connect and make capture ready: after this, every commit to the database will be seen. Safe to repeat.
 
@@ -92,6 +97,25 @@ class Source(Protocol):
 
     def tables(self) -> Sequence[TableSchema]:
         """Return the captured tables as they are now."""
+
+
+class DirectSource(Protocol):
+    """A source that reads in a thread and can hand over what it reads right there, without the event loop between.
+
+    That saves two changes of thread for each commit. It stands in for `Source.commits` and `Source.confirm`.
+    """
+
+    async def hand_over(self, after: Position | None, take: Callable[[Sequence[Draft] | Progress], None]) -> None:
+        """Call `take` with what `Source.commits` would yield, in the reading thread, until cancelled.
+
+        `take` blocks until it wants more. What it raises ends the reading, and is raised here.
+
+        Raises:
+            SourceUnavailableError, SourceStateError: As `Source.commits`.
+        """
+
+    def confirm_directly(self, position: Position) -> None:
+        """Do what `Source.confirm` does, in the reading thread, inside `take`; never wait."""
 
 
 class Barrier(Struct, frozen=True):

@@ -90,6 +90,26 @@ class Feed:
             else:
                 await self._watch.sleep(left_s)
 
+    async def ready(self, timeout_s: float) -> None:
+        """Return when `next` may have something to say: changes, an error, a pause or its end; or after the time-out.
+
+        Reads nothing of the log, unlike `next`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while not (self._interrupted or self._ended is not None or self._wake.closed):
+            if not self.paused:
+                self.after = self._watch.skip(self.after, self._wake.scanned)
+                if self.after < self._log.head and not self._watch.is_clear(self.after):
+                    return
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return
+            if self._watch.since is None:
+                self._wake.add(self._watch)
+            else:
+                await self._watch.sleep(left_s)
+
     @property
     def caught_up(self) -> bool:
         """Tell whether the feed stands at the head, or nothing after its place is for it as far as anybody knows."""

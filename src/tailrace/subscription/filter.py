@@ -288,8 +288,7 @@ class Filter:
         return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == count - 1 else rows
 
     def _select_few(self, chunk: Chunk) -> Rows:
-        schema_ids = chunk.batch.column("schema").to_pylist()
-        ops = chunk.batch.column("op").to_pylist()
+        schema_ids, ops = chunk.cells("schema"), chunk.cells("op")
         wanted_ops = self.ops
         wanted = {schema_id for schema_id in set(schema_ids) if self.wants(chunk.schemas[schema_id].table)}
         rows = [

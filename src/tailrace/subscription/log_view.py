@@ -48,6 +48,15 @@ class LogWindow(Protocol):
 class LogView(LogWindow, Protocol):
     """The reading side of one source's log, as it grows. Safe to call from many tasks of one event loop."""
 
+    def recent(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""
+
+    def listen(self, grown: Callable[[], None]) -> Callable[[], None]:
+        """Have `grown` called on the event loop each time the head has moved, and when the log is closed.
+
+        It is called before any task runs that waits for the change, so it should be short. Returns what ends that.
+        """
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long.
 

@@ -1,7 +1,9 @@
 """Waking feeds when there is something for them.
 
-One task per log (`Wake.run`) evaluates each new change once for all feeds that wait, by the filter index, and wakes
-those that it concerns. So a change costs what its subscribers cost, however many others wait.
+Each new change of a log is evaluated once for all feeds that wait, by the filter index, and wakes those that it
+concerns. So a change costs what its subscribers cost, however many others wait. Few changes are evaluated as soon as
+the log has them, before any task runs: their feeds are then the next to run. Many, and what takes long, are left to a
+task (`Wake.run`) that lets others have their turn.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
 from tailrace.subscription.feed_batch import Evaluator
 from tailrace.subscription.filter import Changes, Filter, RowFilter
-from tailrace.subscription.index import FilterIndex
+from tailrace.subscription.index import FilterIndex, Match
 from tailrace.subscription.lag import Lags
 from tailrace.subscription.log_view import LogView
 from tailrace.subscription.watch import FeedWatch
@@ -29,8 +31,8 @@ __all__ = ["Wake"]
 
 logger = logging.getLogger(__name__)
 
-_WAIT_MAX_S = 60.0
-"""Longest single wait for the log; it is renewed at once."""
+_AT_ONCE_CHANGES = 64
+"""Up to this many changes are evaluated as soon as they come."""
 
 _MEASURE_EVERY_S = 1.0
 """Shortest time between two looks at the age of the newest change."""
@@ -56,21 +58,33 @@ class Wake:
         self._measure_due_s = 0.0
         self._log = log
         self._index: FilterIndex[FeedWatch] = FilterIndex()
+        self._left = asyncio.Event()
+        """Set when there is something for the task to do."""
+
+        self._unfinished: tuple[Iterator[Match[FeedWatch] | None], Chunk] | None = None
+        """What was begun at once and took too long."""
+
+        self._scanning = False
         self._versions: dict[TableName, SchemaId] = {}
         self._compiled: dict[TableName, int] = {}
         """How many watches have a filter that depends on the schema of a table."""
 
     async def run(self) -> None:
         """Wake feeds as the log grows, until it is closed or this task is cancelled; then wake all for ever."""
+        end = self._log.listen(self._grown)
+        self._left.set()
         try:
             while True:
-                if await self._log.wait(self.scanned, _WAIT_MAX_S):
-                    self.lags.grown(self._log.head)
-                    await self._scan()
-                    await self._measure()
+                await self._left.wait()
+                self._left.clear()
+                self._scanning = True
+                await self._log.wait(self.scanned, 0.0)  # which tells whether it is closed
+                await self._scan()
+                self._scanning = False
         except LogClosedError:
             logger.info("log closed: its feeds end")
         finally:
+            end()
             self.closed = True
             for watch in self._index:
                 watch.wake()
@@ -95,8 +109,38 @@ class Wake:
                 del self._compiled[table]
                 self._versions.pop(table, None)
 
+    def _grown(self) -> None:
+        """Evaluate what has just come, if that is little; leave it to the task otherwise."""
+        self.lags.grown(self._log.head)
+        self._measure()
+        if self._scanning or self._unfinished is not None or not self._scan_at_once():
+            self._left.set()
+
+    def _scan_at_once(self) -> bool:
+        head = self._log.head
+        if head - self.scanned > _AT_ONCE_CHANGES or head == self.scanned:
+            return False  # the same head: the log was closed
+        if not self._index:
+            self.scanned = head
+            return True
+        chunk = self._log.recent(self.scanned)
+        if chunk is None or chunk.last != head or len(chunk) > _AT_ONCE_CHANGES or self._schemas_moved(chunk):
+            return False
+        fresh = _after(chunk, self.scanned)
+        matches = self._index.matches(_changes_of(fresh), fresh.schemas)
+        if not _tell(matches, fresh, monotonic() + _TURN_S):
+            self._unfinished = matches, fresh
+            return False
+        self.scanned = head
+        return True
+
     async def _scan(self) -> None:
         """Evaluate what is new, one window a turn."""
+        if self._unfinished is not None:
+            matches, fresh = self._unfinished
+            await self._go_on(matches, fresh)
+            self._unfinished = None
+            self.scanned = fresh.last
         while self.scanned < self._log.head:
             if not self._index:
                 self.scanned = self._log.head
@@ -119,17 +163,15 @@ class Wake:
             self.scanned = fresh.last
             await asyncio.sleep(0)
 
-    async def _measure(self) -> None:
+    def _measure(self) -> None:
         """Look now and then how old the newest change is."""
-        if self._clock.monotonic_s() < self._measure_due_s:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._measure_due_s:
             return
-        self._measure_due_s = self._clock.monotonic_s() + _MEASURE_EVERY_S
         newest = self._log.head
-        try:
-            chunk = await self._log.read(Offset(newest - 1))
-        except (BehindHorizonError, LogError):
-            return  # nothing to measure; whoever needs the change will say what is wrong
+        chunk = self._log.recent(Offset(newest - 1))
         if chunk is not None:
+            self._measure_due_s = now_s + _MEASURE_EVERY_S
             self.lags.captured(chunk, newest)
 
     async def _evaluate(self, fresh: Chunk) -> None:
@@ -137,16 +179,11 @@ class Wake:
 
         A watch that comes meanwhile misses nothing: its feed has read to the head, which is behind these changes.
         """
-        turn_end_s = monotonic() + _TURN_S
-        for match in self._index.matches(_changes_of(fresh), fresh.schemas):
-            if match is not None:
-                # Where a filter failed, its feed finds out where.
-                first, last = (match.rows[0], match.rows[-1]) if match.rows else (0, len(fresh) - 1)
-                for watch in match.ids:
-                    watch.tell(Offset(fresh.first + first), Offset(fresh.first + last))
-            if monotonic() > turn_end_s:
-                await asyncio.sleep(0)
-                turn_end_s = monotonic() + _TURN_S
+        await self._go_on(self._index.matches(_changes_of(fresh), fresh.schemas), fresh)
+
+    async def _go_on(self, matches: Iterator[Match[FeedWatch] | None], fresh: Chunk) -> None:
+        while not _tell(matches, fresh, monotonic() + _TURN_S):  # noqa: ASYNC110  others have their turn
+            await asyncio.sleep(0)
 
     def _lose(self, scanned: Offset) -> None:
         """Go on behind changes that cannot be read: all feeds must look for themselves what they miss."""
@@ -154,6 +191,16 @@ class Wake:
         for watch in self._index:
             watch.since = scanned
             watch.wake()
+
+    def _schemas_moved(self, fresh: Chunk) -> bool:
+        """Return whether filters must be compiled again for the tables of few changes."""
+        if not self._compiled:
+            return False
+        for schema_id in set(fresh.cells("schema")):
+            table = fresh.schemas[schema_id].table
+            if table in self._compiled and self._versions.get(table) != schema_id:
+                return True
+        return False
 
     async def _follow_schemas(self, fresh: Chunk) -> None:
         """Compile filters again for tables that have another schema version now; their feeds look for themselves."""
@@ -195,6 +242,19 @@ class Wake:
         return latest
 
 
+def _tell(matches: Iterator[Match[FeedWatch] | None], fresh: Chunk, until_s: float) -> bool:
+    """Tell watches what is for them, until the time is over; return whether none is left."""
+    for match in matches:
+        if match is not None:
+            # Where a filter failed, its feed finds out where.
+            first, last = (match.rows[0], match.rows[-1]) if match.rows else (0, len(fresh) - 1)
+            for watch in match.ids:
+                watch.tell(Offset(fresh.first + first), Offset(fresh.first + last))
+        if monotonic() > until_s:
+            return False
+    return True
+
+
 def _table_compiled_for(filter_: Filter) -> TableName | None:
     """Return the table whose schema a filter depends on; None where it depends on none, or on several."""
     tables: frozenset[TableName] = filter_.tables
@@ -211,7 +271,10 @@ def _after(chunk: Chunk, after: Offset) -> Chunk:
 
 def _changes_of(chunk: Chunk) -> Changes:
     """Return the changes of a chunk; images are taken out of it only when a filter looks at one."""
-    ops, schemas, keys = (chunk.batch.column(name).to_pylist() for name in ("op", "schema", "key"))
+    if len(chunk) <= _AT_ONCE_CHANGES:
+        ops, schemas, keys = chunk.cells("op"), chunk.cells("schema"), chunk.cells("key")
+    else:
+        ops, schemas, keys = (chunk.batch.column(name).to_pylist() for name in ("op", "schema", "key"))
     return Changes(ops, schemas, keys, _Images(chunk, "before"), _Images(chunk, "after"))
 
 
@@ -229,7 +292,9 @@ class _Images(Sequence[bytes | None]):
     def __getitem__(self, row: slice) -> Sequence[bytes | None]: ...
     def __getitem__(self, row: int | slice) -> bytes | Sequence[bytes | None] | None:
         if self._images is None:
-            self._images = self._chunk.batch.column(self._name).to_pylist()
+            chunk, name = self._chunk, self._name
+            few = len(chunk) <= _AT_ONCE_CHANGES
+            self._images = chunk.cells(name) if few else chunk.batch.column(name).to_pylist()
         return self._images[row]
 
     def __len__(self) -> int:

@@ -281,6 +281,10 @@ class ScriptedCapture:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
 
+    @property
+    def direct(self) -> None:
+        """Return nothing: commits come by `commits` alone."""
+
     async def open(self, registry: SchemaRegistry) -> None:
         """Enter the reader, and announce the tables."""
         database = self._database

@@ -38,6 +38,7 @@ class MemoryLog:
         self._hlc = 0
         self._schemas: dict[SchemaId, TableSchema] = {}
         self._grown = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
         self._closed = False
 
     async def append(self, drafts: Sequence[Draft]) -> Appended:
@@ -167,6 +168,17 @@ class MemoryLog:
         assert chunk is not None
         return await asyncio.to_thread(take, [chunk])
 
+    def recent(self, after: Offset) -> Chunk | None:
+        """Return the chunk that holds the change after `after`; None where there is none."""
+        if self._closed or not self.horizon <= after + 1 <= self.head:
+            return None
+        return next(chunk for chunk in reversed(self._chunks) if chunk.first <= after + 1)
+
+    def listen(self, grown: Callable[[], None]) -> Callable[[], None]:
+        """Have `grown` called each time the head has moved, and at the end; return what ends that."""
+        self._listeners.append(grown)
+        return lambda: self._listeners.remove(grown)
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long."""
         try:
@@ -208,3 +220,5 @@ class MemoryLog:
     def _wake(self) -> None:
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
+        for listener in self._listeners:
+            listener()

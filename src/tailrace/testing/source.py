@@ -1,16 +1,17 @@
 """A source that plays back a script."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from tailrace.model.commit import Draft, Progress
 from tailrace.model.number import Position
 from tailrace.model.table import TableSchema
-from tailrace.source.base import SchemaRegistry
+from tailrace.source.base import DirectSource, SchemaRegistry
 
-__all__ = ["ScriptedSource", "in_parts"]
+__all__ = ["DirectScriptedSource", "ScriptedSource", "in_parts"]
 
 _COLUMNS = ("ops", "schemas", "keys", "befores", "afters")
 
@@ -41,6 +42,11 @@ class ScriptedSource:
         self._script = list(script)
         self._open_errors = list(open_errors)
 
+    @property
+    def direct(self) -> DirectSource | None:
+        """Return nothing: commits come by `commits` alone."""
+        return None
+
     async def open(self, registry: SchemaRegistry) -> None:
         """Open, or raise the next of the scripted errors."""
         self.opened += 1
@@ -49,6 +55,11 @@ class ScriptedSource:
 
     async def commits(self, after: Position | None) -> AsyncGenerator[Sequence[Draft] | Progress, None]:
         """Yield the drafts and the progress behind `after`, one at a time."""
+        for group in self._groups(after):
+            yield group
+        await asyncio.Event().wait()
+
+    def _groups(self, after: Position | None) -> Iterator[Sequence[Draft] | Progress]:
         begun = after is None
         for step in list(self._script):
             if isinstance(step, Exception):
@@ -58,7 +69,6 @@ class ScriptedSource:
                 yield step if isinstance(step, Progress) else [step]
             ended = isinstance(step, Progress) or not step.more
             begun = begun or (ended and step.position == after)
-        await asyncio.Event().wait()
 
     async def confirm(self, position: Position) -> None:
         """Note the position."""
@@ -70,3 +80,34 @@ class ScriptedSource:
     def tables(self) -> Sequence[TableSchema]:
         """Return no tables."""
         return ()
+
+
+class DirectScriptedSource(ScriptedSource):
+    """The same, with a thread of its own that hands over what it has; see `DirectSource`."""
+
+    @property
+    def direct(self) -> DirectSource:
+        """Return itself."""
+        return self
+
+    async def hand_over(self, after: Position | None, take: Callable[[Sequence[Draft] | Progress], None]) -> None:
+        """Call `take` with the script behind `after` in a thread, then wait."""
+        ended = threading.Event()
+
+        def play() -> None:
+            for group in self._groups(after):
+                if ended.is_set():
+                    return
+                take(group)
+            ended.wait()
+
+        playing = asyncio.get_running_loop().run_in_executor(None, play)
+        try:
+            await asyncio.shield(playing)
+        finally:
+            ended.set()
+            await asyncio.gather(playing, return_exceptions=True)
+
+    def confirm_directly(self, position: Position) -> None:
+        """Note the position."""
+        self.confirmed.append(position)

@@ -439,3 +439,61 @@ async def test_a_cancelled_waiter_leaves_nothing_behind():
         await task
     waiters.wake()
     assert not waiters._futures
+
+
+async def test_a_thread_appends_by_itself_and_everybody_sees_it_in_order():
+    log = await opened(MemoryFiles())
+    for number in range(1, 21):
+        await asyncio.to_thread(log.append_now, [draft(number, 1 + number % 3)])
+    async with asyncio.timeout(30):
+        while log.last_index < 20:
+            await log.wait(log.head, 1)
+    offsets = [row[0] for row in await read_from(log, 0)]
+    assert offsets == list(range(1, log.head + 1))
+    assert log.position == draft(20, 1).position
+    await log.close()
+
+
+async def test_appends_of_a_thread_and_of_tasks_are_numbered_densely_together():
+    files = MemoryFiles()
+    log = await opened(files)
+    by_thread = [draft(number, 2) for number in range(1, 41)]
+    by_task = [draft(number, 3) for number in range(41, 81)]
+
+    def append_all() -> None:
+        for one in by_thread:
+            log.append_now([one])
+
+    await asyncio.gather(asyncio.to_thread(append_all), *(log.append([one]) for one in by_task))
+    assert (log.head, log.last_index) == (40 * 2 + 40 * 3, 80)
+    await log.close()
+    checked = verify(files)
+    assert (checked.problems, checked.commits, checked.changes) == ((), 80, 200)
+
+
+async def test_a_thread_is_told_that_the_disk_is_full_and_appends_when_there_is_room():
+    files = MemoryFiles()
+    log = await opened(files)
+    await log.append([draft(1, 1)])
+    files.capacity_bytes = files.used_bytes()
+    with pytest.raises(LogFullError):
+        await asyncio.to_thread(log.append_now, [draft(2, 500)])
+    assert log.head == 1
+    files.capacity_bytes = None
+    await asyncio.to_thread(log.append_now, [draft(2, 500)])
+    assert await log.wait(Offset(500), 30)
+    await log.close()
+    with pytest.raises(LogClosedError):
+        log.append_now([draft(3, 1)])
+
+
+async def test_a_sync_that_fails_in_a_thread_leaves_the_log_whole():
+    files = MemoryFiles()
+    log = await opened(files)
+    files.fail_syncs = 1
+    with pytest.raises(LogWriteError):
+        await asyncio.to_thread(log.append_now, [draft(1, 1)])
+    await asyncio.to_thread(log.append_now, [draft(1, 1)])
+    assert await log.wait(Offset(0), 30)
+    await log.close()
+    assert verify(files).commits == 1

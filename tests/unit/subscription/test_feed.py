@@ -149,3 +149,41 @@ async def test_a_feed_of_a_paused_subscription_begins_paused_and_loses_its_place
             world.log.forget_before(3)
             with pytest.raises(BehindHorizonError):
                 await feed.next(0)
+
+
+async def test_a_feed_is_ready_when_something_is_for_it_and_not_before():
+    async with feeding() as world:
+        subscription = await world.subscribe(filters={"key": ({"t": "i64", "v": 7},)})
+        with world.service.feed(subscription.id, Latest()) as feed:
+            await feed.ready(0.0)
+            ready = asyncio.create_task(feed.ready(30))
+            while feed._watch.since is None:
+                await asyncio.sleep(0)
+            await world.write((Op.INSERT, 8, None, "Ada"))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not ready.done()
+            await world.write((Op.INSERT, 7, None, "Ada"))
+            async with asyncio.timeout(30):
+                await ready
+            batch = await feed.next(0)
+            assert (batch.chunk.first, feed.after) == (2, 1)
+
+
+async def test_a_feed_is_ready_when_it_is_paused_or_ends():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        with world.service.feed(subscription.id, Latest()) as feed:
+            ready = asyncio.create_task(feed.ready(30))
+            await asyncio.sleep(0)
+            await world.service.pause(subscription.id)
+            async with asyncio.timeout(30):
+                await ready
+            assert await feed.next(0) is None
+            ready = asyncio.create_task(feed.ready(30))
+            await asyncio.sleep(0)
+            feed.end(LogClosedError("closed"))
+            async with asyncio.timeout(30):
+                await ready
+            with pytest.raises(LogClosedError):
+                await feed.next(0)

@@ -6,6 +6,7 @@ Four wires frame it: `SSE` as one server-sent event, `WS` as one WebSocket text 
 and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LINES` as one line.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -94,13 +95,12 @@ def _columns(view: View) -> list[str]:
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     begin, end, marked = _BEGINS.get(view.wire), _ENDS[view.wire], _marked(view)
     names = [b',"%s":' % name.encode() for name in view.images]
-    known: dict[tuple[int, int], tuple[bytes, bytes, _Form, _Form]] = {}
+    known: dict[tuple[int, int], _Constants] = {}
     events = []
     for row, (time_us, op, schema_id, key, *images) in zip(rows, _cells(chunk, rows, view), strict=True):
         offset = chunk.first + row
         if (schema_id, op) not in known:
-            schema = chunk.schemas[schema_id]
-            known[schema_id, op] = (*_pieces(schema, op, view), *_forms(schema, view.format))
+            known[schema_id, op] = _constants(chunk.schemas[schema_id], op, view)
         front, middle, key_form, image_form = known[schema_id, op]
         members = b""
         if view.mark is not None and op == Op.SCHEMA:
@@ -129,6 +129,25 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
 
 
 _Form = Callable[[bytes], bytes]
+_Constants = tuple[bytes, bytes, _Form, _Form]
+
+_constants_kept: OrderedDict[tuple[int, int, View], tuple[TableSchema, _Constants]] = OrderedDict()
+_CONSTANTS_MAX = 1024
+
+
+def _constants(schema: TableSchema, op: int, view: View) -> _Constants:
+    """Return what the events of one operation on one table have in common; those used last are kept.
+
+    A schema is found by its identity, which costs nothing: it is kept with what was made for it, so no other object
+    can have the same. The log hands out one object for each version.
+    """
+    key = (id(schema), op, view)
+    found = _constants_kept.get(key)
+    if found is None:
+        found = _constants_kept[key] = schema, (*_pieces(schema, op, view), *_forms(schema, view.format))
+        if len(_constants_kept) > _CONSTANTS_MAX:
+            _constants_kept.popitem(last=False)
+    return found[1]
 
 
 def _forms(schema: TableSchema, format_: Format) -> tuple[_Form, _Form]:
@@ -149,6 +168,9 @@ def _mostly_same(form: _Form, value: bytes) -> bytes:
 
 def _cells(chunk: Chunk, rows: Rows, view: View) -> Iterable[tuple[Any, ...]]:
     """Return the wanted cells of each row."""
+    if len(chunk) <= _ROWS_SINGLE:
+        columns = [chunk.cells(name) for name in _columns(view)[1:]]
+        return [tuple(column[row] for column in columns) for row in rows]
     if len(rows) <= _ROWS_SINGLE:
         batch = chunk.batch
         columns = [batch.column(place) for place in _PLACES]

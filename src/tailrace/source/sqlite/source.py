@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tailrace.model.commit import Draft
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableSchema
-from tailrace.source.base import Reader, SchemaRegistry
+from tailrace.source.base import DirectSource, Reader, SchemaRegistry
 from tailrace.source.sqlite.change_table import (
     NEW_LOG,
     Border,
@@ -98,6 +98,24 @@ class SqliteSource:
                 yield group
         finally:
             await session.stop()
+
+    @property
+    def direct(self) -> DirectSource:
+        """Return itself: its reading thread can hand over what it reads."""
+        return self
+
+    async def hand_over(self, after: Position | None, take: Callable[[Sequence[Draft]], None]) -> None:
+        """Call `take` with committed transactions after a position, in the reading thread; see `DirectSource`."""
+        session = self._opened()
+        await session.start(after)
+        try:
+            await session.hand_over(take)
+        finally:
+            await session.stop()
+
+    def confirm_directly(self, position: Position) -> None:
+        """Do what `confirm` does, for few changes, in the reading thread."""
+        self._opened().confirm(position)
 
     async def confirm(self, position: Position) -> None:
         """Tell the database, sooner or later, that the log has everything through `position`. Never waits for it.
@@ -219,6 +237,14 @@ class _Session:
         while group := await coming:
             coming = self._loop.run_in_executor(self._executor, self._next_group)
             yield group
+
+    async def hand_over(self, take: Callable[[Sequence[Draft]], None]) -> None:
+        """Have the thread call `take` with each group of commits until `stop`."""
+        await self._loop.run_in_executor(self._executor, self._hand_over, take)
+
+    def _hand_over(self, take: Callable[[Sequence[Draft]], None]) -> None:
+        while group := self._next_group():
+            take(group)
 
     async def stop(self) -> None:
         """End reading; returns when the thread is free again."""

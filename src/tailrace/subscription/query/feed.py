@@ -69,6 +69,10 @@ class QueryFeed(Feed):
         self._interrupted = False
         self._ended: TailraceError | None = None
 
+    async def ready(self, timeout_s: float) -> None:
+        """Return when `next` may have something to say; see `Feed.ready`. Raises what `next` raises."""
+        await self.next(timeout_s)
+
     async def next(self, timeout_s: float) -> FeedBatch | None:
         """Return the changes that follow `after`; see `Feed.next`.
 
