@@ -1,5 +1,6 @@
 """The segments of a shard, read: find the block that holds a change, and turn blocks into chunks."""
 
+import struct
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -15,8 +16,9 @@ from tailrace.log.batch import conform, gather, with_hlc
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
 from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
+from tailrace.log.single import SingleFrames
 from tailrace.log.sparse import SparseIndex
-from tailrace.model.chunk import Chunk
+from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
@@ -26,6 +28,9 @@ __all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "li
 _T = TypeVar("_T")
 
 _INDEXES_KEPT_MAX = 64
+
+_SINGLE_BYTES_MAX = 512 * 1024
+"""So many bytes of frames of one change become one batch at most."""
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True):
@@ -298,21 +303,39 @@ def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
 
 
 def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBatch, int]]:
-    """Return batch and size of each frame in `data`, which begins at `place` of the segment, all checksums checked.
+    """Return the batches of the frames in `data`, which begins at `place` of the segment, each with its size.
+
+    All checksums are checked. Neighbouring frames of one change come as one batch.
 
     Raises:
         CorruptSegmentError: It holds anything but whole good frames.
     """
     buffer = pa.py_buffer(data)
-    batches = []
+    batches: list[tuple[pa.RecordBatch, int]] = []
+    single = SingleFrames()
+    single_bytes = 0
+    fast = segment.schema.equals(ENVELOPE)
     try:
         for at, header in walk(data, place):
-            payload = buffer.slice(at + FRAME_HEADER_BYTES, header.payload_bytes)
-            batch = conform(pa.ipc.read_record_batch(payload, segment.schema))
-            batches.append((with_hlc(batch, header.append_time_us), header.payload_bytes))
+            begin, size = at + FRAME_HEADER_BYTES, header.payload_bytes
+            if fast and header.change_count == 1 and single.add(data, begin, size):
+                single_bytes += size
+                if single_bytes >= _SINGLE_BYTES_MAX:
+                    batches.append((single.taken(), single_bytes))
+                    single_bytes = 0
+                continue
+            if single_bytes:
+                batches.append((single.taken(), single_bytes))
+                single_bytes = 0
+            batch = conform(pa.ipc.read_record_batch(buffer.slice(begin, size), segment.schema))
+            if fast and header.change_count == 1:
+                single.learn(data, begin, size, batch)
+            batches.append((with_hlc(batch, header.append_time_us), size))
+        if single_bytes:
+            batches.append((single.taken(), single_bytes))
     except BadFrameError as error:
         raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, struct.error, ValueError, IndexError) as error:
         raise CorruptSegmentError(segment.name, place=place, reason="a frame is no Arrow record batch") from error
     return batches
 
