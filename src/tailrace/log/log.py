@@ -21,8 +21,10 @@ from tailrace.log.retain import age_horizon, byte_horizon
 from tailrace.log.retention import at_most, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas, numbered
-from tailrace.log.segment import index_name
+from tailrace.log.segment import index_name, statistics_name
 from tailrace.log.segments import Segments, SegmentSummary
+from tailrace.log.statistics import Skipper
+from tailrace.log.tend import Tender
 from tailrace.log.waiters import Waiters
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
@@ -30,6 +32,7 @@ from tailrace.model.commit import Appended, CommitId, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError, LogError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["Log"]
 
@@ -96,7 +99,9 @@ class Log:
         self._group = GroupCommit(
             writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
         )
-        self._housekeeping = asyncio.create_task(self._keep_house())
+        self._skipper = Skipper(files, self._segments)
+        self._tender = Tender(files, self._segments, options, self._retain_lock, lambda: self._head, self._named)
+        self._housekeeping = asyncio.gather(self._keep_house(), self._tender.run())
 
     @classmethod
     async def open(
@@ -271,6 +276,30 @@ class Log:
             self._read_ahead(Offset((self._cache.last_of(chunk.first) or chunk.last) + 1))
         return chunk
 
+    async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return an offset, `after` or a later one, up to which no change is wanted, by the statistics of blocks.
+
+        It reads no changes, and knows nothing of the newest segment: there the answer is `after`, and `wanted` is not
+        asked. None wants all changes.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            LogClosedError: The log was closed.
+        """
+        offset = self._wanted(after)
+        while offset is not None and offset <= self._head and self._ring.find(offset) is None:
+            segment = self._skipper.segment_of(offset)
+            if segment is None or self._skipper.is_absent(segment):
+                break
+            found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
+            sought = None if found is None else wanted()
+            further = offset if found is None or sought is None else found.skip(offset, sought)
+            if further == offset:
+                break
+            offset = further
+        return after if offset is None else Offset(offset - 1)
+
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes, in a worker thread, of consecutive chunks, the first as `read` would return it.
 
@@ -347,7 +376,16 @@ class Log:
             for segment in removed:
                 await asyncio.to_thread(self._files.remove, segment.name)
                 await asyncio.to_thread(self._files.remove, index_name(segment.first_index))
+                await asyncio.to_thread(self._files.remove, statistics_name(segment.first_index))
                 logger.info("segment removed", extra={**self._named, "segment": segment.name, "horizon": self._horizon})
+
+    async def compact(self) -> None:
+        """Compact all sealed segments that are worth it now. Runs by itself, too, unless that is switched off.
+
+        Raises:
+            OSError: The disk refused; what is left is compacted later.
+        """
+        await self._tender.tend()
 
     async def close(self) -> None:
         """Finish the appends that were taken, wake everybody who waits, and close the files."""
@@ -355,6 +393,7 @@ class Log:
             return
         self._closed = True
         self._retain_soon.set()
+        self._tender.close()
         await self._housekeeping
         if self._loading:
             await asyncio.wait(self._loading.values())

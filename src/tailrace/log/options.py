@@ -51,3 +51,9 @@ class LogOptions(Struct, frozen=True, kw_only=True):
 
     retention_interval_s: float = 10.0
     """How often the rules for bytes and age are applied, besides each new segment."""
+
+    compact: bool = True
+    """Write sealed segments of small frames again in large ones, in the background."""
+
+    compact_interval_s: float = 5.0
+    """How often sealed segments are looked at. A segment is compacted about this long after it was sealed."""

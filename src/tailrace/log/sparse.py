@@ -73,23 +73,26 @@ class SparseIndex:
         """Return the first change of a block."""
         return Offset(self._offsets[block])
 
-    def pack(self, first_index: Index, segment_bytes: int) -> bytes:
-        """Return the bytes of the sidecar file of a sealed segment."""
+    def pack(self, first_index: Index, segment_bytes: int, salt: int = 0) -> bytes:
+        """Return the bytes of the sidecar file of a sealed segment. `salt` is the identity of a compacted one.
+
+        The checksum begins with it, so that the index of one file is never taken for that of the other.
+        """
         columns = (self._offsets, self._indexes, self._places, self._times)
         flat = array("q", (value for entry in zip(*columns, strict=True) for value in entry))
         if sys.byteorder == "big":
             flat.byteswap()
         rest = _LAYOUT.pack(_MAGIC, 0, len(self), first_index, segment_bytes)[12:] + flat.tobytes()
-        return _MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest
+        return _MAGIC + zlib.crc32(rest, salt).to_bytes(4, "little") + rest
 
     @classmethod
-    def unpack(cls, data: bytes, first_index: Index, segment_bytes: int) -> "SparseIndex | None":
+    def unpack(cls, data: bytes, first_index: Index, segment_bytes: int, salt: int = 0) -> "SparseIndex | None":
         """Return the index in a sidecar file; None when it is damaged or describes another file."""
         if len(data) < _LAYOUT.size:
             return None
         magic, crc, count, index, size = _LAYOUT.unpack_from(data)
         whole = len(data) == _LAYOUT.size + count * _ENTRY_BYTES
-        if magic != _MAGIC or not whole or zlib.crc32(memoryview(data)[12:]) != crc:
+        if magic != _MAGIC or not whole or zlib.crc32(memoryview(data)[12:], salt) != crc:
             return None
         if (index, size) != (first_index, segment_bytes) or not count:
             return None

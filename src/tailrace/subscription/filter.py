@@ -1,7 +1,7 @@
 """Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
+from tailrace.model.image import NO_KEY
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.raw_key import key_of_raw
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.model.wanted import AnyKey, KeyWanted, KeyWithin, OneOfKeys, Wanted
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
 from tailrace.subscription.cel import compile_cel
@@ -101,6 +103,30 @@ class Filter:
         made = copy.copy(self)
         made.restriction = by
         return made
+
+    def wanted(self, schemas: Mapping[SchemaId, TableSchema]) -> Wanted | None:
+        """Return what tells blocks in which no change can pass, given all schema versions; None where any may pass."""
+        keys: dict[SchemaId, KeyWanted] = {}
+        for schema_id, schema in schemas.items():
+            if self.wants(schema.table):
+                keys[schema_id] = self._wanted_keys(schema_id, schema)
+        everything = len(keys) == len(schemas) and self.ops >= frozenset(Op)
+        if everything and all(isinstance(key, AnyKey) for key in keys.values()):
+            return None
+        return Wanted(keys, frozenset(map(int, self.ops)), len(schemas))
+
+    def _wanted_keys(self, schema_id: SchemaId, schema: TableSchema) -> KeyWanted:
+        if not self.looks_at_rows:
+            return AnyKey()
+        try:
+            rows = self.for_schema(schema_id, schema)
+        except PredicateError:
+            return AnyKey()  # whoever reads the first change of it gets the error
+        if rows.key is not None:
+            return OneOfKeys(frozenset({NO_KEY} if rows.key.key is None else {NO_KEY, rows.key.key}))
+        if rows.bounds is not None and rows.bounds.integers is not None:
+            return KeyWithin(*rows.bounds.integers)
+        return AnyKey()
 
     def wants(self, table: TableName) -> bool:
         """Tell whether changes of a table may pass."""

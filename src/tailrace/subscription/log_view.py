@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["Commits", "LogView", "LogWindow"]
 
@@ -53,6 +54,16 @@ class LogView(LogWindow, Protocol):
 
         Raises:
             LogClosedError: The log was closed meanwhile.
+        """
+
+    async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return an offset, `after` or a later one, up to which no change is wanted: what lies before need not be read.
+
+        `wanted` is asked only where something is known of the changes that follow; None wants all of them.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `after` lies beyond the head.
         """
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
