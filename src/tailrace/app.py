@@ -353,6 +353,7 @@ def log_options(config: Config) -> LogOptions:
     assert ring_changes is not None
     return LogOptions(
         ring_changes_max=ring_changes,
+        compact=config.log.compact,
         retention_changes=None if config.retention.events is None else parse_size_bytes(config.retention.events),
         retention_bytes=parse_size_bytes(config.retention.bytes),
         retention_age_s=parse_duration_s(config.retention.age),

@@ -54,7 +54,10 @@ class SegmentSummary(Struct, frozen=True, kw_only=True):
 
 
 class Block(Struct, frozen=True):
-    """Consecutive frames of a segment, from byte `begin` to `end`, the first of which begins with `first_offset`."""
+    """What is read at once: frames from byte `begin` to `end`, the first of which begins with `first_offset`.
+
+    It is a block of the index; a few of them where frames are so small that one has few changes.
+    """
 
     segment: Segment
     begin: int
@@ -322,10 +325,11 @@ class _Opened(Struct, frozen=True):
         number = self.sparse.block_of(offset)
         if number < 0:
             raise CorruptSegmentError(self.segment.name, place=self.segment.header_bytes, reason="it has no frames")
-        begin = self.sparse.place(number)
+        first, behind = self.sparse.worth_reading(number)
+        begin = self.sparse.place(first)
         assert begin is not None
-        end = min(self.sparse.place(number + 1) or self.end, self.end)
-        return Block(self.segment, begin, end, self.sparse.first_offset(number))
+        end = min(self.sparse.place(behind) or self.end, self.end)
+        return Block(self.segment, begin, end, self.sparse.first_offset(first))
 
     def frames(self, block: int) -> list[tuple[int, FrameHeader]]:
         """Return place and header of each frame in a block.

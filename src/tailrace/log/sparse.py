@@ -18,6 +18,10 @@ __all__ = ["BLOCK_BYTES", "SparseIndex"]
 BLOCK_BYTES = 256 * 1024
 """A block is the frames from one entry to the next; a new one begins when this much has come since the last."""
 
+_TOGETHER = 4
+_TOGETHER_CHANGES_MAX = 2048
+_TOGETHER_CHANGE_BYTES_MAX = 2048
+
 _MAGIC = b"TRINDEX1"
 _LAYOUT = struct.Struct("<8sIIQQ")
 _ENTRY_BYTES = 32
@@ -64,6 +68,21 @@ class SparseIndex:
     def block_before_time(self, time_us: int) -> int:
         """Return the number of the last block that begins with a frame appended before this time; -1 for none."""
         return bisect_left(self._times, time_us, 0, len(self)) - 1
+
+    def worth_reading(self, block: int) -> tuple[int, int]:
+        """Return which blocks to read together for one of them: the first, and that behind the last.
+
+        Four that lie together, everybody the same four, where their changes are small and yet few: frames of one change
+        are mostly description. All others alone.
+        """
+        first = block - block % _TOGETHER
+        behind = first + _TOGETHER
+        if behind < len(self):
+            changes = self._offsets[behind] - self._offsets[first]
+            size_bytes = self._places[behind] - self._places[first]
+            if changes <= _TOGETHER_CHANGES_MAX and size_bytes <= changes * _TOGETHER_CHANGE_BYTES_MAX:
+                return first, behind
+        return block, block + 1
 
     def place(self, block: int) -> int | None:
         """Return where a block begins; None behind the last."""

@@ -50,7 +50,7 @@ class TableStatistics(Struct, frozen=True, array_like=True):
 
     schema: SchemaId
     changes: int
-    ops: frozenset[int]
+    ops: tuple[int, ...]
     lower: int | None
     upper: int | None
     hashes: bytes
@@ -86,7 +86,7 @@ class BlockStatistics(Struct, frozen=True, array_like=True):
             if table.schema > wanted.known:
                 return True
             key = wanted.schemas.get(table.schema)
-            if key is not None and not table.ops.isdisjoint(wanted.ops) and table.may_have(key):
+            if key is not None and not wanted.ops.isdisjoint(table.ops) and table.may_have(key):
                 return True
         return False
 
@@ -224,7 +224,7 @@ def block_statistics(chunks: Sequence[Chunk]) -> BlockStatistics:
             array("I", sorted({zlib.crc32(key) for key in keys.to_pylist()})) if len(keys) <= _KEYS_MAX else array("I")
         )
         packed = hashes.tobytes() if sys.byteorder == "little" else _swapped(hashes.tobytes()).tobytes()
-        ops = frozenset(pc.unique(mine.column("op")).to_pylist())
+        ops = tuple(sorted(pc.unique(mine.column("op")).to_pylist()))
         tables.append(TableStatistics(SchemaId(schema), mine.num_rows, ops, lower, upper, packed))
     return BlockStatistics(
         chunks[0].first,

@@ -171,15 +171,21 @@ class Filter:
             raise PredicateError(reason) from error
 
     def _look_at(self, chunk: Chunk, rows: Rows) -> Rows:
-        """Return those of the rows whose keys and images pass."""
-        schema_ids = chunk.batch.column("schema").take(pa.array(rows, pa.int64())).to_pylist()
-        by_schema: dict[SchemaId, list[int]] = {}
-        for row, schema_id in zip(rows, schema_ids, strict=True):
-            by_schema.setdefault(schema_id, []).append(row)
+        """Return those of the rows whose keys and images pass. Rows stay with Arrow until few are left."""
+        column = chunk.batch.column("schema")
+        places = None if len(rows) == len(chunk) else pa.array(rows, pa.int64())
+        schema_ids = column if places is None else column.take(places)
+        present = pc.unique(schema_ids).to_pylist()
         passing: list[int] = []
-        for schema_id, candidates in by_schema.items():
+        for schema_id in present:
+            candidates = places
+            if len(present) > 1:
+                own = pc.equal(schema_ids, pa.scalar(schema_id, column.type))
+                candidates = pc.indices_nonzero(own) if places is None else places.filter(own)
             passing += self.for_schema(schema_id, chunk.schemas[schema_id]).narrow_chunk(chunk, candidates)
-        return range(len(chunk)) if len(passing) == len(chunk) else sorted(passing)
+        if len(passing) == len(chunk):
+            return range(len(chunk))
+        return sorted(passing) if len(present) > 1 else passing
 
     def _select_many(self, chunk: Chunk) -> Rows:
         masks = [mask for mask in (self._table_mask(chunk), self._op_mask(chunk)) if mask is not None]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
@@ -106,19 +107,21 @@ class RowFilter:
                 rows = _kept(rows, by_image.select([ops[row] for row in rows], *images))
         return rows
 
-    def narrow_chunk(self, chunk: Chunk, rows: Sequence[int]) -> Sequence[int]:
+    def narrow_chunk(self, chunk: Chunk, places: Any) -> list[int]:
         """Return those of a chunk's rows that pass. Their tables and ops are known to be wanted.
 
-        Keys are compared by Arrow, and only what is left by then is taken out of the chunk.
+        `places` is an Arrow array of rows, rising; None for all. Keys are compared by Arrow, and only what is left by
+        then is taken out of the chunk.
 
         Raises:
             PredicateError: A predicate failed on one of them.
         """
+        keys = chunk.batch.column("key")
         for by_key in (self.key, self.bounds):
-            if by_key is not None and rows:
-                places = pa.array(rows, pa.int64())
-                keys = chunk.batch.column("key").take(places)
-                rows = places.filter(by_key.mask(keys)).to_pylist()
+            if by_key is not None and (places is None or len(places)):
+                mask = by_key.mask(keys if places is None else keys.take(places))
+                places = pc.indices_nonzero(mask) if places is None else places.filter(mask)
+        rows: list[int] = list(range(len(chunk))) if places is None else places.to_pylist()
         for by_image in (self.columns, *self.predicates):
             if by_image is not None and rows:
                 places = pa.array(rows, pa.int64())

@@ -101,7 +101,7 @@ def test_a_block_says_which_commits_and_times_it_has():
     block = block_statistics([block_of([(Op.INSERT, 1, b"[7]")], 5), block_of([(Op.DELETE, 2, b"[1]")] * 2, 6)])
     assert (block.first, block.last, block.first_index, block.last_index) == (5, 7, 5, 6)
     assert (block.commit_time_us_min, block.commit_time_us_max) == (1005, 1006)
-    assert [(table.schema, table.changes, table.ops) for table in block.tables] == [(1, 1, {1}), (2, 2, {3})]
+    assert [(table.schema, table.changes, table.ops) for table in block.tables] == [(1, 1, (1,)), (2, 2, (3,))]
     assert block.tables[1].hashes == block_statistics([block_of([(Op.INSERT, 2, b"[1]")], 1)]).tables[0].hashes
 
 
