@@ -1,7 +1,7 @@
 """Filters: which changes of a chunk a subscription wants. Pure; evaluated over whole chunks at once."""
 
 import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -176,13 +176,17 @@ class Filter:
         places = None if len(rows) == len(chunk) else pa.array(rows, pa.int64())
         schema_ids = column if places is None else column.take(places)
         present = pc.unique(schema_ids).to_pylist()
+        compiled = [self.for_schema(schema_id, chunk.schemas[schema_id]) for schema_id in present]
+        if len(present) > 1 and all(one.key is not None for one in compiled):
+            places = _of_keys(chunk, places, {one.key.key for one in compiled if one.key is not None})
+            schema_ids = column.take(places)
         passing: list[int] = []
-        for schema_id in present:
+        for schema_id, rows_of in zip(present, compiled, strict=True):
             candidates = places
             if len(present) > 1:
                 own = pc.equal(schema_ids, pa.scalar(schema_id, column.type))
                 candidates = pc.indices_nonzero(own) if places is None else places.filter(own)
-            passing += self.for_schema(schema_id, chunk.schemas[schema_id]).narrow_chunk(chunk, candidates)
+            passing += rows_of.narrow_chunk(chunk, candidates)
         if len(passing) == len(chunk):
             return range(len(chunk))
         return sorted(passing) if len(present) > 1 else passing
@@ -222,6 +226,16 @@ class Filter:
         if len(self.ops) == len(Op) and not self.is_restricted:
             return None
         return _mask(chunk.batch.column("op"), sorted(self.ops))
+
+
+def _of_keys(chunk: Chunk, places: Any, wanted: Iterable[bytes | None]) -> Any:
+    """Return those of some rows that have one of these keys, or none: few, before they are told apart by table."""
+    keys = chunk.batch.column("key") if places is None else chunk.batch.column("key").take(places)
+    mask = pc.equal(keys, pa.scalar(NO_KEY, pa.binary()))
+    for key in wanted:
+        if key is not None:
+            mask = pc.or_(mask, pc.equal(keys, pa.scalar(key, pa.binary())))
+    return pc.indices_nonzero(mask) if places is None else places.filter(mask)
 
 
 def _mask(column: Any, wanted: Sequence[int]) -> Any:
