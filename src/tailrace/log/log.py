@@ -100,7 +100,9 @@ class Log:
             writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
         )
         self._skipper = Skipper(files, self._segments)
-        self._tender = Tender(files, self._segments, options, self._retain_lock, lambda: self._head, self._named)
+        self._tender = Tender(
+            files, self._segments, self._skipper, options, self._retain_lock, lambda: self._head, self._named
+        )
         self._housekeeping = asyncio.gather(self._keep_house(), self._tender.run())
 
     @classmethod
@@ -255,8 +257,11 @@ class Log:
         """Return all schema versions by number: a live mapping that only grows."""
         return self._schemas.known
 
-    async def read(self, after: Offset) -> Chunk | None:
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head.
+
+        What the reader will ask for next is read ahead: the next block or, given what is `wanted`, the next that may
+        hold some of that.
 
         The chunk is shared by all readers and cut where the log finds it cheap: it may begin before the wanted change,
         never behind it. Take what you want of it by offset. It is bounded: about 4096 changes and 2 MiB, or one change.
@@ -267,13 +272,14 @@ class Log:
             CorruptSegmentError: The segment that holds it is damaged.
             LogClosedError: The log was closed.
         """
-        wanted = self._wanted(after)
-        if wanted is None:
+        offset = self._wanted(after)
+        if offset is None:
             return None
-        chunk = self._ring.find(wanted)
+        chunk = self._ring.find(offset)
         if chunk is None:
-            chunk = self._cache.find(wanted) or await self._load(wanted)
-            self._read_ahead(Offset((self._cache.last_of(chunk.first) or chunk.last) + 1))
+            chunk = self._cache.find(offset) or await self._load(offset)
+            following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
+            self._read_ahead(following if wanted is None else self._next_wanted(following, wanted))
         return chunk
 
     async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
@@ -459,6 +465,13 @@ class Log:
         except FileNotFoundError:
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
         return next(chunk for chunk in chunks if wanted <= chunk.last)
+
+    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return the first change from `offset` on that may be wanted, by the statistics that are in memory."""
+        segment = self._skipper.segment_of(offset)
+        found = None if segment is None else self._skipper.find(segment)
+        sought = None if found is None else wanted()
+        return offset if found is None or sought is None else found.skip(offset, sought)
 
     def _read_ahead(self, following: Offset) -> None:
         """Begin to read the block that a reader will want next, while it works on what it has."""

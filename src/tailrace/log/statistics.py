@@ -8,7 +8,6 @@ magic  crc  blocks, as MessagePack
 
 import sys
 import threading
-import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal import isal_zlib
 from msgspec import Struct
 
 from tailrace.log.files import Files
@@ -61,7 +61,7 @@ class TableStatistics(Struct, frozen=True, array_like=True):
             case AnyKey():
                 return True
             case OneOfKeys(keys):
-                return not self.hashes or any(_has(self._hashes(), zlib.crc32(key)) for key in keys)
+                return not self.hashes or any(_has(self._hashes(), isal_zlib.crc32(key)) for key in keys)
             case KeyWithin(lower, upper):
                 return self.lower is None or self.upper is None or (lower <= self.upper and self.lower <= upper)
 
@@ -111,13 +111,13 @@ class Statistics:
     def pack(self, identity: int) -> bytes:
         """Return the bytes of the sidecar file of a segment. The checksum begins with the segment's identity."""
         encoded = msgspec.msgpack.encode(self.blocks)
-        return _MAGIC + zlib.crc32(encoded, identity).to_bytes(4, "little") + encoded
+        return _MAGIC + isal_zlib.crc32(encoded, identity).to_bytes(4, "little") + encoded
 
     @classmethod
     def unpack(cls, data: bytes, identity: int) -> "Statistics | None":
         """Return the statistics in a sidecar file; None when it is damaged or of another segment."""
         crc = int.from_bytes(data[len(_MAGIC) : _HEAD_BYTES], "little")
-        if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(memoryview(data)[_HEAD_BYTES:], identity) != crc:
+        if data[: len(_MAGIC)] != _MAGIC or isal_zlib.crc32(memoryview(data)[_HEAD_BYTES:], identity) != crc:
             return None
         try:
             blocks = _decoder.decode(memoryview(data)[_HEAD_BYTES:])
@@ -158,6 +158,11 @@ class Skipper:
         """Tell whether there were none a moment ago."""
         until_s = self._absent.get(segment.first_index)
         return until_s is not None and monotonic() < until_s
+
+    def look_again(self, segment: Segment) -> None:
+        """Note that there are statistics of a segment now."""
+        with self._lock:
+            self._absent.pop(segment.first_index, None)
 
     def load(self, segment: Segment) -> Statistics | None:
         """Return the statistics of a sealed segment; None where there are none that are good. Blocking."""
@@ -221,7 +226,9 @@ def block_statistics(chunks: Sequence[Chunk]) -> BlockStatistics:
         keys = pc.unique(mine.column("key"))
         lower, upper = _bounds(keys)
         hashes = (
-            array("I", sorted({zlib.crc32(key) for key in keys.to_pylist()})) if len(keys) <= _KEYS_MAX else array("I")
+            array("I", sorted({isal_zlib.crc32(key) for key in keys.to_pylist()}))
+            if len(keys) <= _KEYS_MAX
+            else array("I")
         )
         packed = hashes.tobytes() if sys.byteorder == "little" else _swapped(hashes.tobytes()).tobytes()
         ops = tuple(sorted(pc.unique(mine.column("op")).to_pylist()))

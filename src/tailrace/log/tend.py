@@ -12,7 +12,7 @@ from tailrace.log.files import Files
 from tailrace.log.options import LogOptions
 from tailrace.log.segment import Segment
 from tailrace.log.segments import Segments
-from tailrace.log.statistics import survey
+from tailrace.log.statistics import Skipper, survey
 from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
 
@@ -39,6 +39,7 @@ class Tender:
         self,
         files: Files,
         segments: Segments,
+        skipper: Skipper,
         options: LogOptions,
         lock: asyncio.Lock,
         head: Callable[[], Offset],
@@ -46,6 +47,7 @@ class Tender:
     ) -> None:
         self._files = files
         self._segments = segments
+        self._skipper = skipper
         self._options = options
         self._lock = lock
         self._head = head
@@ -94,6 +96,7 @@ class Tender:
         if compacted is not None:
             segment = await self._replace(compacted)
         await self._drive(survey(self._files, self._segments, segment))
+        self._skipper.look_again(segment)
         self._done[segment.first_index] = segment.identity
 
     async def _drive(self, steps: Generator[None, None, _T]) -> _T | None:

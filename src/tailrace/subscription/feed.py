@@ -151,7 +151,7 @@ class Feed:
         if self._watch.is_clear(self.after):
             return None
         self.after = await self._log.skip(self.after, self._wanted)
-        chunk = await self._log.read(self.after)
+        chunk = await self._log.read(self.after, self._wanted)
         if chunk is None:
             self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None

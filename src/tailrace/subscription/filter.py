@@ -187,9 +187,7 @@ class Filter:
                 own = pc.equal(schema_ids, pa.scalar(schema_id, column.type))
                 candidates = pc.indices_nonzero(own) if places is None else places.filter(own)
             passing += rows_of.narrow_chunk(chunk, candidates)
-        if len(passing) == len(chunk):
-            return range(len(chunk))
-        return sorted(passing) if len(present) > 1 else passing
+        return _consecutive(sorted(passing) if len(present) > 1 else passing)
 
     def _select_many(self, chunk: Chunk) -> Rows:
         masks = [mask for mask in (self._table_mask(chunk), self._op_mask(chunk)) if mask is not None]
@@ -199,8 +197,7 @@ class Filter:
         count = mask.true_count
         if count in (0, len(chunk)):
             return range(count)
-        rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-        return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == count - 1 else rows
+        return _consecutive(pc.indices_nonzero(mask).to_pylist())
 
     def _select_few(self, chunk: Chunk) -> Rows:
         schema_ids = chunk.batch.column("schema").to_pylist()
@@ -226,6 +223,11 @@ class Filter:
         if len(self.ops) == len(Op) and not self.is_restricted:
             return None
         return _mask(chunk.batch.column("op"), sorted(self.ops))
+
+
+def _consecutive(rows: list[int]) -> Rows:
+    """Return rising rows as a range where none is left out between them."""
+    return range(rows[0], rows[-1] + 1) if rows and rows[-1] - rows[0] == len(rows) - 1 else rows
 
 
 def _of_keys(chunk: Chunk, places: Any, wanted: Iterable[bytes | None]) -> Any:

@@ -49,6 +49,9 @@ class LogWindow(Protocol):
 class LogView(LogWindow, Protocol):
     """The reading side of one source's log, as it grows. Safe to call from many tasks of one event loop."""
 
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
+        """Do what `LogWindow.read` does. What is read ahead meanwhile may go by what the reader says it wants."""
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long.
 

@@ -150,8 +150,9 @@ class MemoryLog:
         """Return all known schema versions."""
         return self._schemas
 
-    async def read(self, after: Offset) -> Chunk | None:
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change following `after`; None when that is the head."""
+        del wanted
         if after + 1 < self.horizon:
             raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
         if after > self.head:

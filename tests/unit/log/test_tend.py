@@ -148,10 +148,7 @@ async def test_what_nobody_wants_is_passed_over_up_to_the_newest_segment():
     other = Wanted({SchemaId(9): AnyKey()}, frozenset({1}), 9)
     assert await log.skip(Offset(0), lambda: other) == 0
     await log.compact()
-    async with asyncio.timeout(30):
-        while (place := await log.skip(Offset(0), lambda: other)) == 0:
-            await asyncio.sleep(0.05)  # that there were none is known for a moment
-    assert place == log.segment_indexes[-1] - 1
+    assert await log.skip(Offset(0), lambda: other) == log.segment_indexes[-1] - 1
     assert await log.skip(Offset(0), lambda: None) == 0
     mine = Wanted({SchemaId(1): AnyKey()}, frozenset({1}), 9)
     assert await log.skip(Offset(0), lambda: mine) == 0
