@@ -147,6 +147,7 @@ SETTINGS = (
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
     Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
     Setting("log.ring_changes", "Keep this many of the newest changes in memory."),
+    Setting("log.compact", "Rewrite sealed segments of small frames in large ones, in the background."),
     Setting("retention.events", "Keep at most this many changes, or 'none'; also the scale of back-pressure."),
     Setting("retention.bytes", "Keep at most this much log, e.g. 500MB or 4GiB, or 'none'."),
     Setting("retention.age", "Keep changes this long, e.g. 90m, 12h or 7d, or 'none'."),

@@ -14,6 +14,7 @@ from tailrace.log.options import LogOptions
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
 from tailrace.model.op import Op
 from tailrace.model.table import TableName
+from tailrace.model.wanted import AnyKey, Wanted
 from tailrace.testing.log import MemoryLog
 
 KEPT = 5
@@ -91,6 +92,17 @@ async def test_a_run_that_is_too_old_or_not_there_yet_is_told(log):
     with pytest.raises(BeyondHeadError) as beyond:
         await log.read_run(8, 10, list)
     assert (beyond.value.requested, beyond.value.head) == (10, 9)
+
+
+async def test_what_is_passed_over_is_never_wanted_and_what_is_too_old_or_not_there_yet_is_told(log):
+    await append(log, 9)
+    mine = Wanted({1: AnyKey()}, frozenset({Op.INSERT}), 1)
+    assert [await log.skip(after, lambda: mine) for after in (4, 5, 9)] == [4, 5, 9]
+    assert 4 <= await log.skip(4, lambda: Wanted({}, frozenset({Op.INSERT}), 1)) <= 9
+    with pytest.raises(BehindHorizonError):
+        await log.skip(3, lambda: mine)
+    with pytest.raises(BeyondHeadError):
+        await log.skip(10, lambda: mine)
 
 
 async def test_a_wait_ends_when_the_head_moves(log):

@@ -9,8 +9,9 @@ from pathlib import Path
 from log_samples import contents, draft, rows_of
 from tailrace.clock import SystemClock
 from tailrace.log import DiskFiles, Log, LogOptions, LogReader, verify
+from tailrace.log.segments import list_segments
 from tailrace.model.errors import BehindHorizonError
-from tailrace.model.number import Offset
+from tailrace.model.number import Index, Offset
 
 WRITER = """
 import asyncio, sys
@@ -23,7 +24,8 @@ from tailrace.model.op import Op
 from tailrace.model.table import Column, TableName, TableSchema
 
 async def main(directory, commits, retention):
-    options = LogOptions(segment_bytes_max=100_000, retention_changes=retention or None)
+    compacting = {"frame_changes_max": 3, "compact_interval_s": 0.01} if len(sys.argv) > 4 else {}
+    options = LogOptions(segment_bytes_max=100_000, retention_changes=retention or None, **compacting)
     log = await Log.open(DiskFiles(Path(directory)), options, SystemClock())
     schema = await log.put_schema(TableSchema(TableName("app", "t"), 1, (Column("id"),)))
     async def append(number):
@@ -43,8 +45,8 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 OPTIONS = LogOptions(segment_bytes_max=100_000)
 
 
-def start(directory: Path, commits: int, retention: int = 0) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", WRITER, str(directory), str(commits), str(retention)]
+def start(directory: Path, commits: int, retention: int = 0, *more: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", WRITER, str(directory), str(commits), str(retention), *more]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
 
@@ -76,6 +78,56 @@ async def test_another_process_reads_everything_in_order_while_it_is_written(tmp
     assert keys == [b"[%d,%d]" % (number, change) for number in range(1, commits + 1) for change in range(3)]
     assert len(reader.segments()) > 1
     assert verify(DiskFiles(tmp_path)).problems == ()
+
+
+async def test_another_process_reads_everything_again_and_again_while_segments_are_compacted(tmp_path):
+    commits = 2000
+    files = DiskFiles(tmp_path)
+    with start(tmp_path, commits, 0, "compact") as writer:
+        readers = [await until_written(tmp_path)]
+        ended, passes = False, 0
+        while not ended:
+            ended = writer.poll() is not None
+            if passes % 5 == 0:
+                readers = [*readers[-3:], LogReader(files)]
+            for reader in readers:  # the older ones know files that were replaced since
+                reader.refresh()
+                after, keys = Offset(0), []
+                while after < reader.head:
+                    chunk = await reader.read(after) if passes % 2 else reader.load(after)
+                    assert chunk is not None
+                    keys += chunk.batch.column("key").to_pylist()[after + 1 - chunk.first :]
+                    after = chunk.last
+                assert keys == [b"[%d,%d]" % (1 + n // 3, n % 3) for n in range(len(keys))]
+                assert await reader.commits.offset_before(Index(reader.last_index)) == 3 * (reader.last_index - 1)
+                assert len(reader.segments()) >= 1
+            assert verify(files).problems == ()
+            passes += 1
+        assert writer.wait(30) == 0
+    assert any(segment.compacted for segment in list_segments(files))
+    assert readers[-1].head == 3 * commits
+
+
+async def test_kill_9_while_segments_are_compacted_loses_nothing(tmp_path):
+    for _ in range(4):
+        acknowledged = 0
+        with start(tmp_path, 100_000, 0, "compact") as writer:
+            assert writer.stdout is not None
+            for _ in range(150):
+                acknowledged = max(acknowledged, int(writer.stdout.readline()))
+            writer.kill()
+        assert verify(DiskFiles(tmp_path)).problems == ()
+        log = await Log.open(DiskFiles(tmp_path), OPTIONS, SystemClock())
+        assert log.last_index >= acknowledged
+        assert (log.head, log.position) == (3 * log.last_index, str(log.last_index))
+        await log.close()
+        assert not list(tmp_path.glob("*.tmp"))
+    reader = LogReader(DiskFiles(tmp_path))
+    after, keys = Offset(0), []
+    while (chunk := await reader.read(after)) is not None:
+        keys += chunk.batch.column("key").to_pylist()[after + 1 - chunk.first :]
+        after = chunk.last
+    assert keys == [b"[%d,%d]" % (number, change) for number in range(1, reader.last_index + 1) for change in range(3)]
 
 
 async def test_another_process_is_told_when_retention_overtakes_it(tmp_path):

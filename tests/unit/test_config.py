@@ -58,6 +58,7 @@ def test_every_setting_can_be_set_by_its_variable():
         "grpc_port": "2",
         "capture.enabled": "false",
         "log.ring_changes": "64k",
+        "log.compact": "false",
         "retention.events": "5",
         "retention.bytes": "1GiB",
         "retention.age": "1h",
@@ -95,7 +96,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.allowed_hosts == ("a.example", "*.b.example")
     assert config.allowed_origins == ("https://a.example", "https://b.example:8443")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
-    assert (config.capture.enabled, config.log.ring_changes) == (False, "64k")
+    assert (config.capture.enabled, config.log.ring_changes, config.log.compact) == (False, "64k", False)
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert config.gateway.sql_write
     assert config.coordinode == ChangeStreamConfig("1MiB", "2s", "none", 7)
@@ -211,7 +212,7 @@ def test_principals_are_tables_of_the_file(file):
     ("text", "told"),
     [
         ("http_prt = 1", "line 1: unknown key 'http_prt'; did you mean 'http_port'.; known are .*auth, capture, "),
-        ("[log]\nring = 1", "line 2: unknown key 'log.ring'; known are ring_changes"),
+        ("[log]\nring = 1", "line 2: unknown key 'log.ring'; known are compact, ring_changes"),
         ("[auth]\nprincipal = 1", "unknown key 'auth.principal'; did you mean 'principals'.; known are .*principals"),
         ("[sources.shop]\nurl = 'sqlite:///a.db'\nuri = 1", r"unknown key 'sources\[...\].uri'$"),
         ("http_port = 'a'", "http_port: 'a' is not a whole number"),

@@ -48,13 +48,19 @@ class BlockCache:
         return chunks if offset <= chunks[-1].last else None
 
     def put(self, chunks: Sequence[Chunk]) -> None:
-        """Keep the chunks of a block, in place of a shorter reading of the same block."""
-        first = chunks[0].first
+        """Keep the chunks of a block, in place of all that have changes in common with it.
+
+        Those are a shorter reading of the same block, or blocks of the segment before it was compacted.
+        """
+        first, last = chunks[0].first, chunks[-1].last
         size_bytes = sum(chunk.held_bytes for chunk in chunks)
-        if first in self._blocks:
-            self._bytes -= self._blocks.pop(first)[1]
-        else:
-            insort(self._firsts, first)
+        begin = max(0, bisect_right(self._firsts, first) - 1)
+        end = bisect_right(self._firsts, last)
+        for known in self._firsts[begin:end]:
+            if self._blocks[known][0][-1].last >= first:
+                self._bytes -= self._blocks.pop(known)[1]
+                self._firsts.remove(known)
+        insort(self._firsts, first)
         self._blocks[first] = (chunks, size_bytes)
         self._bytes += size_bytes
         while self._bytes > self._bytes_max and len(self._blocks) > 1:

@@ -9,7 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from tailrace.log.segments import Segments
-from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
 from tailrace.model.number import Index, Offset
 
@@ -109,13 +108,23 @@ def _find_commit(segments: Segments, index: Index) -> Offset:
     if number < 0:
         raise FileNotFoundError(f"no segment holds commit {index}")
     sparse, _ = segments.index(entries[number])
-    first = sparse.block_before_index(index)
-    for block in (first, first + 1):  # the second, where the commit begins with it
-        for chunk in segments.load(sparse.first_offset(block)) if block < len(sparse) else ():
+    last = entries[number + 1].first_offset if number + 1 < len(entries) else None
+    if not len(sparse):
+        raise FileNotFoundError(f"no block holds commit {index}")
+    offset = sparse.first_offset(sparse.block_before_index(index))
+    while last is None or offset < last:  # mostly once, or twice where the commit begins with the next block
+        chunks = segments.load(offset)
+        for chunk in chunks:
             indexes = chunk.batch.column("index")
             row = bisect_left(indexes, index, key=lambda one: one.as_py())
-            if row < len(chunk) and indexes[row].as_py() == index:
-                return Offset(chunk.first + row)
+            if row < len(chunk):
+                if indexes[row].as_py() == index:
+                    return Offset(chunk.first + row)
+                break
+        else:
+            offset = Offset(chunks[-1].last + 1)
+            continue
+        break
     raise FileNotFoundError(f"no block holds commit {index}")
 
 
@@ -144,28 +153,23 @@ def _index_after_hlc(segments: Segments, hlc: int, last_index: Index) -> Index |
         CorruptSegmentError: A segment is damaged.
         FileNotFoundError: Retention has just removed one.
     """
-    begins: list[tuple[int, int]] = []
-    for number, segment in enumerate(segments.entries):
+    begins: list[Offset] = []
+    for segment in segments.entries:
         sparse, _ = segments.index(segment)
-        begins += [(number, block) for block in range(len(sparse))]
+        begins += [sparse.first_offset(block) for block in range(len(sparse))]
     if not begins:
         return Index(last_index + 1)
-
-    def block_chunks(place: int) -> list[Chunk]:
-        number, block = begins[place]
-        return segments.load(segments.index(segments.entries[number])[0].first_offset(block))
-
-    place = bisect_right(
-        range(len(begins)), hlc, key=lambda place: block_chunks(place)[0].batch.column("hlc")[0].as_py()
-    )
+    # A segment may be compacted meanwhile: then what is read begins before the wanted change, and has more changes.
+    place = bisect_right(begins, hlc, key=lambda offset: segments.load(offset)[0].batch.column("hlc")[0].as_py())
     if place == 0:
-        first = Index(block_chunks(0)[0].batch.column("index")[0].as_py())
+        first = Index(segments.load(begins[0])[0].batch.column("index")[0].as_py())
         return first if first == 1 else None
-    for chunk in block_chunks(place - 1):
+    chunks = segments.load(begins[place - 1])
+    for chunk in chunks:
         stamps = chunk.batch.column("hlc").to_pylist()
         row = bisect_right(stamps, hlc)
         if row < len(stamps):
             return Index(chunk.batch.column("index")[row].as_py())
     if place == len(begins):
         return Index(last_index + 1)
-    return Index(block_chunks(place)[0].batch.column("index")[0].as_py())
+    return Index(segments.load(Offset(chunks[-1].last + 1))[0].batch.column("index")[0].as_py())

@@ -21,14 +21,17 @@ from tailrace.log.recover import RecoveredLog, recover
 from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas, numbered
-from tailrace.log.segment import index_name
+from tailrace.log.segment import index_name, statistics_name
 from tailrace.log.segments import Segments, SegmentSummary
+from tailrace.log.statistics import Skipper
+from tailrace.log.tend import Tender
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
 from tailrace.model.commit import Appended, CommitId, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError, LogError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["Log", "Waiters"]
 
@@ -95,7 +98,11 @@ class Log:
         self._group = GroupCommit(
             writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
         )
-        self._housekeeping = asyncio.create_task(self._keep_house())
+        self._skipper = Skipper(files, self._segments)
+        self._tender = Tender(
+            files, self._segments, self._skipper, options, self._retain_lock, lambda: self._head, self._named
+        )
+        self._housekeeping = asyncio.gather(self._keep_house(), self._tender.run())
 
     @classmethod
     async def open(
@@ -262,8 +269,11 @@ class Log:
         """Return all schema versions by number: a live mapping that only grows."""
         return self._schemas.known
 
-    async def read(self, after: Offset) -> Chunk | None:
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head.
+
+        What the reader will ask for next is read ahead: the next block or, given what is `wanted`, the next that may
+        hold some of that.
 
         The chunk is shared by all readers and cut where the log finds it cheap: it may begin before the wanted change,
         never behind it. Take what you want of it by offset. It is bounded: about 4096 changes and 2 MiB, or one change.
@@ -274,14 +284,39 @@ class Log:
             CorruptSegmentError: The segment that holds it is damaged.
             LogClosedError: The log was closed.
         """
-        wanted = self._wanted(after)
-        if wanted is None:
+        offset = self._wanted(after)
+        if offset is None:
             return None
-        chunk = self._ring.find(wanted)
+        chunk = self._ring.find(offset)
         if chunk is None:
-            chunk = self._cache.find(wanted) or await self._load(wanted)
-            self._read_ahead(Offset((self._cache.last_of(chunk.first) or chunk.last) + 1))
+            chunk = self._cache.find(offset) or await self._load(offset)
+            following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
+            self._read_ahead(following if wanted is None else self._next_wanted(following, wanted))
         return chunk
+
+    async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return an offset, `after` or a later one, up to which no change is wanted, by the statistics of blocks.
+
+        It reads no changes, and knows nothing of the newest segment: there the answer is `after`, and `wanted` is not
+        asked. None wants all changes.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            LogClosedError: The log was closed.
+        """
+        offset = self._wanted(after)
+        while offset is not None and offset <= self._head and self._ring.find(offset) is None:
+            segment = self._skipper.segment_of(offset)
+            if segment is None or self._skipper.is_absent(segment):
+                break
+            found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
+            sought = None if found is None else wanted()
+            further = offset if found is None or sought is None else found.skip(offset, sought)
+            if further == offset:
+                break
+            offset = further
+        return after if offset is None else Offset(offset - 1)
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes, in a worker thread, of consecutive chunks, the first as `read` would return it.
@@ -367,7 +402,16 @@ class Log:
             for segment in removed:
                 await asyncio.to_thread(self._files.remove, segment.name)
                 await asyncio.to_thread(self._files.remove, index_name(segment.first_index))
+                await asyncio.to_thread(self._files.remove, statistics_name(segment.first_index))
                 logger.info("segment removed", extra={**self._named, "segment": segment.name, "horizon": self._horizon})
+
+    async def compact(self) -> None:
+        """Compact all sealed segments that are worth it now. Runs by itself, too, unless that is switched off.
+
+        Raises:
+            OSError: The disk refused; what is left is compacted later.
+        """
+        await self._tender.tend()
 
     async def close(self) -> None:
         """Finish the appends that were taken, wake everybody who waits, and close the files."""
@@ -375,6 +419,7 @@ class Log:
             return
         self._closed = True
         self._retain_soon.set()
+        self._tender.close()
         await self._housekeeping
         if self._loading:
             await asyncio.wait(self._loading.values())
@@ -440,6 +485,13 @@ class Log:
         except FileNotFoundError:
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
         return next(chunk for chunk in chunks if wanted <= chunk.last)
+
+    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return the first change from `offset` on that may be wanted, by the statistics that are in memory."""
+        segment = self._skipper.segment_of(offset)
+        found = None if segment is None else self._skipper.find(segment)
+        sought = None if found is None else wanted()
+        return offset if found is None or sought is None else found.skip(offset, sought)
 
     def _read_ahead(self, following: Offset) -> None:
         """Begin to read the block that a reader will want next, while it works on what it has."""

@@ -54,11 +54,18 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     retention_interval_s: float = 10.0
     """How often the rules for bytes and age are applied, besides each new segment."""
 
+    compact: bool = True
+    """Write sealed segments of small frames again in large ones, in the background."""
+
+    compact_interval_s: float = 5.0
+    """How often sealed segments are looked at. A segment is compacted about this long after it was sealed."""
+
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of the log is kept in memory, besides on disk."""
+    """How much of the log is kept in memory, besides on disk, and whether its older files are compacted."""
 
     ring_changes: str | int = 65536
+    compact: bool = True
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +85,7 @@ def log_options(log: LogConfig, retention: RetentionConfig) -> LogOptions:
     assert ring_changes is not None
     return LogOptions(
         ring_changes_max=ring_changes,
+        compact=log.compact,
         retention_changes=None if retention.events is None else parse_size_bytes(retention.events),
         retention_bytes=parse_size_bytes(retention.bytes),
         retention_age_s=parse_duration_s(retention.age),

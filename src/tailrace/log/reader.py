@@ -9,13 +9,16 @@ from tailrace.log.commits import CommitReader
 from tailrace.log.files import Files
 from tailrace.log.recover import examine, read_state
 from tailrace.log.schemas import Schemas
+from tailrace.log.segment import read_identity
 from tailrace.log.segments import Segments, SegmentSummary, index_segment, list_segments
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import State
+from tailrace.log.statistics import Skipper
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, CorruptSegmentError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["LogReader"]
 
@@ -38,6 +41,7 @@ class LogReader:
         self._files = files
         self._schemas = Schemas(files)
         self._segments = Segments(files, self._schemas.known)
+        self._skipper = Skipper(files, self._segments)
         self._cache = BlockCache(_CACHE_BYTES_MAX)
         self._sparse = SparseIndex()
         self._block: list[Chunk] = []
@@ -95,6 +99,18 @@ class LogReader:
             self._block = self._load(wanted)
         return next(chunk for chunk in self._block if wanted <= chunk.last)
 
+    def skip(self, after: Offset, wanted: Wanted) -> Offset:
+        """Return an offset, `after` or a later one, up to which no change is wanted. See `Log.skip`. Blocks."""
+        offset = Offset(after + 1)
+        while offset <= self._head:
+            segment = self._skipper.segment_of(offset)
+            found = None if segment is None else self._skipper.load(segment)
+            further = offset if found is None else found.skip(offset, wanted)
+            if further == offset:
+                break
+            offset = further
+        return Offset(offset - 1)
+
     def refresh(self) -> None:
         """Look how far the log is now: at its state or, where there is none, at the segments themselves.
 
@@ -111,7 +127,7 @@ class LogReader:
                     self._take_state(state)
                 return
             except FileNotFoundError:
-                continue  # retention removed a segment between listing and opening it
+                continue  # a segment was removed or compacted between listing and opening it
         raise CorruptSegmentError("state", place=0, reason="segments disappear faster than they can be listed")
 
     def segments(self) -> list[SegmentSummary]:
@@ -137,10 +153,13 @@ class LogReader:
 
     def _load(self, wanted: Offset) -> list[Chunk]:
         try:
-            return self._segments.load(wanted)
+            chunks = self._segments.load(wanted)
         except FileNotFoundError:
             self.refresh()
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
+        if chunks[-1].last > self._head:
+            self.refresh()  # the newest segment that we know was sealed and compacted since: all of it was synced
+        return chunks
 
     def _take_state(self, state: State) -> None:
         entries = self._segments.entries
@@ -154,6 +173,8 @@ class LogReader:
         self._schemas.load()
         if entries:
             with closing(self._files.open(entries[-1].name)) as file:
+                if read_identity(file) != entries[-1].identity:
+                    raise FileNotFoundError(f"{entries[-1].name} was compacted")  # it is the newest no longer
                 index_segment(file, entries[-1], self._sparse, state.synced_bytes)
             self._segments.replace(entries, self._sparse, state.synced_bytes)
         self._head, self._last_index = state.head, state.last_index

@@ -2,6 +2,8 @@
 
 0      8        12   16            20            24            32           40              48          56
 magic  version  crc  header bytes  schema bytes  first offset  first index  previous index  created µs  schema …
+
+Behind the schema of a compacted segment, at a multiple of 8: `TRCOMPCT`.
 """
 
 import re
@@ -21,9 +23,11 @@ __all__ = [
     "Segment",
     "index_name",
     "pack_segment_header",
+    "read_identity",
     "read_segment_header",
     "segment_index",
     "segment_name",
+    "statistics_name",
 ]
 
 PLAIN_VERSION = 1
@@ -32,6 +36,7 @@ PARTS_VERSION = 2
 show the parts of an unfinished commit, and reads all others."""
 
 _MAGIC = b"TRSEGMNT"
+_COMPACTED = b"TRCOMPCT"
 _LAYOUT = struct.Struct("<8sIIIIQQQQ")
 _CRC_PLACE = 12
 _HEADER_BYTES_MAX = 1024 * 1024
@@ -39,7 +44,11 @@ _NAME = re.compile(r"oplog-(\d{20})\.bin")
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """What the header of a segment says, and where its frames begin."""
+    """What the header of a segment says, and where its frames begin.
+
+    `identity` is the header's checksum. A compacted segment has the name of the one that it replaces and another
+    identity: what is known of the frames of one must not be used for the other.
+    """
 
     first_offset: Offset
     first_index: Index
@@ -48,6 +57,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     header_bytes: int
     schema: pa.Schema
     version: int = PLAIN_VERSION
+    compacted: bool = False
+    identity: int = 0
 
     @property
     def name(self) -> str:
@@ -65,6 +76,11 @@ def index_name(first_index: Index) -> str:
     return f"oplog-{first_index:020d}.idx"
 
 
+def statistics_name(first_index: Index) -> str:
+    """Return the file name of that segment's statistics."""
+    return f"oplog-{first_index:020d}.sta"
+
+
 def segment_index(name: str) -> Index | None:
     """Return the first index of the segment of that file name; None for other files."""
     match = _NAME.fullmatch(name)
@@ -79,13 +95,26 @@ def pack_segment_header(
     created_us: int,
     schema: pa.Schema,
     version: int = PLAIN_VERSION,
+    compacted: bool = False,
 ) -> bytes:
     """Return the bytes that a new segment begins with."""
     encoded = schema.serialize().to_pybytes()
-    size = (_LAYOUT.size + len(encoded) + 7) // 8 * 8
-    fields = (size, len(encoded), first_offset, first_index, previous_index, created_us)
+    schema_bytes = len(encoded)
+    if compacted:  # older programs pass over what follows the schema
+        encoded = encoded.ljust(_aligned(schema_bytes), b"\0") + _COMPACTED
+    size = _aligned(_LAYOUT.size + len(encoded))
+    fields = (size, schema_bytes, first_offset, first_index, previous_index, created_us)
     unsigned: bytes = (_LAYOUT.pack(_MAGIC, version, 0, *fields) + encoded).ljust(size, b"\0")
     return unsigned[:_CRC_PLACE] + zlib.crc32(unsigned).to_bytes(4, "little") + unsigned[_CRC_PLACE + 4 :]
+
+
+def _aligned(size: int) -> int:
+    return (size + 7) // 8 * 8
+
+
+def read_identity(file: File) -> int:
+    """Return the identity of an open segment without checking its header; 0 where it has none."""
+    return int.from_bytes(file.read_at(_CRC_PLACE, 4), "little")
 
 
 def read_segment_header(file: File, name: str) -> Segment:
@@ -117,4 +146,6 @@ def read_segment_header(file: File, name: str) -> Segment:
         header_bytes=size,
         schema=schema,
         version=version,
+        compacted=header[_LAYOUT.size + _aligned(schema_bytes) :][: len(_COMPACTED)] == _COMPACTED,
+        identity=crc,
     )

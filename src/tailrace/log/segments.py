@@ -1,10 +1,11 @@
 """The segments of a shard, read: find the block that holds a change, and turn blocks into chunks."""
 
+import struct
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
@@ -14,9 +15,17 @@ from msgspec import Struct
 from tailrace.log.batch import conform, gather, with_hlc
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
-from tailrace.log.segment import Segment, index_name, read_segment_header, segment_index, segment_name
+from tailrace.log.segment import (
+    Segment,
+    index_name,
+    read_identity,
+    read_segment_header,
+    segment_index,
+    segment_name,
+)
+from tailrace.log.single import SingleFrames
 from tailrace.log.sparse import SparseIndex
-from tailrace.model.chunk import Chunk
+from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
@@ -26,6 +35,9 @@ __all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "li
 _T = TypeVar("_T")
 
 _INDEXES_KEPT_MAX = 64
+
+_SINGLE_BYTES_MAX = 512 * 1024
+"""So many bytes of frames of one change become one batch at most."""
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True):
@@ -42,7 +54,10 @@ class SegmentSummary(Struct, frozen=True, kw_only=True):
 
 
 class Block(Struct, frozen=True):
-    """Consecutive frames of a segment, from byte `begin` to `end`, the first of which begins with `first_offset`."""
+    """What is read at once: frames from byte `begin` to `end`, the first of which begins with `first_offset`.
+
+    It is a block of the index; a few of them where frames are so small that one has few changes.
+    """
 
     segment: Segment
     begin: int
@@ -63,13 +78,16 @@ class Segments:
 
     What is read is a snapshot: `end` is how much of the active segment is synced and may be shown. `schemas` is the
     live mapping that chunks refer to.
+
+    A sealed segment may be replaced by its compacted form at any time, also by another process. So what is known of a
+    file is used for that very file alone: each read opens it, looks who it is, and keeps to the file that it opened.
     """
 
     def __init__(self, files: Files, schemas: Mapping[SchemaId, TableSchema]) -> None:
         self._files = files
         self._schemas = schemas
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[Index, tuple[SparseIndex, int]] = OrderedDict()
+        self._indexes: OrderedDict[Index, tuple[Segment, SparseIndex, int]] = OrderedDict()
         self._view = _View((), SparseIndex(), 0)
 
     @property
@@ -94,6 +112,12 @@ class Segments:
         assert count < len(view.entries)
         self._view = _View(view.entries[count:], view.active, view.end)
 
+    def renew(self, segment: Segment) -> None:
+        """Take another header for a sealed segment, which was compacted."""
+        view = self._view
+        entries = [segment if entry.first_index == segment.first_index else entry for entry in view.entries]
+        self._view = _View(tuple(entries), view.active, view.end)
+
     def find(self, offset: Offset) -> Block:
         """Return the block that holds a change, which must be in the log.
 
@@ -102,28 +126,46 @@ class Segments:
             FileNotFoundError: Retention has just removed it.
         """
         view = self._view
-        number = bisect_right(view.entries, offset, key=lambda segment: segment.first_offset) - 1
-        if number < 0:
-            raise FileNotFoundError(f"no segment holds change {offset}")
-        segment = view.entries[number]
-        sparse, end = self._index(segment, view)
-        block = sparse.block_of(offset)
-        if block < 0:
-            raise CorruptSegmentError(segment.name, place=segment.header_bytes, reason="it has no frames")
-        begin = sparse.place(block)
-        assert begin is not None
-        return Block(segment, begin, min(sparse.place(block + 1) or end, end), sparse.first_offset(block))
+        with self._open(_segment_of(offset, view), view) as opened:
+            try:
+                return opened.block_of(offset)
+            except CorruptSegmentError:
+                if opened.active:
+                    raise
+                return self._rebuilt(opened).block_of(offset)
 
-    def read(self, block: Block) -> list[Chunk]:
-        """Return the chunks of a block.
+    def load(self, offset: Offset) -> list[Chunk]:
+        """Return the chunks of the block that holds a change. A sparse index that misleads is thrown away and rebuilt.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        view = self._view
+        with self._open(_segment_of(offset, view), view) as opened:
+            try:
+                block = opened.block_of(offset)
+                chunks = self._read(opened, block)
+            except CorruptSegmentError:
+                # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a
+                # fresh index, too, is damage of the segment itself. The index of the active one is the writer's own.
+                if opened.active:
+                    raise
+                rebuilt = self._rebuilt(opened)
+                block = rebuilt.block_of(offset)
+                chunks = self._read(rebuilt, block)
+        if not chunks[0].first <= offset <= chunks[-1].last:
+            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
+        return chunks
+
+    def _read(self, opened: "_Opened", block: Block) -> list[Chunk]:
+        """Return the chunks of a block of an open segment.
 
         Raises:
             CorruptSegmentError: It is damaged.
-            FileNotFoundError: Retention has just removed it.
         """
         name = block.segment.name
-        with closing(self._files.open(name)) as file:
-            data = file.read_at(block.begin, max(0, block.end - block.begin))
+        data = opened.file.read_at(block.begin, max(0, block.end - block.begin))
         if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
         chunks = []
@@ -136,27 +178,6 @@ class Segments:
         if chunks[0].first != block.first_offset:
             reason = f"change {block.first_offset} is expected here, not {chunks[0].first}"
             raise CorruptSegmentError(name, place=block.begin, reason=reason)
-        return chunks
-
-    def load(self, offset: Offset) -> list[Chunk]:
-        """Return the chunks of the block that holds a change. A sparse index that misleads is thrown away and rebuilt.
-
-        Raises:
-            CorruptSegmentError: The segment is damaged.
-            FileNotFoundError: Retention has just removed it.
-        """
-        block = self.find(offset)
-        try:
-            chunks = self.read(block)
-        # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a fresh
-        # index, too, is damage of the segment itself.
-        except CorruptSegmentError:
-            if not self._rebuild(block.segment):
-                raise
-            block = self.find(offset)
-            chunks = self.read(block)
-        if not chunks[0].first <= offset <= chunks[-1].last:
-            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
         return chunks
 
     def take_run(
@@ -185,21 +206,21 @@ class Segments:
         """Return place and header of each frame in a block, by its number; a negative number counts from the last.
 
         Raises:
-            CorruptSegmentError: The segment is damaged.
+            CorruptSegmentError: The segment is damaged, or its index misled; that is thrown away.
             FileNotFoundError: Retention has just removed it.
         """
-        sparse, end = self._index(segment, self._view)
-        count = len(sparse)
-        if not count:
-            return []
-        number = block % count
-        begin, until = sparse.place(number), sparse.place(number + 1) or end
-        assert begin is not None
-        with closing(self._files.open(segment.name)) as file:
+        with self._open(segment, self._view) as opened:
+            if not len(opened.sparse):
+                return []
             try:
-                return list(scan(file.read_at, begin, min(until, end)))
-            except BadFrameError as error:
-                raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+                return opened.frames(block)
+            except CorruptSegmentError:
+                if opened.active:
+                    raise
+                rebuilt = self._rebuilt(opened)
+                if block >= 0:  # the number was that of another index
+                    raise
+                return rebuilt.frames(block)
 
     def size(self, segment: Segment) -> int:
         """Return the length of a segment in bytes; of the active one, what is synced."""
@@ -216,7 +237,8 @@ class Segments:
             CorruptSegmentError: The segment is damaged.
             FileNotFoundError: Retention has just removed it.
         """
-        return self._index(segment, self._view)
+        with self._open(segment, self._view) as opened:
+            return opened.sparse, opened.end
 
     def summaries(self) -> list[SegmentSummary]:
         """Return a line for each segment, oldest first."""
@@ -235,18 +257,31 @@ class Segments:
             last_time_us=last[0].append_time_us if last else segment.created_us,
         )
 
-    def _index(self, segment: Segment, view: _View) -> tuple[SparseIndex, int]:
-        """Return a segment's index and length: the active one's, or from memory, from its files, or by walking it."""
-        if segment is view.entries[-1]:
-            return view.active, view.end
+    @contextmanager
+    def _open(self, segment: Segment, view: _View) -> "Iterator[_Opened]":
+        """Open a segment together with the index that belongs to the file which is there now.
+
+        Of the segment that is active in the view, only what is synced is shown; unless it was sealed and compacted
+        since: then all of it was synced.
+        """
+        with closing(self._files.open(segment.name)) as file:
+            identity = read_identity(file)
+            if segment is view.entries[-1] and identity == segment.identity:
+                yield _Opened(file, segment, view.active, view.end, active=True)
+            else:
+                yield self._sealed(file, segment, identity)
+
+    def _sealed(self, file: File, segment: Segment, identity: int) -> "_Opened":
+        """Return an open sealed segment with its index: from memory, from its sidecar, or by walking it."""
         with self._lock:
             known = self._indexes.get(segment.first_index)
-        if known is not None:
-            return known
-        with closing(self._files.open(segment.name)) as file:
-            size = file.size()
-            sparse = self._read_index(segment, size) or index_segment(file, segment, SparseIndex(), size)
-        return self._keep(segment.first_index, sparse, size)
+        if known is not None and known[0].identity == identity:
+            return _Opened(file, *known)
+        if identity != segment.identity:
+            segment = read_segment_header(file, segment.name)
+        size = file.size()
+        sparse = self._read_index(segment, size) or index_segment(file, segment, SparseIndex(), size)
+        return self._kept(_Opened(file, segment, sparse, size))
 
     def _read_index(self, segment: Segment, size: int) -> SparseIndex | None:
         try:
@@ -254,27 +289,75 @@ class Segments:
         except FileNotFoundError:
             return None
         with closing(file):
-            return SparseIndex.unpack(file.read_at(0, file.size()), segment.first_index, size)
+            salt = segment.identity if segment.compacted else 0
+            return SparseIndex.unpack(file.read_at(0, file.size()), segment.first_index, size, salt)
 
-    def _rebuild(self, segment: Segment) -> bool:
-        """Walk a sealed segment and keep the index found; False when it is the active one, whose index is our own."""
-        # The index of the active segment is built by the writer as it goes and never read from a file: rebuilding it
-        # would give the same.
-        if segment is self.entries[-1]:
-            return False
-        with closing(self._files.open(segment.name)) as file:
-            size = file.size()
-            self._keep(segment.first_index, index_segment(file, segment, SparseIndex(), size), size)
-        return True
+    def _rebuilt(self, opened: "_Opened") -> "_Opened":
+        """Walk a sealed segment and keep the index found."""
+        size = opened.file.size()
+        sparse = index_segment(opened.file, opened.segment, SparseIndex(), size)
+        return self._kept(_Opened(opened.file, opened.segment, sparse, size))
 
-    def _keep(self, first_index: Index, sparse: SparseIndex, size: int) -> tuple[SparseIndex, int]:
-        """Keep what is known of a sealed segment, which never changes."""
+    def _kept(self, opened: "_Opened") -> "_Opened":
+        """Keep what is known of a sealed segment, which does not change but by compaction."""
+        first_index = opened.segment.first_index
         with self._lock:
-            self._indexes[first_index] = sparse, size
+            self._indexes[first_index] = opened.segment, opened.sparse, opened.end
             self._indexes.move_to_end(first_index)
             while len(self._indexes) > _INDEXES_KEPT_MAX:
                 self._indexes.popitem(last=False)
-        return sparse, size
+        return opened
+
+
+class _Opened(Struct, frozen=True):
+    """An open segment, the index of this very file, and how much of it may be shown."""
+
+    file: File
+    segment: Segment
+    sparse: SparseIndex
+    end: int
+    active: bool = False
+
+    def block_of(self, offset: Offset) -> Block:
+        """Return the block that holds a change.
+
+        Raises:
+            CorruptSegmentError: There are no blocks.
+        """
+        number = self.sparse.block_of(offset)
+        if number < 0:
+            raise CorruptSegmentError(self.segment.name, place=self.segment.header_bytes, reason="it has no frames")
+        first, behind = self.sparse.worth_reading(number)
+        begin = self.sparse.place(first)
+        assert begin is not None
+        end = min(self.sparse.place(behind) or self.end, self.end)
+        return Block(self.segment, begin, end, self.sparse.first_offset(first))
+
+    def frames(self, block: int) -> list[tuple[int, FrameHeader]]:
+        """Return place and header of each frame in a block.
+
+        Raises:
+            CorruptSegmentError: It does not hold what the index says.
+        """
+        number = block % len(self.sparse)
+        begin, until = self.sparse.place(number), self.sparse.place(number + 1) or self.end
+        assert begin is not None
+        try:
+            frames = list(scan(self.file.read_at, begin, min(until, self.end)))
+        except BadFrameError as error:
+            raise CorruptSegmentError(self.segment.name, place=error.place, reason=error.reason) from error
+        if frames and frames[0][1].first_offset != self.sparse.first_offset(number):
+            reason = f"change {self.sparse.first_offset(number)} is expected here, not {frames[0][1].first_offset}"
+            raise CorruptSegmentError(self.segment.name, place=begin, reason=reason)
+        return frames
+
+
+def _segment_of(offset: Offset, view: _View) -> Segment:
+    """Return the segment in which a change belongs."""
+    number = bisect_right(view.entries, offset, key=lambda segment: segment.first_offset) - 1
+    if number < 0:
+        raise FileNotFoundError(f"no segment holds change {offset}")
+    return view.entries[number]
 
 
 def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
@@ -304,21 +387,39 @@ def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
 
 
 def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBatch, int]]:
-    """Return batch and size of each frame in `data`, which begins at `place` of the segment, all checksums checked.
+    """Return the batches of the frames in `data`, which begins at `place` of the segment, each with its size.
+
+    All checksums are checked. Neighbouring frames of one change come as one batch.
 
     Raises:
         CorruptSegmentError: It holds anything but whole good frames.
     """
     buffer = pa.py_buffer(data)
-    batches = []
+    batches: list[tuple[pa.RecordBatch, int]] = []
+    single = SingleFrames()
+    single_bytes = 0
+    fast = segment.schema.equals(ENVELOPE)
     try:
         for at, header in walk(data, place):
-            payload = buffer.slice(at + FRAME_HEADER_BYTES, header.payload_bytes)
-            batch = conform(pa.ipc.read_record_batch(payload, segment.schema))
-            batches.append((with_hlc(batch, header.append_time_us), header.payload_bytes))
+            begin, size = at + FRAME_HEADER_BYTES, header.payload_bytes
+            if fast and header.change_count == 1 and single.add(data, begin, size):
+                single_bytes += size
+                if single_bytes >= _SINGLE_BYTES_MAX:
+                    batches.append((single.taken(), single_bytes))
+                    single_bytes = 0
+                continue
+            if single_bytes:
+                batches.append((single.taken(), single_bytes))
+                single_bytes = 0
+            batch = conform(pa.ipc.read_record_batch(buffer.slice(begin, size), segment.schema))
+            if fast and header.change_count == 1:
+                single.learn(data, begin, size, batch)
+            batches.append((with_hlc(batch, header.append_time_us), size))
+        if single_bytes:
+            batches.append((single.taken(), single_bytes))
     except BadFrameError as error:
         raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, struct.error, ValueError, IndexError) as error:
         raise CorruptSegmentError(segment.name, place=place, reason="a frame is no Arrow record batch") from error
     return batches
 

@@ -18,6 +18,10 @@ __all__ = ["BLOCK_BYTES", "SparseIndex"]
 BLOCK_BYTES = 256 * 1024
 """A block is the frames from one entry to the next; a new one begins when this much has come since the last."""
 
+_TOGETHER = 4
+_TOGETHER_CHANGES_MAX = 2048
+_TOGETHER_CHANGE_BYTES_MAX = 2048
+
 _MAGIC = b"TRINDEX1"
 _LAYOUT = struct.Struct("<8sIIQQ")
 _ENTRY_BYTES = 32
@@ -65,6 +69,21 @@ class SparseIndex:
         """Return the number of the last block that begins with a frame appended before this time; -1 for none."""
         return bisect_left(self._times, time_us, 0, len(self)) - 1
 
+    def worth_reading(self, block: int) -> tuple[int, int]:
+        """Return which blocks to read together for one of them: the first, and that behind the last.
+
+        Four that lie together, everybody the same four, where their changes are small and yet few: frames of one change
+        are mostly description. All others alone.
+        """
+        first = block - block % _TOGETHER
+        behind = first + _TOGETHER
+        if behind < len(self):
+            changes = self._offsets[behind] - self._offsets[first]
+            size_bytes = self._places[behind] - self._places[first]
+            if changes <= _TOGETHER_CHANGES_MAX and size_bytes <= changes * _TOGETHER_CHANGE_BYTES_MAX:
+                return first, behind
+        return block, block + 1
+
     def place(self, block: int) -> int | None:
         """Return where a block begins; None behind the last."""
         return self._places[block] if block < len(self) else None
@@ -73,23 +92,26 @@ class SparseIndex:
         """Return the first change of a block."""
         return Offset(self._offsets[block])
 
-    def pack(self, first_index: Index, segment_bytes: int) -> bytes:
-        """Return the bytes of the sidecar file of a sealed segment."""
+    def pack(self, first_index: Index, segment_bytes: int, salt: int = 0) -> bytes:
+        """Return the bytes of the sidecar file of a sealed segment. `salt` is the identity of a compacted one.
+
+        The checksum begins with it, so that the index of one file is never taken for that of the other.
+        """
         columns = (self._offsets, self._indexes, self._places, self._times)
         flat = array("q", (value for entry in zip(*columns, strict=True) for value in entry))
         if sys.byteorder == "big":
             flat.byteswap()
         rest = _LAYOUT.pack(_MAGIC, 0, len(self), first_index, segment_bytes)[12:] + flat.tobytes()
-        return _MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest
+        return _MAGIC + zlib.crc32(rest, salt).to_bytes(4, "little") + rest
 
     @classmethod
-    def unpack(cls, data: bytes, first_index: Index, segment_bytes: int) -> "SparseIndex | None":
+    def unpack(cls, data: bytes, first_index: Index, segment_bytes: int, salt: int = 0) -> "SparseIndex | None":
         """Return the index in a sidecar file; None when it is damaged or describes another file."""
         if len(data) < _LAYOUT.size:
             return None
         magic, crc, count, index, size = _LAYOUT.unpack_from(data)
         whole = len(data) == _LAYOUT.size + count * _ENTRY_BYTES
-        if magic != _MAGIC or not whole or zlib.crc32(memoryview(data)[12:]) != crc:
+        if magic != _MAGIC or not whole or zlib.crc32(memoryview(data)[12:], salt) != crc:
             return None
         if (index, size) != (first_index, segment_bytes) or not count:
             return None

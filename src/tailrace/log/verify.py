@@ -14,7 +14,14 @@ from tailrace.log.files import Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, find_frame, scan, walk
 from tailrace.log.recover import read_state
 from tailrace.log.schemas import Schemas
-from tailrace.log.segment import PARTS_VERSION, Segment, read_segment_header, segment_index, segment_name
+from tailrace.log.segment import (
+    PARTS_VERSION,
+    Segment,
+    read_identity,
+    read_segment_header,
+    segment_index,
+    segment_name,
+)
 from tailrace.log.state import State
 from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
@@ -90,6 +97,8 @@ class _Check:
                 self._segment(segment, end, newest=segment is self._segments[-1])
             except FileNotFoundError:
                 self._gone(segment)
+            except LogError as error:
+                self._note(error)
         return LogVerification(
             problems=tuple(self._problems),
             segments=len(self._segments),
@@ -159,6 +168,9 @@ class _Check:
         good = whole = segment.header_bytes
         torn = False
         with closing(self._files.open(segment.name)) as file:
+            if read_identity(file) != segment.identity:  # it was sealed and compacted since it was listed
+                segment, end, newest = read_segment_header(file, segment.name), None, False
+                good = whole = segment.header_bytes
             size = file.size() if end is None else end
             try:
                 for place, header in scan(file.read_at, segment.header_bytes, size):

@@ -14,7 +14,7 @@ from tailrace.model.errors import BeyondHeadError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
 from tailrace.pipeline.origin import CUTS_MAX, WAIT_S, Batches, Window
-from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, narrowed, schemas_of
+from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, narrowed, schemas_of, sought
 
 __all__ = ["FilesOrigin"]
 
@@ -67,8 +67,13 @@ class FilesOrigin:
         self._refresh_to(through)
         check_window(self._reader, Offset(after), Offset(through))
         schemas = narrowed(self._reader, schemas_of(self._reader, self._source, tables))
+        skipping = sought(self._reader, schemas)
         place = Offset(after)
         while place < through:
+            if skipping is not None:
+                place = self._reader.skip(place, skipping)
+                if place >= through:
+                    break
             chunk = self._reader.load(place)
             assert chunk is not None
             last = min(chunk.last, Offset(through))

@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, UnknownTableError
 from tailrace.model.number import Index, Offset, SchemaId
+from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Earliest
 from tailrace.model.table import TableName
+from tailrace.model.wanted import AnyKey, Wanted
 from tailrace.subscription.log_view import LogView, LogWindow
 from tailrace.subscription.place import find_place
 from tailrace.subscription.table import readings
@@ -26,6 +28,7 @@ __all__ = [
     "find_start",
     "narrowed",
     "schemas_of",
+    "sought",
 ]
 
 _T = TypeVar("_T")
@@ -140,8 +143,14 @@ async def bulk_runs(
     """
     check_window(log, after, through)
     wanted = narrowed(log, schemas)
+    skipping = sought(log, wanted)
 
     async def run_after(place: Offset) -> tuple[Offset, _T]:
+        if skipping is not None:
+            place = min(await log.skip(place, lambda: skipping), through)
+            if place == through:
+                return place, await asyncio.to_thread(take, ())
+
         def taken(chunks: Sequence[Chunk]) -> tuple[Offset, _T]:
             last = min(chunks[-1].last, through)
             return last, take([bulk_batch(chunk, place, last, wanted) for chunk in chunks])
@@ -166,6 +175,13 @@ def narrowed(log: LogWindow, schemas: frozenset[SchemaId] | None) -> frozenset[S
     What is in the log refers to no others than those which the log knows.
     """
     return None if schemas is not None and schemas >= log.schemas().keys() else schemas
+
+
+def sought(log: LogWindow, schemas: frozenset[SchemaId] | None) -> Wanted | None:
+    """Return what tells blocks without a change of these schema versions; None where all are wanted."""
+    if schemas is None:
+        return None
+    return Wanted(dict.fromkeys(schemas, AnyKey()), frozenset(map(int, Op)), len(log.schemas()))
 
 
 def bulk_batch(

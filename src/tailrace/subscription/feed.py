@@ -6,6 +6,7 @@ from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceEr
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
 from tailrace.model.subscription import FilterOptions, Subscription, TableTarget
+from tailrace.model.wanted import Wanted
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.filter import Filter
 from tailrace.subscription.log_view import LogView
@@ -35,6 +36,8 @@ class Feed:
         "_interrupted",
         "_log",
         "_restriction",
+        "_schema_count",
+        "_sought",
         "_wake",
         "_watch",
         "after",
@@ -61,6 +64,8 @@ class Feed:
         self._restriction = restriction
         self._filter = compiled if restriction is None else compiled.restricted(restriction)
         self._watch = FeedWatch(_watched(compiled, restriction))
+        self._schema_count = 0
+        self._sought: Wanted | None = None
         self._interrupted = False
         self._ended: TailraceError | None = None
 
@@ -165,14 +170,23 @@ class Feed:
         self.after = self._watch.skip(self.after, self._wake.scanned)
         if self._watch.is_clear(self.after):
             return None
-        chunk = await self._log.read(self.after)
+        self.after = await self._log.skip(self.after, self._wanted)
+        chunk = await self._log.read(self.after, self._wanted)
         if chunk is None:
+            self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None
         window = window_of(chunk, self.after)
         if self._restriction is not None:
             window = self._restriction.apply(window)
         batch = FeedBatch(self.subscription.source, window, self._filter, self.after)
         return await self._wake.evaluator.evaluate(batch) if self._filter.costly else batch
+
+    def _wanted(self) -> Wanted | None:
+        """Return what tells blocks in which nothing is for this feed; None where there are none."""
+        schemas = self._log.schemas()
+        if self._schema_count != len(schemas):  # it only grows
+            self._schema_count, self._sought = len(schemas), self._watch.filter.wanted(schemas)
+        return self._sought
 
 
 def _watched(wanted: Filter, restriction: Restriction | None) -> Filter:

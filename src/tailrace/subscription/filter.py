@@ -5,7 +5,7 @@ compiled for one version of a table's schema.
 """
 
 import copy
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -16,11 +16,13 @@ from msgspec import Struct
 
 from tailrace.model.chunk import Chunk
 from tailrace.model.errors import InvalidRequestError, PredicateError
+from tailrace.model.image import NO_KEY
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.raw_key import key_of_raw
 from tailrace.model.subscription import FilterOptions, Target
 from tailrace.model.table import ANY_TABLE, TableName, TableSchema
+from tailrace.model.wanted import AnyKey, KeyWanted, KeyWithin, OneOfKeys, Wanted
 from tailrace.sql.dialect import dialect_of
 from tailrace.sql.predicate import Predicate
 from tailrace.subscription.cel.compile import compile_cel
@@ -141,19 +143,21 @@ class RowFilter:
                 rows = _kept(rows, by_image.select([ops[row] for row in rows], *images))
         return rows
 
-    def narrow_chunk(self, chunk: Chunk, rows: Sequence[int]) -> Sequence[int]:
+    def narrow_chunk(self, chunk: Chunk, places: Any) -> list[int]:
         """Return those of a chunk's rows that pass. Their tables and ops are known to be wanted.
 
-        Keys are compared by Arrow, and only what is left by then is taken out of the chunk.
+        `places` is an Arrow array of rows, rising; None for all. Keys are compared by Arrow, and only what is left by
+        then is taken out of the chunk.
 
         Raises:
             PredicateError: A predicate failed on one of them.
         """
+        keys = chunk.batch.column("key")
         for by_key in (self.key, self.bounds):
-            if by_key is not None and rows:
-                places = pa.array(rows, pa.int64())
-                keys = chunk.batch.column("key").take(places)
-                rows = places.filter(by_key.mask(keys)).to_pylist()
+            if by_key is not None and (places is None or len(places)):
+                mask = by_key.mask(keys if places is None else keys.take(places))
+                places = pc.indices_nonzero(mask) if places is None else places.filter(mask)
+        rows: list[int] = list(range(len(chunk))) if places is None else places.to_pylist()
         for by_image in (self.columns, *self.predicates):
             if by_image is not None and rows:
                 places = pa.array(rows, pa.int64())
@@ -223,6 +227,30 @@ class Filter:
         made.restriction = by
         return made
 
+    def wanted(self, schemas: Mapping[SchemaId, TableSchema]) -> Wanted | None:
+        """Return what tells blocks in which no change can pass, given all schema versions; None where any may pass."""
+        keys: dict[SchemaId, KeyWanted] = {}
+        for schema_id, schema in schemas.items():
+            if self.wants(schema.table):
+                keys[schema_id] = self._wanted_keys(schema_id, schema)
+        everything = len(keys) == len(schemas) and self.ops >= frozenset(Op)
+        if everything and all(isinstance(key, AnyKey) for key in keys.values()):
+            return None
+        return Wanted(keys, frozenset(map(int, self.ops)), len(schemas))
+
+    def _wanted_keys(self, schema_id: SchemaId, schema: TableSchema) -> KeyWanted:
+        if not self.looks_at_rows:
+            return AnyKey()
+        try:
+            rows = self.for_schema(schema_id, schema)
+        except PredicateError:
+            return AnyKey()  # whoever reads the first change of it gets the error
+        if rows.key is not None:
+            return OneOfKeys(frozenset({NO_KEY} if rows.key.key is None else {NO_KEY, rows.key.key}))
+        if rows.bounds is not None and rows.bounds.integers is not None:
+            return KeyWithin(*rows.bounds.integers)
+        return AnyKey()
+
     def wants(self, table: TableName) -> bool:
         """Tell whether changes of a table may pass."""
         return table in self.tables or ANY_TABLE in self.tables
@@ -266,15 +294,23 @@ class Filter:
             raise PredicateError(reason) from error
 
     def _look_at(self, chunk: Chunk, rows: Rows) -> Rows:
-        """Return those of the rows whose keys and images pass."""
-        schema_ids = chunk.batch.column("schema").take(pa.array(rows, pa.int64())).to_pylist()
-        by_schema: dict[SchemaId, list[int]] = {}
-        for row, schema_id in zip(rows, schema_ids, strict=True):
-            by_schema.setdefault(schema_id, []).append(row)
+        """Return those of the rows whose keys and images pass. Rows stay with Arrow until few are left."""
+        column = chunk.batch.column("schema")
+        places = None if len(rows) == len(chunk) else pa.array(rows, pa.int64())
+        schema_ids = column if places is None else column.take(places)
+        present = pc.unique(schema_ids).to_pylist()
+        compiled = [self.for_schema(schema_id, chunk.schemas[schema_id]) for schema_id in present]
+        if len(present) > 1 and all(one.key is not None for one in compiled):
+            places = _of_keys(chunk, places, {one.key.key for one in compiled if one.key is not None})
+            schema_ids = column.take(places)
         passing: list[int] = []
-        for schema_id, candidates in by_schema.items():
-            passing += self.for_schema(schema_id, chunk.schemas[schema_id]).narrow_chunk(chunk, candidates)
-        return range(len(chunk)) if len(passing) == len(chunk) else sorted(passing)
+        for schema_id, rows_of in zip(present, compiled, strict=True):
+            candidates = places
+            if len(present) > 1:
+                own = pc.equal(schema_ids, pa.scalar(schema_id, column.type))
+                candidates = pc.indices_nonzero(own) if places is None else places.filter(own)
+            passing += rows_of.narrow_chunk(chunk, candidates)
+        return _consecutive(sorted(passing) if len(present) > 1 else passing)
 
     def _select_many(self, chunk: Chunk) -> Rows:
         masks = [mask for mask in (self._table_mask(chunk), self._op_mask(chunk)) if mask is not None]
@@ -284,8 +320,7 @@ class Filter:
         count = mask.true_count
         if count in (0, len(chunk)):
             return range(count)
-        rows: list[int] = pc.indices_nonzero(mask).to_pylist()
-        return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == count - 1 else rows
+        return _consecutive(pc.indices_nonzero(mask).to_pylist())
 
     def _select_few(self, chunk: Chunk) -> Rows:
         schema_ids, ops = chunk.cells("schema"), chunk.cells("op")
@@ -310,6 +345,21 @@ class Filter:
         if len(self.ops) == len(Op) and not self.is_restricted:
             return None
         return _mask(chunk.batch.column("op"), sorted(self.ops))
+
+
+def _consecutive(rows: list[int]) -> Rows:
+    """Return rising rows as a range where none is left out between them."""
+    return range(rows[0], rows[-1] + 1) if rows and rows[-1] - rows[0] == len(rows) - 1 else rows
+
+
+def _of_keys(chunk: Chunk, places: Any, wanted: Iterable[bytes | None]) -> Any:
+    """Return those of some rows that have one of these keys, or none: few, before they are told apart by table."""
+    keys = chunk.batch.column("key") if places is None else chunk.batch.column("key").take(places)
+    mask = pc.equal(keys, pa.scalar(NO_KEY, pa.binary()))
+    for key in wanted:
+        if key is not None:
+            mask = pc.or_(mask, pc.equal(keys, pa.scalar(key, pa.binary())))
+    return pc.indices_nonzero(mask) if places is None else places.filter(mask)
 
 
 def _mask(column: Any, wanted: Sequence[int]) -> Any:

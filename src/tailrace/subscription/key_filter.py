@@ -75,7 +75,7 @@ class KeyBounds:
     bounds those columns only, so that every key which begins like the bound is within.
     """
 
-    __slots__ = ("_integers", "_lower", "_passes", "_schema", "_upper", "canonical")
+    __slots__ = ("_lower", "_passes", "_schema", "_upper", "canonical", "integers")
 
     def __init__(self, bounds: Json, schema: TableSchema) -> None:
         """Compile `pk_range`: an object with `lower_bound` or `upper_bound` or both, each a literal or a list of them.
@@ -95,8 +95,10 @@ class KeyBounds:
         if self._lower is None and self._upper is None:
             raise InvalidRequestError("pk_range needs lower_bound or upper_bound")
         _refuse_empty(self._lower, self._upper)
-        self._integers = _integer_bounds(self._lower, self._upper, schema)
-        self._passes = self._passes_integer() if self._integers is not None else self._passes_values
+        self.integers = _integer_bounds(self._lower, self._upper, schema)
+        """Both bounds where keys are compared as integers; only then, None otherwise."""
+
+        self._passes = self._passes_integer() if self.integers is not None else self._passes_values
         self.canonical = f"pk_range:{schema.version}:{self._lower!r}..{self._upper!r}"
 
     def select(self, keys: Sequence[bytes]) -> list[bool]:
@@ -106,8 +108,8 @@ class KeyBounds:
 
     def mask(self, keys: Any) -> Any:
         """Return a boolean Arrow array for an Arrow array of keys; vectorised for keys of one integer."""
-        if self._integers is not None:
-            lower, upper = self._integers
+        if self.integers is not None:
+            lower, upper = self.integers
             try:
                 numbers = pc.binary_slice(keys, 1, -1).cast(pa.utf8()).cast(pa.int64())
             except pa.ArrowInvalid:
@@ -116,8 +118,8 @@ class KeyBounds:
         return pa.array(self.select(keys.to_pylist()), pa.bool_())
 
     def _passes_integer(self) -> Callable[[bytes], bool]:
-        assert self._integers is not None
-        lower, upper = self._integers
+        assert self.integers is not None
+        lower, upper = self.integers
 
         def passes(key: bytes) -> bool:
             try:

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["CommitReader", "LogView", "LogWindow"]
 
@@ -57,11 +58,24 @@ class LogView(LogWindow, Protocol):
         It is called before any task runs that waits for the change, so it should be short. Returns what ends that.
         """
 
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
+        """Do what `LogWindow.read` does. What is read ahead meanwhile may go by what the reader says it wants."""
+
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long.
 
         Raises:
             LogClosedError: The log was closed meanwhile.
+        """
+
+    async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return an offset, `after` or a later one, up to which no change is wanted: what lies before need not be read.
+
+        `wanted` is asked only where something is known of the changes that follow; None wants all of them.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `after` lies beyond the head.
         """
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:

@@ -14,6 +14,7 @@ from tailrace.model.commit import Appended, CommitId, Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["MemoryLog"]
 
@@ -150,8 +151,9 @@ class MemoryLog:
         """Return all known schema versions."""
         return self._schemas
 
-    async def read(self, after: Offset) -> Chunk | None:
+    async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change following `after`; None when that is the head."""
+        del wanted
         if after + 1 < self.horizon:
             raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
         if after > self.head:
@@ -159,6 +161,12 @@ class MemoryLog:
         if after == self.head:
             return None
         return self._chunks[bisect_right(self._chunks, after + 1, key=lambda chunk: chunk.first) - 1]
+
+    async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
+        """Return `after`: nothing is known of chunks but what is in them."""
+        del wanted
+        await self.read(after)
+        return after
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes of the chunk that holds the change following `after`."""

@@ -72,3 +72,14 @@ def test_what_is_counted_is_what_is_held():
     for number in range(0, 200, 4):
         cache.put(block(number * 100 + 1, 60, 40, note="x" * number))
         assert held_memory(cache) <= cache.size_bytes <= 1 << 19
+
+
+def test_a_block_takes_the_place_of_all_that_it_has_changes_in_common_with():
+    cache = BlockCache(1 << 20)
+    for first in (1, 11, 21, 31):
+        cache.put(block(first, 10))
+    whole = block(5, 20)
+    cache.put(whole)
+    assert [cache.find(Offset(offset)) for offset in (4, 5, 24, 25)] == [None, whole[0], whole[0], None]
+    assert cache.find(Offset(31)) is not None
+    assert cache.size_bytes == TEN_BYTES + whole[0].held_bytes

@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from log_samples import SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_of
+from log_samples import SCHEMA, SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_of
+from tailrace.log.compact import compact, put_in_place
+from tailrace.log.recover import examine
+from tailrace.log.segments import Segments, list_segments
+from tailrace.log.statistics import survey
 from tailrace.log.verify import verify
-from tailrace.model.number import hlc_time_us
+from tailrace.model.number import SchemaId, hlc_time_us
 from tailrace.testing.clock import FakeClock
 from tailrace.testing.files import MemoryFiles
 
@@ -21,6 +25,9 @@ OLDEST = GOLDENS / "version-1"
 
 PARTS = GOLDENS / "version-2"
 """A commit of three parts between two others; the segment with it is of version 2, the first one of version 1."""
+
+COMPACTED = GOLDENS / "version-1-compacted"
+"""The log of `version-1-hybrid`, its first segment compacted, with statistics."""
 
 SEGMENTS = ["oplog-00000000000000000001.bin", "oplog-00000000000000000002.bin"]
 
@@ -46,6 +53,24 @@ def written_parts() -> MemoryFiles:
         log.append(one)
         clock.advance(1)
     log.writer.close()
+    return files
+
+
+def written_compacted() -> MemoryFiles:
+    """Return the log that the golden files of a compacted segment hold."""
+    files = written()
+    steps = compact(files, list_segments(files)[0])
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            put_in_place(files, stop.value)
+            break
+    segments = Segments(files, {SchemaId(1): SCHEMA})
+    found = examine(files)
+    segments.replace(found.segments, found.sparse, found.end)
+    for _ in survey(files, segments, segments.entries[0]):
+        pass
     return files
 
 
@@ -104,6 +129,29 @@ def test_a_log_of_version_2_is_read_and_continued():
 def test_the_same_bytes_are_written_for_parts(name):
     assert written_parts().bytes_of(name) == (PARTS / name).read_bytes()
     assert written_parts().names() == golden(PARTS).names()
+
+
+def test_a_compacted_log_is_read_and_continued():
+    files = golden(COMPACTED)
+    assert contents(files) == rows_of(DRAFTS)
+    assert hlcs_of(files) == hlcs_of(golden())
+    assert verify(files).problems == ()
+    PlainLog(files).append(draft(7))
+    assert contents(files) == rows_of([*DRAFTS, draft(7)])
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in COMPACTED.iterdir()))
+def test_the_same_bytes_are_written_by_compaction(name):
+    assert written_compacted().bytes_of(name) == (COMPACTED / name).read_bytes()
+    assert written_compacted().names() == golden(COMPACTED).names()
+
+
+def test_a_compacted_segment_stays_readable_for_a_program_that_knows_no_compaction():
+    data = written_compacted().bytes_of(SEGMENTS[0])
+    assert int.from_bytes(data[8:12], "little") == 1
+    header_bytes = int.from_bytes(data[16:20], "little")
+    assert data[header_bytes - 8 : header_bytes] == b"TRCOMPCT"
+    assert data[header_bytes : header_bytes + 4] == b"TRFR"
 
 
 def test_segments_without_parts_stay_readable_for_a_program_that_knows_no_parts():

@@ -69,3 +69,17 @@ def test_every_flipped_bit_and_every_cut_is_noticed():
         assert SparseIndex.unpack(bytes(damaged), Index(1), 5000) is None
     for size in range(len(packed)):
         assert SparseIndex.unpack(packed[:size], Index(1), 5000) is None
+
+
+def test_blocks_of_small_frames_are_read_four_at_once_and_others_alone():
+    def index_of(changes: int) -> SparseIndex:
+        sparse = SparseIndex()
+        for number in range(10):
+            header = FrameHeader(0, 0, changes, changes, Offset(1 + number * changes), Index(1 + number * changes), 0)
+            sparse.add(header, number * BLOCK_BYTES)
+        return sparse
+
+    small, wide, large = index_of(250), index_of(10), index_of(1000)
+    assert [small.worth_reading(block) for block in range(10)] == [(0, 4)] * 4 + [(4, 8)] * 4 + [(8, 9), (9, 10)]
+    for other in (wide, large):
+        assert [other.worth_reading(block) for block in range(10)] == [(block, block + 1) for block in range(10)]

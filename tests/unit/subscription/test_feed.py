@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feeding import draft_of, feeding
+from feeding import draft_of, feeding, schema_of
+from tailrace.clock import SystemClock
+from tailrace.log.log import Log
+from tailrace.log.options import LogOptions
+from tailrace.model.commit import Draft
 from tailrace.model.errors import BehindHorizonError, LogClosedError, UnknownSubscriptionError
+from tailrace.model.number import Offset
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.start import After, Earliest, Latest
+from tailrace.model.wanted import Wanted
+from tailrace.testing.files import MemoryFiles
 
 
 async def offsets(feed, timeout_s=0.0):
@@ -187,3 +194,44 @@ async def test_a_feed_is_ready_when_it_is_paused_or_ends():
                 await ready
             with pytest.raises(LogClosedError):
                 await feed.next(0)
+
+
+CONDITIONS = {
+    "a rare table": ("rare", {}, range(300, 310)),
+    "a table and a rare key": ("users", {"key": ({"t": "i64", "v": 700},)}, [700]),
+    "a table and bounds of its key": ("users", {"bounds": {"lower_bound": {"t": "i64", "v": 790}}}, range(790, 801)),
+    "a table of which there is nothing": ("nothing", {}, []),
+    "a table that is everywhere": ("users", {}, [*range(1, 300), *range(310, 801)]),
+}
+STORED = LogOptions(segment_bytes_max=60_000, frame_changes_max=1, ring_changes_max=1, compact=False, cache_bytes_max=0)
+
+
+async def everything(log, table, filters):
+    """Return all offsets that a feed has for its subscriber, and how many batches it looked at."""
+    async with feeding(log=log) as world:
+        subscription = await world.subscribe(table=table, filters=filters)
+        found, batches = [], 0
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            while (got := await offsets(feed)) is not None:
+                found += got
+                batches += 1
+            assert feed.after == log.head
+        return found, batches
+
+
+@pytest.mark.parametrize("case", CONDITIONS)
+async def test_what_statistics_let_a_feed_pass_over_is_not_for_it(case):
+    table, filters, expected = CONDITIONS[case]
+    log = await Log.open(MemoryFiles(), STORED, SystemClock())
+    users, rare, _ = [await log.put_schema(schema_of(name)) for name in ("users", "rare", "nothing")]
+    drafts = [Draft("p", number) for number in range(1, 801)]
+    for number, one in enumerate(drafts, 1):
+        one.add(Op.INSERT, rare if 300 <= number < 310 else users, b"[%d]" % number, after=b"{}")
+    await asyncio.gather(*(log.append([one]) for one in drafts))
+    before, batches_before = await everything(log, table, filters)
+    await log.compact()
+    assert await log.skip(Offset(0), lambda: Wanted({}, frozenset(), 9)) == log.segment_indexes[-1] - 1
+    after, batches_after = await everything(log, table, filters)
+    assert before == after == list(expected)
+    assert batches_after < 5 < batches_before or len(expected) > 100
+    await log.close()

@@ -4,9 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feeding import chunk_of, draft_of, schema_of
+from tailrace.log.statistics import block_statistics
+from tailrace.model.image import NO_KEY
 from tailrace.model.op import Op, wanted_ops
 from tailrace.model.subscription import FilterOptions, TableTarget
 from tailrace.model.table import TableName
+from tailrace.model.wanted import AnyKey, KeyWithin, OneOfKeys, Wanted
 from tailrace.subscription.filter import Filter
 
 SCHEMAS = [schema_of("users"), schema_of("orders"), schema_of("users", version=2), schema_of("users", space="other")]
@@ -40,3 +43,43 @@ def test_filters_that_choose_the_same_are_equal_whatever_the_order():
     assert hash(one) == hash(other)
     assert one != narrower
     assert one != object()
+
+
+def literal(number):
+    return {"t": "i64", "v": number}
+
+
+KEYS = (
+    st.just({})
+    | st.integers(0, 70).map(lambda number: {"key": (literal(number),)})
+    | st.integers(0, 70).map(lambda number: {"bounds": {"lower_bound": literal(number)}})
+    | st.integers(-5, 70).map(lambda number: {"bounds": {"upper_bound": literal(number)}})
+    | st.just({"bounds": {"lower_bound": {"t": "str", "v": "a"}}})
+    | st.just({"columns": ("name",)})
+    | st.just({"where": "id > 3"})
+)
+
+
+@given(ROWS, st.lists(st.sampled_from(TABLES), min_size=1, unique=True), st.sets(st.sampled_from(list(Op))), KEYS)
+def test_a_block_with_a_change_that_passes_is_never_passed_over(rows, tables, ops, conditions):
+    chunk = chunk_of(SCHEMAS, draft_of(rows))
+    chosen = Filter(TableTarget(tuple(tables)), FilterOptions(tuple(ops), **conditions))
+    wanted = chosen.wanted(chunk.schemas)
+    may = wanted is None or block_statistics([chunk]).may_have(wanted)
+    assert may or not list(chosen.select(chunk))
+
+
+def test_what_a_filter_wants_says_no_more_than_it_must():
+    schemas = dict(enumerate(SCHEMAS, start=1))
+    users = TableName("app", "users")
+    everything = Filter(TableTarget(tuple(TABLES)), FilterOptions(tuple(Op)))
+    assert everything.wanted(schemas) is None
+    by_table = Filter(TableTarget((users,)), FilterOptions((Op.INSERT,))).wanted(schemas)
+    assert by_table == Wanted({1: AnyKey(), 3: AnyKey()}, frozenset({1}), 4)
+    by_key = Filter(TableTarget((users,)), FilterOptions((Op.INSERT,), key=(literal(7),))).wanted(schemas)
+    assert by_key.schemas[1] == OneOfKeys(frozenset({b"[7]", NO_KEY}))
+    bounds = {"lower_bound": literal(2), "upper_bound": literal(9)}
+    by_bounds = Filter(TableTarget((users,)), FilterOptions((Op.INSERT,), bounds=bounds)).wanted(schemas)
+    assert by_bounds.schemas[3] == KeyWithin(2, 9)
+    unfit = Filter(TableTarget((users,)), FilterOptions((Op.INSERT,), key=(literal(7), literal(8)))).wanted(schemas)
+    assert unfit.schemas[1] == AnyKey()

@@ -86,8 +86,10 @@ def test_a_chunk_is_narrowed_as_its_changes_are(row_filter):
     ]
     chunk = chunk_of([*lists, [None] * number, nothing, [False] * number])
     rows = [row for row in range(number) if BATCH.ops[row] in row_filter.ops]
-    assert list(row_filter.narrow_chunk(chunk, rows)) == list(row_filter.narrow(BATCH, range(number)))
-    assert list(row_filter.narrow_chunk(chunk, [])) == []
+    assert list(row_filter.narrow_chunk(chunk, pa.array(rows, pa.int64()))) == list(
+        row_filter.narrow(BATCH, range(number))
+    )
+    assert list(row_filter.narrow_chunk(chunk, pa.array([], pa.int64()))) == []
 
 
 def chunk_of(columns: list[list]) -> Chunk:

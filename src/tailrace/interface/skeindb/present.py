@@ -93,15 +93,15 @@ def _columns(view: View) -> list[str]:
 
 
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
-    begin, end, marked = _BEGINS.get(view.wire), _ENDS[view.wire], _marked(view)
     names = [b',"%s":' % name.encode() for name in view.images]
     known: dict[tuple[int, int], _Constants] = {}
+    tells_offset = view.wire in _BEGINS
     events = []
     for row, (time_us, op, schema_id, key, *images) in zip(rows, _cells(chunk, rows, view), strict=True):
         offset = chunk.first + row
         if (schema_id, op) not in known:
             known[schema_id, op] = _constants(chunk.schemas[schema_id], op, view)
-        front, middle, key_form, image_form = known[schema_id, op]
+        template, key_form, image_form = known[schema_id, op]
         members = b""
         if view.mark is not None and op == Op.SCHEMA:
             pk = _NO_KEY
@@ -110,26 +110,14 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
             columns_kept = view.columns if op != Op.SCHEMA else ()
             for name, image in zip(names, images, strict=True):
                 if image is not None:
-                    members += name + image_form(_cut(image, columns_kept))
-        events.append(
-            b'%s%d%s%s%s%s,"commit_ts_ms":%d,"lsn":%d}%s'
-            % (
-                front if begin is None else b"%s%d%s" % (begin, offset, front),
-                offset,
-                middle,
-                pk,
-                members,
-                marked,
-                time_us // 1000,
-                offset,
-                end,
-            )
-        )
+                    members += name + image_form(_cut(image, columns_kept) if columns_kept else image)
+        cells = (offset, pk, members, time_us // 1000, offset)
+        events.append(template % ((offset, *cells) if tells_offset else cells))
     return [frame_of(event) for event in events] if view.wire is WS else events
 
 
 _Form = Callable[[bytes], bytes]
-_Constants = tuple[bytes, bytes, _Form, _Form]
+_Constants = tuple[bytes, _Form, _Form]
 
 _constants_kept: OrderedDict[tuple[int, int, View], tuple[TableSchema, _Constants]] = OrderedDict()
 _CONSTANTS_MAX = 1024
@@ -144,7 +132,7 @@ def _constants(schema: TableSchema, op: int, view: View) -> _Constants:
     key = (id(schema), op, view)
     found = _constants_kept.get(key)
     if found is None:
-        found = _constants_kept[key] = schema, (*_pieces(schema, op, view), *_forms(schema, view.format))
+        found = _constants_kept[key] = schema, (_template(schema, op, view), *_forms(schema, view.format))
         if len(_constants_kept) > _CONSTANTS_MAX:
             _constants_kept.popitem(last=False)
     return found[1]
@@ -206,6 +194,14 @@ def _marked(view: View) -> bytes:
         return b""
     named = msgspec.json.encode(mark.query_id), msgspec.json.encode(mark.etag)
     return b',"query_id":%s,"etag":%s%s' % (*named, mark.extra)
+
+
+def _template(schema: TableSchema, op: int, view: View) -> bytes:
+    """Return an event with places for its offset, twice on some wires, its key, its images, its time and its offset."""
+    front, middle = (piece.replace(b"%", b"%%") for piece in _pieces(schema, op, view))
+    begin = _BEGINS[view.wire] + b"%d" if view.wire in _BEGINS else b""
+    marked, end = _marked(view).replace(b"%", b"%%"), _ENDS[view.wire]
+    return begin + front + b"%d" + middle + b"%s%s" + marked + b',"commit_ts_ms":%d,"lsn":%d}' + end
 
 
 def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
