@@ -156,7 +156,7 @@ class Segments:
             block = self.find(offset)
             chunks = self.read(block)
         if not chunks[0].first <= offset <= chunks[-1].last:
-            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
+            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is missing")
         return chunks
 
     def take_run(
