@@ -89,7 +89,7 @@ def test_a_key_that_is_no_stream_refuses_its_messages_and_nothing_is_written(ser
     assert (target.mark(), len(ids(client))) == (b"before", 2)
     assert not target.send(batch[:2], b"after")
     target.close()
-    with pytest.raises(SinkRefusedError, match="'lines' of Redis is no stream"):
+    with pytest.raises(SinkRefusedError, match="'lines' of Redis is not a stream"):
         opened(server, teller)
 
 

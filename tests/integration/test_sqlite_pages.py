@@ -114,7 +114,7 @@ async def test_more_rows_of_one_null_key_than_a_page_holds_are_refused_by_the_na
         add = "INSERT INTO nulls SELECT zeroblob(10000), NULL, NULL FROM pair, pair AS other LIMIT 2500"
         await asyncio.to_thread(lambda: database.execute(add).fetchall())
         with pytest.raises(
-            ResultTooLargeError, match="table 'nulls' has too many rows with the same key, which is null"
+            ResultTooLargeError, match="table 'nulls' has too many rows with the same key, part of which is NULL"
         ):
             await marks(queries, "nulls", KeyInterval(), 5)
 

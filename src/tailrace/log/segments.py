@@ -155,7 +155,7 @@ class Segments:
                 block = rebuilt.block_of(offset)
                 chunks = self._read(rebuilt, block)
         if not chunks[0].first <= offset <= chunks[-1].last:
-            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is not there")
+            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is missing")
         return chunks
 
     def _read(self, opened: "_Opened", block: Block) -> list[Chunk]:

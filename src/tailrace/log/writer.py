@@ -72,7 +72,7 @@ class Stored(Struct, frozen=True):
 class _Health(Enum):
     """What must be done before the next frame. After a failed sync, the segment is not written again."""
 
-    GOOD = "go on"
+    GOOD = "continue"
     WRITE_FAILED = "cut the segment"
     SYNC_FAILED = "cut the segment, then begin another"
 
@@ -343,7 +343,7 @@ def disk_error(error: OSError) -> LogFullError | LogWriteError:
     """Return the error of the log that a disk's error stands for."""
     translated: LogFullError | LogWriteError
     if error.errno in _FULL:
-        translated = LogFullError("the disk of the log is full; free some space, then it goes on by itself")
+        translated = LogFullError("the disk of the log is full; free some space, then it continues by itself")
     elif error.errno in _TOO_MANY:
         translated = LogWriteError(
             "the log cannot open a file: as many files and connections are open as the system allows; "

@@ -94,7 +94,7 @@ OPTIONS = {
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = frozenset({"path"})
-_OF_BATCHES = {"end": "batches, and a stream goes on"}
+_OF_BATCHES = {"end": "batches, and a stream continues"}
 _OF_STREAMS = dict.fromkeys(
     ("subscription", "maxchangespertrigger", "maxbytespertrigger"), "streams, and this is a batch"
 )

@@ -53,7 +53,7 @@ def test_a_transformation_is_altered_after_a_reset():
 
 
 def test_a_sink_that_does_not_have_the_mode_is_refused():
-    with pytest.raises(ConfigError, match="no sink for nowhere"):
+    with pytest.raises(ConfigError, match="no sink supports nowhere"):
         altered(BASE, sink="nowhere:", begun=False)
 
 

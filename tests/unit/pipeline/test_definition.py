@@ -29,9 +29,9 @@ GOOD = Definition(name="p", source="shop", tables=("orders",), sink="delta:///la
         ({"tables": ()}, "--table"),
         ({"tables": ("a", "a")}, "twice"),
         ({"sink": "nowhere"}, "not a URL"),
-        ({"server": "127.0.0.1:8080"}, "address of the server"),
-        ({"server": "http://"}, "address of the server"),
-        ({"server": "http://there:port"}, "address of the server"),
+        ({"server": "127.0.0.1:8080"}, "server address"),
+        ({"server": "http://"}, "server address"),
+        ({"server": "http://there:port"}, "server address"),
         ({"server": "http://ann:s3cret@there"}, "TAILRACE_TOKEN"),
     ],
 )

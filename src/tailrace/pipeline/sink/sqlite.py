@@ -235,9 +235,7 @@ def _sink_error(path: Path, error: sqlite3.Error) -> SinkError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT")):
         return SinkUnavailableError(f"the SQLite database {path} is busy or the disk failed ({name})")
     if name.startswith("SQLITE_CANTOPEN"):
-        return SinkRefusedError(
-            f"the SQLite database {path} cannot be opened: name a file in a directory that is there"
-        )
+        return SinkRefusedError(f"the SQLite database {path} cannot be opened: name a file in an existing directory")
     return SinkRefusedError(f"SQLite refused it ({name})")
 
 

@@ -79,7 +79,7 @@ def test_each_change_is_a_line_and_shown_once():
 
 
 def test_a_console_keeps_nothing_to_verify():
-    with pytest.raises(SinkRefusedError, match="keeps nothing"):
+    with pytest.raises(SinkRefusedError, match="stores nothing"):
         ConsoleSink(io.BytesIO()).rows(ChangingSource().table().schema)
 
 

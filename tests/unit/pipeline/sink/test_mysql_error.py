@@ -36,7 +36,7 @@ def test_a_connection_that_was_closed_is_made_again():
     ("code", "text"),
     [
         (1045, "MySQL at db:3306 refuses the user 'ann' or the password"),
-        (1049, "MySQL at db:3306 is not there"),
+        (1049, "MySQL at db:3306 does not exist"),
         (1062, "MySQL refused it (error 1062)"),
         (1406, "MySQL refused it (error 1406)"),
     ],
