@@ -16,7 +16,7 @@ from tailrace.model.op import Op
 from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import result_etag
-from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_invalidated, verify
 
 SCHEMA = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, org INTEGER, name TEXT, email TEXT, last_seen INTEGER, active INTEGER);
@@ -94,7 +94,7 @@ def main() -> int:
                 known[number] = verify(known[number], Offset(counts["commits"]), 0, etag, {etag})
                 counts["checked"] += 1
                 counts["check_us"] += round((time.perf_counter() - began) * 1e6)
-                counts["told"] += is_told(known[number], Offset(counts["commits"]))
+                counts["told"] += is_invalidated(known[number], Offset(counts["commits"]))
             table = any(judge.concerns(change[0]) for change in changes)
             result = run(connection, *statement)
             changed = result != results[number]

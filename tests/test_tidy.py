@@ -23,9 +23,6 @@ BANNED_WORDS = re.compile(
 )
 """Words that are no technical English. Say notified, listed, known, fix, without effect, process, continues after."""
 
-WORDS_TO_COME = ("access/", "model/", "source/sqlite/announce.py", "sql/", "subscription/")
-"""Where below `src/tailrace` such words are still to be replaced."""
-
 CLIENT_SHARES = {"client", "clock", "model", "retry"}
 """What `tailrace.client` may import of `tailrace`; the rest is the server."""
 
@@ -89,7 +86,7 @@ def test_the_words_are_those_of_the_glossary():
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in [*HAND_WRITTEN, *DOCS] if not name(path).removeprefix("src/tailrace/").startswith(WORDS_TO_COME)],
+    [*HAND_WRITTEN, *DOCS],
     ids=name,
 )
 def test_texts_and_names_are_plain_technical_english(path):

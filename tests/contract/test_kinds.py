@@ -42,7 +42,7 @@ from tailrace.pipeline.typed import MisfitError, decode_images, row_schema
 from tailrace.sql.sqlite.affinity import STORED_KINDS
 from tailrace.sql.sqlite.predicate import compile_where
 from tailrace.sql.sqlite.query.argument import bind
-from tailrace.subscription.cel import compile_cel, compile_cel_value
+from tailrace.subscription.cel.compile import compile_cel, compile_cel_value
 
 each = pytest.mark.parametrize("sample", SAMPLES)
 

@@ -16,7 +16,7 @@ from tailrace.source.sqlite.query_catalog import QueryCatalog
 from tailrace.sql.sqlite.catalog import Rowid
 from tailrace.sql.sqlite.query import QueryJudge, analyse, bind, parse
 from tailrace.subscription.query import advance, begin, result_etag, state_tag
-from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_invalidated, verify
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 SEEDS = range(2000 if LONG else 80)
@@ -203,7 +203,7 @@ def check_precise(query, through, counts, *, told, changed):
     if not told:
         return
     query.verified = verify(query.verified, through, 0, query.etag, {query.etag})
-    told = is_told(query.verified, through)
+    told = is_invalidated(query.verified, through)
     counts["told"] += told
     assert told or not changed, (query.statement.text, query.arguments)
     assert changed or not told, (query.statement.text, query.arguments)

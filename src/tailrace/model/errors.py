@@ -313,8 +313,8 @@ class BehindHorizonError(TailraceError):
     """The wanted change was removed by retention. Take a new snapshot and begin again at `horizon` - 1 or later."""
 
     def __init__(self, *, requested: int, horizon: int, remedy: str = "") -> None:
-        told = f"change {requested} is no longer in the log; the oldest is {horizon}"
-        super().__init__(f"{told}: {remedy}" if remedy else told)
+        lost = f"change {requested} is no longer in the log; the oldest is {horizon}"
+        super().__init__(f"{lost}: {remedy}" if remedy else lost)
         self.requested = requested
         self.horizon = horizon
 

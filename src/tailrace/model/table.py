@@ -125,7 +125,7 @@ class Identity(StrEnum):
     """All columns. Rows may be alike: a key may be that of several rows, and an update is a deletion and an insert."""
 
     NONE = "none"
-    """Nothing: changes have an empty key. Only inserts can be told."""
+    """Nothing: changes have an empty key. Only inserts can be captured."""
 
     @property
     def is_unique(self) -> bool:

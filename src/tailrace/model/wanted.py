@@ -1,4 +1,4 @@
-"""What a reader of the log looks for, as far as it can be told from a summary of many changes. Pure."""
+"""What a reader of the log looks for, as far as it can be known from a summary of many changes. Pure."""
 
 from collections.abc import Mapping
 

@@ -43,7 +43,7 @@ def project(
 
     Raises:
         ConfigError: Two tables would have one name.
-        SinkRefusedError: The rows of a table are not told apart by a key, and the mode needs that.
+        SinkRefusedError: The rows of a table have no key that identifies them, and the mode needs that.
     """
     refuse_unidentified(schemas, mode)
     names = {schema.table.wire: _name(definition, schema) for schema in schemas}

@@ -78,7 +78,7 @@ class Feed:
             BehindHorizonError: The next change was removed by retention.
             UnknownSubscriptionError: The subscription was closed.
             LogClosedError: The log was closed, or the service stops.
-            PermissionDeniedError: What the reader may see of a table cannot be told.
+            PermissionDeniedError: What the reader may see of a table is unknown.
             UnauthenticatedError: The reader's credentials are no longer good.
             PredicateError: A slow filter failed on the next change.
         """

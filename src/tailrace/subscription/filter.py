@@ -353,7 +353,7 @@ def _consecutive(rows: list[int]) -> Rows:
 
 
 def _of_keys(chunk: Chunk, places: Any, wanted: Iterable[bytes | None]) -> Any:
-    """Return those of some rows that have one of these keys, or none: few, before they are told apart by table."""
+    """Return those of some rows that have one of these keys, or none: few, before their tables are looked at."""
     keys = chunk.batch.column("key") if places is None else chunk.batch.column("key").take(places)
     mask = pc.equal(keys, pa.scalar(NO_KEY, pa.binary()))
     for key in wanted:

@@ -101,7 +101,7 @@ class Snapshot:
 
         Raises:
             PredicateError: A predicate failed on a row.
-            PermissionDeniedError: What the reader may see of the table cannot be told.
+            PermissionDeniedError: What the reader may see of the table is unknown.
         """
         assert self._rows is not None
         assert self._filter is not None

@@ -80,7 +80,7 @@ class Trouble:
         number, pressure = status.subscription.id, status.pressure
         if self._states.get(number, PressureState.HEALTHY) is pressure.state:
             return
-        told = {
+        fields = {
             "subscription": number,
             "source": status.subscription.source,
             "state": pressure.state.value,
@@ -89,10 +89,10 @@ class Trouble:
         }
         if pressure.state is PressureState.HEALTHY:
             del self._states[number]
-            logger.info("subscription caught up", extra=told)
+            logger.info("subscription caught up", extra=fields)
             return
         self._states[number] = pressure.state
         if pressure.state is PressureState.RESNAPSHOT_REQUIRED:
-            logger.warning("subscription lost changes to retention", extra={**told, "horizon": status.horizon})
+            logger.warning("subscription lost changes to retention", extra={**fields, "horizon": status.horizon})
         else:
-            logger.info("subscription falls behind", extra=told)
+            logger.info("subscription falls behind", extra=fields)

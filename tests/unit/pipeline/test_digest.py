@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.pipeline.digest import Difference, Digests, Fault, Side
+from tailrace.pipeline.digest import Difference, Digests, Side
 from tailrace.pipeline.unchanged import UNCHANGED
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.float64())])
@@ -189,6 +189,6 @@ def test_rows_that_were_sent_in_part_are_compared_by_what_they_are(source, extra
         made.add_changes(Side.BOTH, second)
         made.compare()
         found = {row["id"]: row["_fault"] for row in made.first(100).to_pylist()}
-    assert {key for key, fault in found.items() if fault == Fault.DIFFERS} == {
+    assert {key for key, fault in found.items() if fault == Difference.DIFFERS} == {
         key for key in final.keys() & held.keys() if final[key] != held[key]
     }

@@ -7,8 +7,8 @@ from tailrace.model.op import ROW_OPS
 from tailrace.model.subscription import FilterOptions
 from tailrace.model.table import Column, TableName, TableSchema
 from tailrace.subscription.query.etag import begin
-from tailrace.subscription.query.query_filter import Mark, QueryFilter
-from tailrace.subscription.query.tracker import Standing
+from tailrace.subscription.query.query_filter import InvalidationMark, QueryFilter
+from tailrace.subscription.query.tracker import QueryStanding
 from tailrace.subscription.table import find_table, known_table, readings
 from tailrace.testing.database import ScriptedDatabase
 from tailrace.testing.log import MemoryLog
@@ -46,6 +46,6 @@ async def test_the_filter_of_a_query_wants_the_table_that_it_depends_on(table):
     dialect = TableDialect("scripted")
     statement = dialect.parse_query(f"TABLE {table.wire}")
     found, catalog = await TableQueries("app", ScriptedDatabase()).consult(lambda c: dialect.analyse(statement, c))
-    standing = Standing("q", (), begin(found, "log", 0), found, dialect.judge(found, ()), catalog)
-    chosen = QueryFilter(FilterOptions(ROW_OPS), standing, Mark("q", "tag"), "app")
+    standing = QueryStanding("q", (), begin(found, "log", 0), found, dialect.judge(found, ()), catalog)
+    chosen = QueryFilter(FilterOptions(ROW_OPS), standing, InvalidationMark("q", "tag"), "app")
     assert [one for one in (ITEM, ELSEWHERE, DOTTED) if chosen.wants(one)] == [table]

@@ -42,7 +42,7 @@ _NATIVE_KINDS = frozenset({Kind.INTERVAL, Kind.NETWORK, Kind.BIT, Kind.RANGE})
 def declared_types(columns: pa.Schema) -> dict[str, str]:
     """Return what `DECLARED` says of columns."""
     found = {field.name: field.metadata or {} for field in columns}
-    return {name: told[DECLARED.encode()].decode() for name, told in found.items() if DECLARED.encode() in told}
+    return {name: facts[DECLARED.encode()].decode() for name, facts in found.items() if DECLARED.encode() in facts}
 
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -162,7 +162,7 @@ class SqlSink(KeepsProgress):
         self._pipeline = pipeline
         self._columns: dict[str, pa.Schema] = {}
         self._keys: dict[str, list[str]] = {}
-        self._told: dict[str, dict[str, str]] = {}
+        self._declared: dict[str, dict[str, str]] = {}
         """What the source calls the types of text columns, as of the last change of a table."""
         self._connected = False
 
@@ -263,11 +263,11 @@ class SqlSink(KeepsProgress):
         name, key = self._name(one.schema), target_key(one, self._mode)
         columns = self._shaped(columns_of(one, self._mode), one.schema)
         known = self._columns.get(name)
-        told = declared_types(columns)
-        is_same = known is not None and (self._keys[name], self._told[name]) == (key, told)
+        declared = declared_types(columns)
+        is_same = known is not None and (self._keys[name], self._declared[name]) == (key, declared)
         if is_same and united(known, columns) == known:
             return
-        self._keys[name], self._told[name] = key, told
+        self._keys[name], self._declared[name] = key, declared
         present = self._database.columns(name)
         if present is None:
             with self._database.transaction():
@@ -287,7 +287,7 @@ class SqlSink(KeepsProgress):
             field.name
             for field in others
             if target.field(field.name).type != field.type
-            or (field.name in used and field.name in columns.names and used[field.name] != told.get(field.name))
+            or (field.name in used and field.name in columns.names and used[field.name] != declared.get(field.name))
         ]
         with self._database.transaction():
             if added:

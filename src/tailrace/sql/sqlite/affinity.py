@@ -131,7 +131,7 @@ _UNKNOWN = "?"
 def with_facts(schema: TableSchema) -> TableSchema:
     """Return a schema whose columns tell their collations and whether they are strict.
 
-    Schemas that were stored before columns told so have both in their DDL alone.
+    Schemas that were stored before columns had these fields have both in their DDL alone.
     """
     columns = columns_with_facts(schema.columns, schema.ddl)
     return schema if columns is schema.columns else structs.replace(schema, columns=columns)

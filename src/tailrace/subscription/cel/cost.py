@@ -98,15 +98,15 @@ def cel_cost(node: Node, text: str) -> CelCost:
     time_ns = cost.time_ns(_SAMPLE_BYTES, _SAMPLE_ELEMENTS)
     if time_ns > ROW_NS_MAX:
         reason = (
-            f"the expression can take {_told(time_ns)} for a row of {_SAMPLE_BYTES} bytes, "
-            f"and {_told(ROW_NS_MAX)} is the limit: "
+            f"the expression can take {_duration(time_ns)} for a row of {_SAMPLE_BYTES} bytes, "
+            f"and {_duration(ROW_NS_MAX)} is the limit: "
             "shorten lists, chain fewer comprehensions, repeat less in patterns, or say it in a `where`"
         )
         raise InvalidPredicateError(reason, text=text, place=0)
     return cost
 
 
-def _told(time_ns: int) -> str:
+def _duration(time_ns: int) -> str:
     return f"{time_ns / 1e6:.0f} ms" if time_ns < 10**10 else "more than 10 s"
 
 

@@ -20,7 +20,7 @@ from tailrace.model.value import from_literal
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.feed_batch import FeedBatch
 from tailrace.subscription.log_view import LogView
-from tailrace.subscription.query.precise import VerifiedResult, is_told, moved_to, passed
+from tailrace.subscription.query.precise import VerifiedResult, is_invalidated, moved_to, passed
 from tailrace.subscription.query.query_filter import InvalidationMark, QueryFilter
 from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import QueryStanding, Tracker
@@ -105,8 +105,8 @@ class QueryFeed(Feed):
         """Note that the changes of a batch up to the feed's place are on their way, and count them as invalidations."""
         super().delivered(batch)
         first = batch.chunk.first
-        told = sum(batch.after < first + row <= self.after for row in _before_failure(batch).rows())
-        self._queries.metrics.query_invalidations.inc(told)
+        invalidating = sum(batch.after < first + row <= self.after for row in _before_failure(batch).rows())
+        self._queries.metrics.query_invalidations.inc(invalidating)
 
     def pause(self, *, paused: bool) -> None:
         """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
@@ -203,11 +203,11 @@ class QueryFeed(Feed):
         else:
             known = passed(known, chunk.last)
         self._verified = known
-        told = [row for row in rows if is_told(known, Offset(chunk.first + row))]
-        chosen.told = tuple(told)
+        invalidating = [row for row in rows if is_invalidated(known, Offset(chunk.first + row))]
+        chosen.invalidating = tuple(invalidating)
         if known.etag is not None:
             chosen.mark = InvalidationMark(chosen.mark.query_id, known.etag)
-        return structs.replace(batch, passing=told)
+        return structs.replace(batch, passing=invalidating)
 
     def _known(self) -> VerifiedResult:
         """Return what is verified, by this feed or by the last one of the same subscription."""

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from tailrace.model.number import Offset
 
-__all__ = ["VerifiedResult", "is_told", "moved_to", "passed", "verify"]
+__all__ = ["VerifiedResult", "is_invalidated", "moved_to", "passed", "verify"]
 
 
 _SPANS_MAX = 64
@@ -60,6 +60,6 @@ def verify(
     return VerifiedResult(through, number, etag, spans)
 
 
-def is_told(verified: VerifiedResult, offset: Offset) -> bool:
+def is_invalidated(verified: VerifiedResult, offset: Offset) -> bool:
     """Return whether an invalidation is sent."""
     return not any(begin < offset <= end for begin, end in verified.left_out)

@@ -39,7 +39,7 @@ class QueryFilter(Filter):
     has no such changes. It is made for one look at the log: `mark` holds the ETag of that moment.
     """
 
-    __slots__ = ("mark", "standing", "told")
+    __slots__ = ("invalidating", "mark", "standing")
 
     lasting = False
 
@@ -49,7 +49,7 @@ class QueryFilter(Filter):
         super().__init__(TableTarget(tuple(tables)), options)
         self.standing = standing
         self.mark = mark
-        self.told: tuple[int, ...] | None = None
+        self.invalidating: tuple[int, ...] | None = None
         """The rows that a precise subscription gets events for; filters with other rows are not equal."""
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +60,7 @@ class QueryFilter(Filter):
 
     @property
     def _key(self) -> tuple[Hashable, ...]:
-        return self.mark, self.told, self.identity
+        return self.mark, self.invalidating, self.identity
 
     def select(self, chunk: Chunk) -> Rows:
         """Return the rows of a chunk that pass."""

@@ -1,4 +1,4 @@
-"""The query service: prepared queries, their results and ETags, and what their subscriptions are told."""
+"""The query service: prepared queries, their results and ETags, and what their subscriptions are sent."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ from tailrace.sql.dialect import Dialect
 from tailrace.sql.query import Statement
 from tailrace.subscription.query.etag import not_modified
 from tailrace.subscription.query.options import QueryOptions
-from tailrace.subscription.query.precise import VerifiedResult, is_told, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_invalidated, verify
 from tailrace.subscription.query.result import InlineLimits, inline_members
 from tailrace.subscription.query.tracker import QueryLog, QueryStanding, Ran, Tracker
 from tailrace.subscription.table import known_table
@@ -336,7 +336,7 @@ class QueryService:
         await tracker.given.settle()  # a run that began before this one may give what was there before
         given, number = tracker.given.since(verified.number), tracker.given.number
         found = verify(verified, through, number, None if ran is None else ran.etag, given)
-        outcome = "failed" if ran is None else "changed" if is_told(found, through) else "same"
+        outcome = "failed" if ran is None else "changed" if is_invalidated(found, through) else "same"
         self.metrics.query_checks.labels(outcome).inc()
         return found
 
@@ -418,12 +418,12 @@ class QueryService:
         ran = await self.newest(tracker, standing)
         if ran is None or ran.result is None:
             return None if ran is None else ran.etag, inline_members(None, None, format_, limits)
-        told = tracker.told
-        if told is not None and told[0] == ran.etag:
-            return ran.etag, inline_members(told[1], tracker.told_before, format_, limits)
+        sent = tracker.sent
+        if sent is not None and sent[0] == ran.etag:
+            return ran.etag, inline_members(sent[1], tracker.sent_before, format_, limits)
         if len(ran.result.rows) <= self.options.delta_rows_max:
-            tracker.told_before, tracker.told = told, (ran.etag, ran.result)
-        return ran.etag, inline_members(ran.result, told, format_, limits)
+            tracker.sent_before, tracker.sent = sent, (ran.etag, ran.result)
+        return ran.etag, inline_members(ran.result, sent, format_, limits)
 
     async def _reach(self, shard: QueryShard, barrier: Barrier) -> bool:
         """Wait until the log has what the database had; tell whether it does."""

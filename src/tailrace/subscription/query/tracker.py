@@ -108,9 +108,9 @@ class Tracker:
         self.prepared = prepared
         self.statement = statement
         self.arguments = arguments
-        self.told: tuple[str, ResultRows] | None = None
+        self.sent: tuple[str, ResultRows] | None = None
         """The newest result that went along with an event, and its ETag; and the one before it."""
-        self.told_before: tuple[str, ResultRows] | None = None
+        self.sent_before: tuple[str, ResultRows] | None = None
         self.given = Given()
         self.running = asyncio.Lock()
         """Held by a run that others wait for."""

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.subscription.query.given import Given
-from tailrace.subscription.query.precise import VerifiedResult, is_told, moved_to, passed, verify
+from tailrace.subscription.query.precise import VerifiedResult, is_invalidated, moved_to, passed, verify
 
 STEPS = st.lists(
     st.tuples(st.just("commit"), st.sampled_from("ABC"), st.booleans())
@@ -38,7 +38,7 @@ def test_who_holds_a_result_is_told_when_it_is_old_and_not_otherwise(steps, esta
             else:
                 verified = passed(former, len(log))
             relevant = [offset for offset in range(after + 1, len(log) + 1) if log[offset - 1]]
-            told = [offset for offset in relevant if is_told(verified, offset)]
+            told = [offset for offset in relevant if is_invalidated(verified, offset)]
             if relevant and former.etag is not None and former.number >= given_out._forgotten and not told:
                 assert former.etag == result
             if told and former.etag == result:
@@ -53,7 +53,7 @@ def test_what_was_told_is_told_again_and_what_was_left_out_is_not():
     verified = verify(passed(verified, 8), 10, 3, "b", {"b"})
     verified = verify(verify(verified, 15, 4, "b", {"b"}), 20, 5, "b", {"b"})
     assert verified.left_out == ((5, 7), (10, 20))
-    told = [offset for offset in range(4, 23) if is_told(verified, offset)]
+    told = [offset for offset in range(4, 23) if is_invalidated(verified, offset)]
     assert told == [4, 5, 8, 9, 10, 21, 22]
 
 
@@ -62,8 +62,8 @@ def test_what_was_left_out_long_ago_is_told_again():
     for _ in range(100):
         verified = passed(verify(verified, verified.high + 1, 1, "a", set()), verified.high + 2)
     assert len(verified.left_out) == 64
-    assert is_told(verified, 1)
-    assert not is_told(verified, 199)
+    assert is_invalidated(verified, 1)
+    assert not is_invalidated(verified, 199)
 
 
 def test_nothing_is_left_out_where_the_result_or_what_was_given_is_not_known():
@@ -71,7 +71,7 @@ def test_nothing_is_left_out_where_the_result_or_what_was_given_is_not_known():
     assert verify(known, 9, 2, "a", frozenset()) == VerifiedResult(9, 2, "a", ((5, 9),))
     for etag, given_since in (("b", frozenset()), (None, frozenset()), ("a", None), ("a", {"a", "b"})):
         assert verify(known, 9, 2, etag, given_since) == VerifiedResult(9, 2, etag)
-    assert is_told(verify(VerifiedResult(5), 9, 2, "a", frozenset()), 9)
+    assert is_invalidated(verify(VerifiedResult(5), 9, 2, "a", frozenset()), 9)
 
 
 def test_a_reader_that_skips_changes_begins_anew():
