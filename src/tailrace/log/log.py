@@ -25,6 +25,7 @@ from tailrace.log.segment import index_name, statistics_name
 from tailrace.log.segments import Segments, SegmentSummary
 from tailrace.log.statistics import Skipper
 from tailrace.log.tend import Tender
+from tailrace.log.waiters import Waiters
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
 from tailrace.model.commit import Appended, CommitId, Draft
@@ -33,7 +34,7 @@ from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 from tailrace.model.wanted import Wanted
 
-__all__ = ["Log", "Waiters"]
+__all__ = ["Log"]
 
 logger = logging.getLogger(__name__)
 
@@ -566,54 +567,3 @@ def _recover(files: Files, options: LogOptions, clock: Clock) -> tuple[Schemas, 
     schemas.recover()
     found = recover(files)
     return schemas, found, Writer(files, options, clock, found)
-
-
-class Waiters:
-    """One future per waiter and no polling: idle waiters cost nothing, a move costs one callback each."""
-
-    def __init__(self) -> None:
-        self._futures: set[asyncio.Future[bool]] = set()
-        self._listeners: list[Callable[[], None]] = []
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have something called by each `wake` and by `close`, from now on; return what ends that."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Return True after the next `wake`, False after the timeout.
-
-        Raises:
-            LogClosedError: `close` was called meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        expiry = loop.call_later(timeout_s, _answer, future, False)
-        self._futures.add(future)
-        try:
-            return await future
-        finally:
-            expiry.cancel()
-            self._futures.discard(future)
-
-    def wake(self) -> None:
-        """Let everybody go on."""
-        for future in self._futures:
-            _answer(future, True)
-        self._futures.clear()
-        for listener in self._listeners:
-            listener()
-
-    def close(self) -> None:
-        """Let everybody know that there will be no more."""
-        for future in self._futures:
-            if not future.done():
-                future.set_exception(LogClosedError("the log is closed"))
-        self._futures.clear()
-        for listener in self._listeners:
-            listener()
-
-
-def _answer(future: asyncio.Future[bool], answer: bool) -> None:
-    if not future.done():
-        future.set_result(answer)

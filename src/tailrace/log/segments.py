@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 _INDEXES_KEPT_MAX = 64
 
 _SINGLE_BYTES_MAX = 512 * 1024
-"""So many bytes of frames of one change become one batch at most."""
+"""Most bytes of frames of one change that become one batch."""
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True):

@@ -52,8 +52,8 @@ class Frame(Struct, frozen=True):
     batch: pa.RecordBatch
     parts: Sequence[bytes | memoryview]
     last_commit: CommitId
-    known: Known
     part: int = 0
+    known: Known | None = None
 
 
 class Stored(Struct, frozen=True):
@@ -336,7 +336,7 @@ def encode_frame(
     )
     last = drafts[-1]
     known = Known.of_drafts(drafts, first_offset, len(payload))
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), known, last.part)
+    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part, known)
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

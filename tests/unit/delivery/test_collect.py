@@ -101,7 +101,7 @@ async def test_what_is_in_hand_goes_out_before_an_error_is_met():
             collector = Collector(feed)
             read = world.log.read
 
-            async def read_then_forget(after):
+            async def read_then_forget(after, wanted=None):
                 chunk = await read(after)
                 if world.log.head == 4:
                     await world.append(*[Op.INSERT] * 4)

@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from log_samples import SCHEMA, SMALL, draft, rows_in, rows_of
-from tailrace.log.log import Log, Waiters
+from tailrace.log.log import Log
 from tailrace.log.segment import segment_index
 from tailrace.log.verify import verify
+from tailrace.log.waiters import Waiters
 from tailrace.model.chunk import Chunk
 from tailrace.model.commit import Draft
 from tailrace.model.errors import (

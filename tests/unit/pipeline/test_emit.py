@@ -74,5 +74,5 @@ def test_a_table_that_may_be_truncated_ends_with_an_error_there(mode, checked):
 def test_a_table_whose_rows_no_key_tells_apart_is_appended_only(identity):
     table = TableSchema(TableName("shop", "orders"), 1, (ID,), identity=identity)
     assert project(definition(), Mode.APPEND, [table], storage="s", start="latest")
-    with pytest.raises(SinkRefusedError, match="needs a key that tells rows apart"):
+    with pytest.raises(SinkRefusedError, match="needs a key that identifies rows"):
         project(definition(), Mode.CURRENT, [table], storage="s", start="latest")

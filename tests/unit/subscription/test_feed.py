@@ -183,7 +183,7 @@ async def test_a_feed_is_ready_when_it_is_paused_or_ends():
         with world.service.feed(subscription.id, Latest()) as feed:
             ready = asyncio.create_task(feed.ready(30))
             await asyncio.sleep(0)
-            await world.service.pause(subscription.id)
+            await world.service.subscription(subscription.id).pause()
             async with asyncio.timeout(30):
                 await ready
             assert await feed.next(0) is None
