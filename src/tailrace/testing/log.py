@@ -154,10 +154,7 @@ class MemoryLog:
     async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change following `after`; None when that is the head."""
         del wanted
-        if after + 1 < self.horizon:
-            raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
-        if after > self.head:
-            raise BeyondHeadError(requested=after, head=self.head)
+        self._check(after)
         if after == self.head:
             return None
         return self._chunks[bisect_right(self._chunks, after + 1, key=lambda chunk: chunk.first) - 1]
@@ -165,8 +162,14 @@ class MemoryLog:
     async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
         """Return `after`: nothing is known of chunks but what is in them."""
         del wanted
-        await self.read(after)
+        self._check(after)
         return after
+
+    def _check(self, after: Offset) -> None:
+        if after + 1 < self.horizon:
+            raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
+        if after > self.head:
+            raise BeyondHeadError(requested=after, head=self.head)
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes of the chunk that holds the change following `after`."""
