@@ -16,7 +16,10 @@ from tailrace.delivery.grpc.http2.options import TransportOptions
 from tailrace.delivery.tls import TlsConfig, tls_context
 from web import DEADLINE_S, web
 
-ROUNDS = 2_000 if os.environ.get("LONG_TESTS") else 30
+LONG = bool(os.environ.get("LONG_TESTS"))
+ROUNDS = 500 if LONG else 30
+
+pytestmark = pytest.mark.timeout(1800 if LONG else 120)  # long rounds take minutes on a busy machine
 HANDSHAKE_S_MAX = 0.3
 
 HTTP = {
