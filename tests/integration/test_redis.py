@@ -127,7 +127,7 @@ def test_a_user_that_may_not_write_is_refused(server, client):
         "reader", enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+@read", "+@connection"]
     )
     target = opened(server, teller, user="reader")
-    with pytest.raises(SinkRefusedError, match="see what the sink's user may do"):
+    with pytest.raises(SinkRefusedError, match="check the permissions of the sink's user"):
         target.send(teller.changes(1), b"1")
     target.close()
 

@@ -54,7 +54,7 @@ def test_looking_changes_nothing(database, path):
 def test_a_database_that_is_not_there_is_the_only_finding(path):
     (finding,) = examine(path, QUICK)
     assert (finding.check, finding.severity) == ("access", Severity.PROBLEM)
-    assert "there is no database" in finding.message
+    assert "does not exist" in finding.message
 
 
 def test_a_file_that_is_no_database_is_a_problem(path):

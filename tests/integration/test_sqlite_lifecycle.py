@@ -85,7 +85,7 @@ def test_setup_and_removal_survive_vacuum(path, writer):
 
 
 def test_capture_of_a_database_that_does_not_exist_is_refused(path):
-    with pytest.raises(SourceStateError, match="there is no database"):
+    with pytest.raises(SourceStateError, match="does not exist"):
         set_up(path)
     create_database(path)
     set_up(path)

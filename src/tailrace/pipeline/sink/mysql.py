@@ -89,7 +89,7 @@ def sink_error(place: str, user: str, error: pymysql.Error) -> SinkError:
     if code in _ACCESS:
         return SinkRefusedError(f"{place} refuses the user {user!r} or the password: fix the sink's URL")
     if code in _NO_DATABASE:
-        return SinkRefusedError(f"{place} does not exist: create it, or correct the sink's URL")
+        return SinkRefusedError(f"{place} does not exist: create it, or fix the sink's URL")
     if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
         return SinkUnavailableError(f"{place} cannot be reached, or is busy (error {code})")
     return SinkRefusedError(f"MySQL refused it (error {code or type(error).__name__})")

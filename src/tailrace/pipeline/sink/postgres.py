@@ -272,7 +272,7 @@ def _sink_error(options: PostgresOptions, error: psycopg.Error) -> SinkError:
     if state.startswith("28") or "authentication failed" in str(error):
         return SinkRefusedError(f"{options!r} refuses the user {options.user!r} or the password: fix the sink's URL")
     if state.startswith("3D") or ("does not exist" in str(error) and not state):
-        return SinkRefusedError(f"{options!r} does not exist: create it, or correct the sink's URL")
+        return SinkRefusedError(f"{options!r} does not exist: create it, or fix the sink's URL")
     if state.startswith(_UNAVAILABLE) or (not state and isinstance(error, psycopg.OperationalError)):
         return SinkUnavailableError(f"{options!r} cannot be reached, or is busy ({state or type(error).__name__})")
     column = f", column {error.diag.column_name!r}" if error.diag.column_name else ""
