@@ -12,13 +12,13 @@ from tailrace.log.segments import Segments
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["CommitReader"]
+__all__ = ["LogCommits"]
 
 Window = Callable[[], tuple[Offset, Offset, Index]]
 """Returns the horizon, the head and the last index as they are now."""
 
 
-class CommitReader:
+class LogCommits:
     """The commits of an open log. For tasks of its event loop."""
 
     def __init__(self, segments: Segments, window: Window) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tailrace.clock import Clock
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
-from tailrace.log.writer import Frame, Stored, Writer, disk_error, encode_frame
+from tailrace.log.writer import EncodedFrame, Stored, Writer, disk_error, encode_frame
 from tailrace.model.commit import Appended, Draft
 from tailrace.model.errors import AppendTooLargeError, LogClosedError, LogWriteError
 from tailrace.model.number import Index, Offset
@@ -396,7 +396,7 @@ class _Encoded(Struct, frozen=True, eq=False):
     """A group and its frame, or why there is none."""
 
     group: _Group
-    frame: Frame | Exception
+    frame: EncodedFrame | Exception
 
 
 def _encode(group: _Group) -> _Encoded:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from tailrace.clock import Clock
 from tailrace.log.batch import pieces
 from tailrace.log.cache import BlockCache
-from tailrace.log.commits import CommitReader
+from tailrace.log.commits import LogCommits
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
@@ -81,7 +81,7 @@ class Log:
         self._position = self._durable_position = found.position
         self._segments = Segments(files, schemas.known)
         self._segments.replace(found.segments, found.sparse, found.end)
-        self.commits = CommitReader(self._segments, self._window)
+        self.commits = LogCommits(self._segments, self._window)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
         self._cache = BlockCache(options.cache_bytes_max)
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from tailrace.log.cache import BlockCache
-from tailrace.log.commits import CommitReader
+from tailrace.log.commits import LogCommits
 from tailrace.log.files import Files
 from tailrace.log.recover import examine, read_state
 from tailrace.log.schemas import Schemas
@@ -48,7 +48,7 @@ class LogReader:
         self._head = Offset(0)
         self._horizon = Offset(1)
         self._last_index = Index(0)
-        self.commits = CommitReader(self._segments, lambda: (self._horizon, self._head, self._last_index))
+        self.commits = LogCommits(self._segments, lambda: (self._horizon, self._head, self._last_index))
         self.refresh()
 
     @property

@@ -34,7 +34,7 @@ from tailrace.model.commit import CommitId, Draft
 from tailrace.model.errors import LogError, LogFullError, LogWriteError
 from tailrace.model.number import Index, Offset
 
-__all__ = ["Frame", "Stored", "Writer", "disk_error", "encode_frame"]
+__all__ = ["EncodedFrame", "Stored", "Writer", "disk_error", "encode_frame"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _ZEROS_PER_FRAME = 16
 """Zeros are written for at least this many frames: to write a larger frame twice costs more than a sync saves."""
 
 
-class Frame(Struct, frozen=True):
+class EncodedFrame(Struct, frozen=True):
     """A frame in memory: its batch, for readers, and its bytes, for the disk. `part` is that of its commit, if any."""
 
     header: FrameHeader
@@ -62,7 +62,7 @@ class Stored(Struct, frozen=True):
     Where its commit continues, index, length and horizon are those before the commit.
     """
 
-    frame: Frame
+    frame: EncodedFrame
     segment: Segment
     sparse: SparseIndex
     end: int
@@ -115,7 +115,7 @@ class Writer:
         )
         self._write_state(self._state)
 
-    def store(self, frame: Frame) -> Stored:
+    def store(self, frame: EncodedFrame) -> Stored:
         """Write a frame and sync it; on return it is on disk, and in `state` unless its commit continues.
 
         Raises:
@@ -198,7 +198,7 @@ class Writer:
                 self._file.close()
             self._state_file.close()
 
-    def _write(self, file: File, frame: Frame) -> None:
+    def _write(self, file: File, frame: EncodedFrame) -> None:
         """Write and sync one frame behind the last."""
         self._health = _Health.WRITE_FAILED
         end = self._end + frame.header.frame_bytes
@@ -323,7 +323,7 @@ class Writer:
 
 def encode_frame(
     drafts: Sequence[Draft], first_offset: Offset, first_index: Index, append_time_us: int, first_hlc: int = 1
-) -> Frame:
+) -> EncodedFrame:
     """Return the frame of whole commits, or of one part of a commit, with these numbers."""
     batch, payload = encode_payload(drafts, first_offset, first_index, first_hlc)
     head = pack_frame(
@@ -336,7 +336,9 @@ def encode_frame(
     )
     last = drafts[-1]
     known = Known.of_drafts(drafts, first_offset, len(payload))
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part, known)
+    return EncodedFrame(
+        frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part, known
+    )
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

@@ -8,7 +8,7 @@ from tailrace.log.log import Log
 from tailrace.log.recover import recover
 from tailrace.log.segment import segment_name
 from tailrace.log.verify import verify
-from tailrace.log.writer import Frame, encode_frame
+from tailrace.log.writer import EncodedFrame, encode_frame
 from tailrace.model.errors import LogError
 from tailrace.model.number import Index, Offset
 from tailrace.testing.clock import FakeClock
@@ -157,7 +157,7 @@ def test_an_unknown_schema_is_a_problem():
     assert "schema 1 is not known" in str(verify(files).problems[0])
 
 
-def spoiled(column: str, values: list) -> Frame:
+def spoiled(column: str, values: list) -> EncodedFrame:
     """Return a frame of two commits with one column replaced, its checksums right."""
     frame = encode_frame([draft(1, 2), draft(2, 1)], Offset(1), Index(1), 0)
     place = frame.batch.schema.get_field_index(column)
@@ -166,7 +166,7 @@ def spoiled(column: str, values: list) -> Frame:
     payload = memoryview(batch.serialize())
     numbers = {"first_offset": Offset(1), "first_index": Index(1), "append_time_us": 0}
     head = pack_frame(payload, change_count=3, commit_count=2, **numbers)
-    return Frame(frame_header(head, 0, 0), batch, (head, payload), frame.last_commit)
+    return EncodedFrame(frame_header(head, 0, 0), batch, (head, payload), frame.last_commit)
 
 
 @pytest.mark.parametrize(

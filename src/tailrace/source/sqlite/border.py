@@ -23,9 +23,9 @@ from msgspec import Struct
 from tailrace.source.sqlite.wal import (
     FRAME_HEADER,
     HEADER,
+    FrameRun,
     Interior,
     Leaf,
-    Run,
     WalHeader,
     parse_header,
     parse_page,
@@ -201,7 +201,7 @@ class BorderFinder:
             header = again
         raise _LostError
 
-    def _step(self, header: WalHeader, run: Run, place: _Place) -> _Place:
+    def _step(self, header: WalHeader, run: FrameRun, place: _Place) -> _Place:
         """Return the place after one more transaction."""
         old = place.path
         root, schema_version = self._root_after(header, run, place)
@@ -229,7 +229,7 @@ class BorderFinder:
                 number = old[old.index(number) + 1]  # it is as it was, though a level above it may have gone
         raise _LostError
 
-    def _root_after(self, header: WalHeader, run: Run, place: _Place) -> tuple[int, int]:
+    def _root_after(self, header: WalHeader, run: FrameRun, place: _Place) -> tuple[int, int]:
         """Return the root of the change table and the version of the schema after a transaction."""
         frame = run.pages.get(_SCHEMA_PAGE)
         if frame is None:

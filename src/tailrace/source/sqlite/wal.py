@@ -16,9 +16,9 @@ from msgspec import Struct
 __all__ = [
     "FRAME_HEADER",
     "HEADER",
+    "FrameRun",
     "Interior",
     "Leaf",
-    "Run",
     "WalHeader",
     "parse_header",
     "parse_page",
@@ -49,7 +49,7 @@ class WalHeader(Struct, frozen=True):
         return HEADER + (frame - 1) * (FRAME_HEADER + self.page_size)
 
 
-class Run(Struct, frozen=True):
+class FrameRun(Struct, frozen=True):
     """The frames of one transaction: the last frame of each page it wrote, and its last frame.
 
     `size` is that of the database afterwards, in pages.
@@ -80,7 +80,7 @@ def parse_header(data: bytes) -> WalHeader | None:
     return WalHeader(page_size, salt) if magic in _MAGICS and page_size >= 512 else None
 
 
-def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[Run]:
+def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[FrameRun]:
     """Yield the whole transactions in the frames after one and through another, up to the first of another salt."""
     frame_words = struct.Struct(f">II8s8x{header.page_size}x")
     at_once = max(1, _READ_BYTES // frame_words.size)
@@ -98,7 +98,7 @@ def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[Ru
             frame += 1
             pages[page] = frame
             if commit:
-                yield Run(pages, frame, commit)
+                yield FrameRun(pages, frame, commit)
                 pages = {}
 
 
