@@ -14,7 +14,6 @@ from tailrace.access.keys import Keys
 from tailrace.access.limit import RateLimits
 from tailrace.access.options import AuthConfig
 from tailrace.access.principal import Principal
-from tailrace.access.web_token import WebTokenOptions, WebTokens
 from tailrace.clock import Clock
 from tailrace.meta.key_store import KeyStore
 from tailrace.model.errors import ConfigError, InvalidRequestError
@@ -80,7 +79,7 @@ def _web_tokens(config: AuthConfig, clock: Clock) -> "WebTokens | None":
             raise ConfigError(f"auth.jwt_secret_file: {error.strerror}") from error
     if not secret and not config.jwks_file:
         return None
-    from tailrace.access.web_token import WebTokens
+    from tailrace.access.web_token import WebTokenOptions, WebTokens
 
     leeway_s = parse_duration_s(config.jwt_leeway) or 0.0
     options = WebTokenOptions(secret, config.jwt_issuer, config.jwt_audience, leeway_s)
