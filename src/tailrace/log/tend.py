@@ -92,6 +92,8 @@ class Tender:
     async def _tend(self, segment: Segment) -> None:
         compacted = await self._drive(compact(self._files, segment)) if may_compact(segment) else None
         if self._closing.is_set():
+            if compacted is not None:  # it was finished just as the log was closed
+                await asyncio.to_thread(self._files.remove, f"{segment.name}.tmp")
             return
         if compacted is not None:
             segment = await self._replace(compacted)
