@@ -174,7 +174,7 @@ END
 async def run_bare(path: str, log: str) -> None:
     import uvloop  # noqa: F401  what the server runs on
 
-    from tailrace.source.sqlite.watch import Watch
+    from tailrace.source.sqlite.watch import FileWatch
 
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     database.executescript(_TRIGGER)
@@ -187,7 +187,7 @@ async def run_bare(path: str, log: str) -> None:
 
     def capture() -> None:
         file = os.open(log, os.O_CREAT | os.O_WRONLY)
-        watch, last = Watch(Path(path)), 0
+        watch, last = FileWatch(Path(path)), 0
         while True:
             rows = database.execute("SELECT * FROM bare_change WHERE id > ?", (last,)).fetchall()
             if not rows:
