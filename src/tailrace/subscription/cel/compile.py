@@ -291,7 +291,7 @@ def _cel_value(natural: Any, column: Column) -> Any:
 
 
 def _shown(value: Item) -> Any:
-    """Return what CEL sees of a value: an array is a list, whose first place is 0 whatever its lower bound is."""
+    """Return what CEL sees of a value: an array is a list, whose first place is 0 for any lower bound."""
     match value:
         case Array(items):
             return [_shown(item) for item in items]
