@@ -507,7 +507,7 @@ class Log:
             raise BehindHorizonError(requested=offset, horizon=self._horizon) from None
 
     def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset | None:
-        """Return the first change from `offset` on that may be wanted; None where that cannot be told from memory."""
+        """Return the first change from `offset` on that may be wanted; None where memory does not say it."""
         while (segment := self._skipper.segment_of(offset)) is not None and (sought := wanted()) is not None:
             found = self._skipper.find(segment)
             if found is None:

@@ -53,15 +53,12 @@ class Picker:
             CorruptSegmentError: A segment is damaged.
             FileNotFoundError: Retention has just removed one.
         """
-        key = (offset, wanted)
-        run = self._kept.get(key)
+        run = self._find(offset, wanted)
         if run is None:
-            found = await asyncio.shield(self._begin(key, through))
+            found = await asyncio.shield(self._begin((offset, wanted), through))
             if isinstance(found, list):
                 return next(chunk for chunk in found if offset <= chunk.last)
-            run = self._kept.get(key) or _Run(found, used=True)
-        else:
-            self._kept.move_to_end(key)
+            run = self._find(offset, wanted) or _Run(found, used=True)
         run.used = True
         self._read_ahead((Offset(run.chunk.last + 1), wanted), through)
         return run.chunk
@@ -70,6 +67,14 @@ class Picker:
         """Wait for the runs that are being read."""
         if self._reading:
             await asyncio.wait(self._reading.values())
+
+    def _find(self, offset: Offset, wanted: Wanted) -> _Run | None:
+        """Return a run that holds a change, which may have begun before it: a reader takes a part at a time."""
+        for key, run in self._kept.items():
+            if run.chunk.first <= offset <= run.chunk.last and key[1] == wanted:
+                self._kept.move_to_end(key)
+                return run
+        return None
 
     def _read_ahead(self, key: _Key, through: Offset) -> None:
         if key[0] > through or key in self._kept:
@@ -95,6 +100,8 @@ class Picker:
         if isinstance(found, list):
             self._put(found)
             return
+        if key in self._kept:
+            self._bytes -= self._kept.pop(key).chunk.held_bytes
         self._kept[key] = _Run(found, used=False)
         self._bytes += found.held_bytes
         while self._bytes > _KEPT_BYTES_MAX and len(self._kept) > 1:

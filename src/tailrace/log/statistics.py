@@ -72,8 +72,8 @@ class TableStatistics(Struct, frozen=True, array_like=True):
                 return True
             case OneOfKeys(keys):
                 left = [key for key in keys if self._is_within(key)]
-                told = not left or not self.hashes_count or (self.lower is not None and self.lower == self.upper)
-                found = None if told or hashes is None else hashes(self)
+                decided = not left or not self.hashes_count or (self.lower is not None and self.lower == self.upper)
+                found = None if decided or hashes is None else hashes(self)
                 return bool(left) if found is None else any(_has(found, isal_zlib.crc32(key)) for key in left)
             case KeyWithin(lower, upper):
                 return self.lower is None or self.upper is None or (lower <= self.upper and self.lower <= upper)

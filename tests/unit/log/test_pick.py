@@ -96,6 +96,15 @@ async def test_readers_that_want_the_same_share_what_was_picked():
     await log.close()
 
 
+async def test_a_reader_that_takes_a_part_at_a_time_has_blocks_read_once():
+    log = await log_of(MemoryFiles(), 5000, lambda number: number % 100 == 0)
+    whole = await log.read(Offset(0), lambda: RARE)
+    assert whole is not None
+    for after in (100, 101, 777, whole.last - 1):
+        assert await log.read(Offset(after), lambda: RARE) is whole
+    await log.close()
+
+
 async def test_a_picked_chunk_is_cut_with_what_was_left_out():
     log = await log_of(MemoryFiles(), 1000, lambda number: number % 100 == 0)
     chunk = await log.read(Offset(0), lambda: RARE)
