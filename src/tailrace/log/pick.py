@@ -91,8 +91,8 @@ class Pick:
 
     def rows(self, batch: pa.RecordBatch) -> Any:
         """Return which rows of a batch may be wanted, as an Arrow array of rising numbers."""
-        parts = [group.rows(batch) for group in self._groups]
         newest = pc.max(batch.column("schema")).as_py()
+        parts = [group.rows(batch, newest) for group in self._groups]
         if newest > self._wanted.known:  # nothing is said of later ones, so they are wanted
             later = pc.greater(batch.column("schema"), pa.scalar(self._wanted.known, pa.int32()))
             parts.append(pc.indices_nonzero(later))
@@ -110,15 +110,18 @@ class _Group:
 
     def __init__(self, key: KeyWanted, numbers: Sequence[int]) -> None:
         self._key = key
+        self._through = max(numbers) if len(numbers) == max(numbers) else 0  # all up to this one, or not all up to any
         self._keys = _OneOf(sorted(key.keys), pa.binary()) if isinstance(key, OneOfKeys) else None
         self._schemas = _OneOf(numbers, pa.int32())
 
-    def rows(self, batch: pa.RecordBatch) -> Any:
+    def rows(self, batch: pa.RecordBatch, newest: int) -> Any:
         schemas = batch.column("schema")
         if self._keys is not None:
             # Few have the key. So it is looked for first, and only where it is found, of what table it is.
             rows = pc.indices_nonzero(self._keys.mask(batch.column("key")))
-            return rows if not len(rows) else rows.filter(self._schemas.mask(schemas.take(rows)))
+            if not len(rows) or newest <= self._through:
+                return rows
+            return rows.filter(self._schemas.mask(schemas.take(rows)))
         rows = pc.indices_nonzero(self._schemas.mask(schemas))
         if isinstance(self._key, KeyWithin) and len(rows):
             found = integer_keys(batch.column("key").take(rows))
