@@ -69,10 +69,10 @@ class Picking:
         self._read_bytes += all_bytes
         return True
 
-    def made(self, schemas: Mapping[SchemaId, TableSchema], last: Offset) -> PickedChunk:
-        """Return what was found from the first block up to an offset."""
+    def made(self, schemas: Mapping[SchemaId, TableSchema], behind: Offset) -> PickedChunk:
+        """Return what was found from the first block up to an offset, which is the next to look at."""
         batch = pa.concat_batches(self._found) if self._found else _NOTHING
-        return PickedChunk(batch, schemas, self._first, last, self._wanted)
+        return PickedChunk(batch, schemas, self._first, Offset(behind - 1), self._wanted)
 
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ENVELOPE], schema=ENVELOPE)

@@ -208,18 +208,20 @@ class Segments:
         """
         picking = Picking(wanted)
         place = offset
-        while place <= through and not picking.is_full():
-            view = self._view
-            segment = _segment_of(place, view)
-            with self._open(segment, view) as opened, borrowed() as memory:
-                while place <= through and not picking.is_full() and _segment_of(place, view) is segment:
-                    batches = self._read_at(opened, place, memory)
-                    if not picking.add(batches):
-                        if picking.blocks:
-                            return picking.made(self._schemas, Offset(place - 1))
-                        return self._chunks(batches)
-                    place = skip(Offset(_last_of(batches) + 1))
-        return picking.made(self._schemas, Offset(place - 1))
+        try:
+            while place <= through and not picking.is_full():
+                view = self._view
+                segment = _segment_of(place, view)
+                with self._open(segment, view) as opened, borrowed() as memory:
+                    while place <= through and not picking.is_full() and _segment_of(place, view) is segment:
+                        batches = self._read_at(opened, place, memory)
+                        if not picking.add(batches):
+                            return picking.made(self._schemas, place) if picking.blocks else self._chunks(batches)
+                        place = skip(Offset(_last_of(batches) + 1))
+        except (CorruptSegmentError, FileNotFoundError):
+            if not picking.blocks:
+                raise  # otherwise what lies before it goes out first, and the next call meets it again
+        return picking.made(self._schemas, place)
 
     def take_run(
         self, offset: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]

@@ -128,12 +128,32 @@ async def test_where_nothing_is_found_the_reader_gets_on():
     await log.close()
 
 
-async def test_damage_is_found_also_where_nothing_is_wanted():
+async def test_damage_is_found_also_where_nothing_is_wanted_behind_what_lies_before_it():
     files = MemoryFiles()
-    log = await log_of(files, 3000, lambda number: number % 100 == 0)
-    name = files.names()[0]
-    data = files.bytes_of(name)
-    files.put(name, data[:20_000] + bytes([data[20_000] ^ 1]) + data[20_001:])
+    log = await log_of(files, 10_000, lambda number: number % 100 == 0)
+    damaged = (await log.segments())[2]
+    data = files.bytes_of(damaged.name)
+    place = len(data) // 2
+    files.put(damaged.name, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    chunk = await log.read(Offset(0), lambda: RARE)
+    assert chunk is not None
+    assert damaged.first_offset <= chunk.last + 1 <= damaged.last_offset
+    assert list(chunk.offsets(range(len(chunk)))) == list(range(100, chunk.last + 1, 100))
     with pytest.raises(CorruptSegmentError):
-        await picked_of(log, RARE)
+        await log.read(chunk.last, lambda: RARE)
+    await log.close()
+
+
+@pytest.mark.parametrize("wanted", [None, RARE], ids=["all", "picked"])
+async def test_what_was_read_stays_when_other_blocks_are_read(tmp_path, wanted):
+    log = await log_of(DiskFiles(tmp_path), 20_000, lambda number: number % 100 == 0)
+    chunks, after = [], Offset(0)
+    while (chunk := await log.read(after, lambda: wanted)) is not None:
+        chunks.append(chunk)
+        after = chunk.last
+    await log.compact()
+    numbers = [number for chunk in chunks for number in chunk.batch.column("offset").to_pylist()]
+    assert set(numbers) >= set(range(1, 20_001) if wanted is None else range(100, 20_001, 100))
+    images = [image for chunk in chunks for image in chunk.batch.column("after").to_pylist()]
+    assert images == [b'{"n":%d}' % number for number in numbers]
     await log.close()
