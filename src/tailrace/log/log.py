@@ -16,6 +16,7 @@ from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.payload import measure
+from tailrace.log.picker import Picker
 from tailrace.log.progress import Progressed, write_progress
 from tailrace.log.recover import RecoveredLog, recover
 from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable
@@ -100,6 +101,7 @@ class Log:
             writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
         )
         self._skipper = Skipper(files, self._segments)
+        self._picker = Picker(self._segments, self._skipper, self._cache.put)
         self._tender = Tender(
             files, self._segments, self._skipper, options, self._retain_lock, lambda: self._head, self._named
         )
@@ -273,8 +275,8 @@ class Log:
     async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head.
 
-        What the reader will ask for next is read ahead: the next block or, given what is `wanted`, the next that may
-        hold some of that.
+        What the reader will ask for next is read ahead. Given what is `wanted`, the chunk may hold that alone, of many
+        blocks, and perhaps nothing: see `PickedChunk`.
 
         The chunk is shared by all readers and cut where the log finds it cheap: it may begin before the wanted change,
         never behind it. Take what you want of it by offset. It is bounded: about 4096 changes and 2 MiB, or one change.
@@ -288,11 +290,15 @@ class Log:
         offset = self._wanted(after)
         if offset is None:
             return None
-        chunk = self._ring.find(offset)
+        chunk = self._ring.find(offset) or self._cache.find(offset)
+        sought = None if chunk is not None or wanted is None else wanted()
         if chunk is None:
-            chunk = self._cache.find(offset) or await self._load(offset)
+            chunk = await (self._load(offset) if sought is None else self._pick(offset, sought))
+        if chunk.picked is None and self._ring.find(offset) is not chunk:
             following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
-            self._read_ahead(following if wanted is None else self._next_wanted(following, wanted))
+            ahead = following if wanted is None else self._next_wanted(following, wanted)
+            if ahead is not None:
+                self._read_ahead(ahead)
         return chunk
 
     async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
@@ -313,8 +319,12 @@ class Log:
                 break
             found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
             sought = None if found is None else wanted()
-            further = offset if found is None or sought is None else found.skip(offset, sought)
+            if found is None or sought is None:
+                break
+            further = found.skip(offset, sought)
             if further == offset:
+                if sought.by_keys and self._cache.find(offset) is None:  # more is known on disk
+                    offset = await asyncio.to_thread(self._skipper.skip, offset, sought)
                 break
             offset = further
         return after if offset is None else Offset(offset - 1)
@@ -422,6 +432,7 @@ class Log:
         self._retain_soon.set()
         self._tender.close()
         await self._housekeeping
+        await self._picker.finish()
         if self._loading:
             await asyncio.wait(self._loading.values())
         await self._group.close()
@@ -487,12 +498,25 @@ class Log:
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
         return next(chunk for chunk in chunks if wanted <= chunk.last)
 
-    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
-        """Return the first change from `offset` on that may be wanted, by the statistics that are in memory."""
-        segment = self._skipper.segment_of(offset)
-        found = None if segment is None else self._skipper.find(segment)
-        sought = None if found is None else wanted()
-        return offset if found is None or sought is None else found.skip(offset, sought)
+    async def _pick(self, offset: Offset, wanted: Wanted) -> Chunk:
+        """Return the wanted changes of some blocks, or the chunk that holds a change where most are wanted."""
+        floor = self._ring.floor
+        try:
+            return await self._picker.read(offset, self._head if floor is None else Offset(floor - 1), wanted)
+        except FileNotFoundError:
+            raise BehindHorizonError(requested=offset, horizon=self._horizon) from None
+
+    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset | None:
+        """Return the first change from `offset` on that may be wanted; None where memory does not say it."""
+        while (segment := self._skipper.segment_of(offset)) is not None and (sought := wanted()) is not None:
+            found = self._skipper.find(segment)
+            if found is None:
+                return offset if self._skipper.is_absent(segment) else None
+            further = found.skip(offset, sought)
+            if further == offset:
+                return None if sought.by_keys else offset
+            offset = further
+        return offset
 
     def _read_ahead(self, following: Offset) -> None:
         """Begin to read the block that a reader will want next, while it works on what it has."""
