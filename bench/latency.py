@@ -191,7 +191,7 @@ async def run_bare(path: str, log: str) -> None:
         while True:
             rows = database.execute("SELECT * FROM bare_change WHERE id > ?", (last,)).fetchall()
             if not rows:
-                watch.arm()
+                watch.arm(wal_alone=True)
                 rows = database.execute("SELECT * FROM bare_change WHERE id > ?", (last,)).fetchall()
             if not rows:
                 # The bytes arrive before the commit can be seen.
