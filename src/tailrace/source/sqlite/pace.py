@@ -64,7 +64,7 @@ class Pace:
         self.listens = False
 
     def pause_s(self, now_s: float) -> float:
-        """Return how long to wait after a look that saw nothing new: for a write where it `listens`, else regardless."""
+        """Return how long to wait after a look that saw nothing new: for a write where it `listens`."""
         if now_s - self._since_s >= self._settle_s:
             listened, self.listens = self.listens, True
             return self._idle_s if listened else 0.0
