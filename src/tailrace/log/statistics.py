@@ -195,7 +195,7 @@ class Skipper:
 
 
 def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None, None, None]:
-    """Write the statistics of a sealed segment, unless they are there; yields after each block. Blocking.
+    """Write the statistics of a sealed segment, unless they are there; yields after each step. Blocking.
 
     Raises:
         CorruptSegmentError: The segment is damaged.
@@ -206,7 +206,9 @@ def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None
     sparse, _ = segments.index(segment)
     blocks = []
     for number in range(len(sparse)):
-        blocks.append(block_statistics(segments.load(sparse.first_offset(number))))
+        chunks = segments.load(sparse.first_offset(number))
+        yield
+        blocks.append(block_statistics(chunks))
         yield
     if not blocks:
         return
