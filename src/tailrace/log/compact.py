@@ -92,8 +92,8 @@ def may_compact(segment: Segment) -> bool:
 def compact(files: Files, segment: Segment) -> Generator[None, None, Compacted | None]:
     """Write the compacted form of a sealed segment to a temporary file, synced; None where it is not worth it.
 
-    Yields after each step, a millisecond or less but for what the disk takes. Whoever does not finish it closes it; then the file is gone again. The
-    segment itself is not touched.
+    Yields after each step, which takes a millisecond or less besides what the disk takes. Whoever does not finish it
+    closes it; then the file is gone again. The segment itself is not touched.
 
     Raises:
         CorruptSegmentError: The segment is damaged.
