@@ -28,6 +28,9 @@ _IN_ONESHOT = 0x80000000
 _IN_NONBLOCK = 0o4000
 _IN_CLOEXEC = 0o2000000
 _EVENTS_BYTES = 65536
+_OTHERS_S = 0.001
+"""Pause after an event that is about other files: a directory in which files come and go must not keep us busy."""
+
 _EVENT = struct.Struct("iIII")
 """An event: watch, mask, cookie, and the size of the name that follows."""
 
@@ -77,7 +80,12 @@ class FileWatch:
         if self._wake_read in ready:
             os.read(self._wake_read, 4096)
             return True
-        return bool(ready) and self._inotify is not None and self._take_events(self._inotify)
+        if not ready or self._inotify is None:
+            return False
+        touched = self._take_events(self._inotify)
+        if not touched:
+            time.sleep(_OTHERS_S)
+        return touched
 
     def _watch(self, inotify: "_Inotify", path: bytes, mask: int) -> None:
         """Watch a path once, unless it is watched."""

@@ -115,10 +115,13 @@ def test_a_log_that_was_made_anew_is_watched_in_place_of_the_old_one(database, w
     assert watch.wait(LONG_S)
 
 
-def test_other_files_in_the_directory_do_not_count(database, watch):
+def test_other_files_in_the_directory_do_not_count(database, watch, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("tailrace.source.sqlite.watch.time.sleep", pauses.append)
     watch.arm(wal_alone=True)
     database.with_name("unrelated").write_bytes(b"x")
     assert not watch.wait(LONG_S), "it ends early, and says that nothing was written"
+    assert pauses == [0.001], "but not at once: many files may come and go"
     watch.arm(wal_alone=True)
     append(wal(database))
     assert watch.wait(LONG_S)
