@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -36,6 +37,9 @@ P50_MAX_MS = 1.5
 P99_MAX_MS = 8.0
 LIMIT_MAX = 3.0
 """Our p50 against that of the bare path."""
+
+PROCESSOR_MAX_US = 500.0
+"""Of the server, for one commit: half of what it was when commits crossed six threads and tasks."""
 
 _EVENT = re.compile(rb'"pk":\[(\d+)\]')
 _CLOCK = os.sysconf("SC_CLK_TCK")
@@ -191,7 +195,7 @@ async def run_bare(path: str, log: str) -> None:
         while True:
             rows = database.execute("SELECT * FROM bare_change WHERE id > ?", (last,)).fetchall()
             if not rows:
-                watch.arm()
+                watch.arm(wal_alone=True)
                 rows = database.execute("SELECT * FROM bare_change WHERE id > ?", (last,)).fetchall()
             if not rows:
                 # The bytes arrive before the commit can be seen.
@@ -245,13 +249,23 @@ def report(name: str, measured: float, bar: float, unit: str = "ms") -> bool:
     return good
 
 
+class Measured(NamedTuple):
+    """Latencies, the quickest first, and processor time of the server for one commit."""
+
+    latencies_ms: list[float]
+    processor_us: float
+
+    def p(self, share: float) -> float:
+        return percentile(self.latencies_ms, share)
+
+
 def processor_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _CLOCK
 
 
-def measure(name: str, directory: Path, path: Path, pid: int, keys, rate: int = RATE) -> list[float]:
-    """Write at a rate and read what comes; return the latencies, the quickest first."""
+def measure(name: str, directory: Path, path: Path, pid: int, keys, rate: int = RATE) -> Measured:
+    """Write at a rate and read what comes."""
     total, warm_up = rate * (SECONDS + WARM_UP_SECONDS), rate * WARM_UP_SECONDS
     with contextlib.closing(sqlite3.connect(path)) as database:
         first = database.execute("SELECT coalesce(max(id) + 1, 0) FROM t").fetchone()[0]
@@ -262,10 +276,10 @@ def measure(name: str, directory: Path, path: Path, pid: int, keys, rate: int = 
         assert writing.wait() == 0
     took_s = processor_s(pid) - before_s
     latencies = latencies_ms(json.loads(times.read_text())[warm_up:], arrived[warm_up:])
-    shares = (0.01, 0.5, 0.9, 0.99)
-    shown = "  ".join(f"p{100 * share:g} {percentile(latencies, share):6.2f}" for share in shares)
-    print(f"{name:36s} {shown} ms  processor time a commit {took_s / total * 1e6:5.0f} µs", flush=True)
-    return latencies
+    found = Measured(latencies, took_s / total * 1e6)
+    shown = "  ".join(f"p{100 * share:g} {found.p(share):6.2f}" for share in (0.01, 0.5, 0.9, 0.99))
+    print(f"{name:36s} {shown} ms  processor time a commit {found.processor_us:5.0f} µs", flush=True)
+    return found
 
 
 @contextlib.contextmanager
@@ -298,18 +312,24 @@ def main() -> int:
                 with over(addresses) as keys:
                     found = measure(f"{wire}, {RATE} commits/s", directory, path, pid, keys)
                 results += [
-                    report(f"commit to subscriber, {wire}, p50", percentile(found, 0.5), P50_MAX_MS),
-                    report(f"commit to subscriber, {wire}, p99", percentile(found, 0.99), P99_MAX_MS),
+                    report(f"commit to subscriber, {wire}, p50", found.p(0.5), P50_MAX_MS),
+                    report(f"commit to subscriber, {wire}, p99", found.p(0.99), P99_MAX_MS),
                 ]
                 if wire == "SSE":
-                    against = percentile(found, 0.5) / percentile(limit, 0.5)
-                    results.append(report("... p50 against the bare path", against, LIMIT_MAX, "x"))
+                    results += [
+                        report("... p50 against the bare path", found.p(0.5) / limit.p(0.5), LIMIT_MAX, "x"),
+                        report("... processor time of the server a commit", found.processor_us, PROCESSOR_MAX_US, "µs"),
+                    ]
+                    print(f"... against the bare path {found.processor_us / limit.processor_us:.2f}x", flush=True)
             with over_sse(addresses) as keys:
                 found = measure(f"SSE, {RATE_SLOW} commits/s", directory, path, pid, keys, RATE_SLOW)
-            results.append(report("commit to subscriber, slow writer, p50", percentile(found, 0.5), P50_MAX_MS))
+            results += [
+                report("commit to subscriber, slow writer, p50", found.p(0.5), P50_MAX_MS),
+                report("commit to subscriber, slow writer, p99", found.p(0.99), P99_MAX_MS),
+            ]
             with others(addresses["http"]), over_sse(addresses) as keys:
                 found = measure(f"SSE, {RATE} commits/s, {OTHERS} others", directory, path, pid, keys)
-            results.append(report("... with other subscriptions, p50", percentile(found, 0.5), P50_MAX_MS))
+            results.append(report("... with other subscriptions, p50", found.p(0.5), P50_MAX_MS))
     return 0 if all(results) else 1
 
 

@@ -116,6 +116,14 @@ async def test_a_change_arrives_within_a_fraction_of_the_polling_interval(path, 
         assert time.monotonic() - begin < 20
 
 
+async def test_a_commit_soon_after_another_one_wakes_the_reader(path, writer, monkeypatch):
+    monkeypatch.setattr("tailrace.source.sqlite.pace._LISTEN_S", (30.0,))
+    async with captured(path, options=SqliteOptions(poll_interval_s=30, settle_s=30)) as capturing:
+        for number in range(50):
+            writer.run(f"INSERT INTO t VALUES({number}, 0)")
+            await asyncio.wait_for(capturing.changes_of(number + 1), 20)
+
+
 async def test_without_a_hint_from_the_system_polling_finds_the_change(path, writer, monkeypatch):
     monkeypatch.setattr("tailrace.source.sqlite.watch.sys.platform", "other")
     async with captured(path, options=SqliteOptions(poll_interval_s=0.02, settle_s=0.0)) as capturing:

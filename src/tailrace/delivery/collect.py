@@ -78,6 +78,8 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
                 break  # one more of their size would not fit
             if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
                 break
+            if feed.caught_up:
+                break  # as it mostly is after one live change
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
 
 

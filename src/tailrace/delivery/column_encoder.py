@@ -5,7 +5,7 @@ converted one by one. A handful of changes is encoded row by row, which then cos
 Every wire has an encoder of its own, which says how an event looks; this says when which way is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
-from tailrace.model.chunk import Chunk
+from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.table import TableSchema
 from tailrace.subscription.filter import Rows
 
-__all__ = ["NOTHING", "Tables", "ddl_of", "encode_rows", "rows_of", "scalar"]
+__all__ = ["NOTHING", "Tables", "cells_of", "ddl_of", "encode_rows", "rows_of", "scalar"]
 
 _VECTOR_BYTES_MAX = 256 << 20
 """Above this many bytes, rows are encoded one by one: an array with 32-bit places could overflow."""
@@ -52,6 +52,24 @@ def rows_of(chunk: Chunk, rows: Rows, columns: Sequence[str]) -> Any:
     """Return the wanted columns of the wanted rows, as a record batch."""
     batch = chunk.batch.select(columns)
     return batch.slice(rows.start, len(rows)) if isinstance(rows, range) else batch.take(pa.array(rows, pa.int64()))
+
+
+def cells_of(chunk: Chunk, rows: Rows, columns: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    """Return the wanted cells of each wanted row, as Python values."""
+    if len(chunk) <= _ROWS_SINGLE:
+        cells = [chunk.cells(name) for name in columns]
+        return [tuple(column[row] for column in cells) for row in rows]
+    if len(rows) <= _ROWS_SINGLE:
+        batch = chunk.batch
+        arrays = [batch.column(_PLACES[name]) for name in columns]
+        return [tuple(column[row].as_py() for column in arrays) for row in rows]
+    return zip(*(column.to_pylist() for column in rows_of(chunk, rows, columns).columns), strict=True)
+
+
+_ROWS_SINGLE = 8
+"""Up to this many rows, taking single cells costs less than taking rows."""
+
+_PLACES = {name: place for place, name in enumerate(ENVELOPE.names)}
 
 
 class Tables(Struct, frozen=True):

@@ -32,8 +32,13 @@ _SPAN_US_MAX = 600_000_000
 _SHRINK_MIN = 4
 """A segment that would not have this many times fewer frames is left as it is."""
 
-_STEP_BYTES = 256 * 1024
-_STEP_FRAMES = 1024
+_STEP_BYTES = 64 * 1024
+_STEP_FRAMES = 256
+"""How much is taken apart, or looked through, in one step: half a millisecond of work under Python's lock, for which a
+commit on its way may have to wait."""
+
+_SYNC_BYTES = 1024 * 1024
+"""After this many bytes the new file is synced. All of it at once would keep the disk from the syncs of commits."""
 
 
 class Run(Struct):
@@ -87,8 +92,8 @@ def may_compact(segment: Segment) -> bool:
 def compact(files: Files, segment: Segment) -> Generator[None, None, Compacted | None]:
     """Write the compacted form of a sealed segment to a temporary file, synced; None where it is not worth it.
 
-    Yields after each step, some milliseconds. Whoever does not finish it closes it; then the file is gone again. The
-    segment itself is not touched.
+    Yields after each step, which takes a millisecond or less besides what the disk takes. Whoever does not finish it
+    closes it; then the file is gone again. The segment itself is not touched.
 
     Raises:
         CorruptSegmentError: The segment is damaged.
@@ -166,6 +171,7 @@ def _write(file: File, segment: Segment, runs: Sequence[Run], made: File) -> Gen
     )
     made.write_at(0, [head])
     place, sparse = len(head), SparseIndex()
+    synced = 0
     verbatim = segment.schema.equals(ENVELOPE)
     for run in runs:
         frame: list[bytes | memoryview]
@@ -179,6 +185,10 @@ def _write(file: File, segment: Segment, runs: Sequence[Run], made: File) -> Gen
         made.write_at(place, frame)
         place += sum(map(len, frame))
         yield
+        if place - synced >= _SYNC_BYTES:
+            made.sync()
+            synced = place
+            yield
     made.sync()
     return Compacted(read_segment_header(made, segment.name), sparse, place)
 

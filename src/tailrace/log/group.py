@@ -233,6 +233,8 @@ class GroupCommit:
             self._publish(stored)
         with self._lock:
             del self._unpublished[group.ticket]
+        if group.requests[0].appended is None:
+            return  # a thread has stored it, alone, and knows; it was never pending
         offset, index = group.first_offset, group.first_index
         for request in group.requests:
             appended = Appended(

@@ -309,7 +309,7 @@ class Skipper:
 
 
 def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None, None, None]:
-    """Write the statistics of a sealed segment, unless they are there; yields after each block. Blocking.
+    """Write the statistics of a sealed segment, unless they are there; yields after each step. Blocking.
 
     Raises:
         CorruptSegmentError: The segment is damaged.
@@ -323,7 +323,9 @@ def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None
     with closing(files.open(segment.name)) as file:
         found = Survey(read_identity(file))
     for number in range(len(sparse)):
-        found.add(segments.load(sparse.first_offset(number)))
+        chunks = segments.load(sparse.first_offset(number))
+        yield
+        found.add(chunks)
         yield
     with closing(files.create(statistics_name(segment.first_index))) as file:
         file.write_at(0, [found.pack()])

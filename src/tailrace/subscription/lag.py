@@ -44,9 +44,13 @@ class Lags:
             return
         self._delivered = through
         self.end_to_end_s = self._since(_commit_time_us(chunk, through))
-        place = bisect_left(self._marks, through, key=lambda mark: mark[0])
-        if place < len(self._marks) and (place > 0 or len(self._marks) < _MARKS_KEPT):
-            self.delivery_s = self._since(self._marks[place][1])
+        marks = self._marks
+        if len(marks) > 1 and marks[-2][0] < through <= marks[-1][0]:
+            place = len(marks) - 1  # as nearly always: the newest change
+        else:
+            place = bisect_left(marks, through, key=lambda mark: mark[0])
+        if place < len(marks) and (place > 0 or len(marks) < _MARKS_KEPT):
+            self.delivery_s = self._since(marks[place][1])
 
     def _since(self, time_us: int) -> float:
         return max(0, self._clock.now_us() - time_us) / 1_000_000

@@ -172,6 +172,53 @@ def test_a_disk_that_refuses_leaves_the_old_segment_or_the_new_one_and_no_tempor
     assert not [name for name in files.names() if name.endswith(".tmp")]
 
 
+class Noting:
+    """An open file that notes how much was written before each sync."""
+
+    def __init__(self, file, unsynced: list[int]) -> None:
+        self._file = file
+        self._unsynced = unsynced
+
+    def __getattr__(self, name: str):
+        return getattr(self._file, name)
+
+    def write_at(self, place, parts) -> None:
+        self._unsynced[-1] += sum(map(len, parts))
+        self._file.write_at(place, parts)
+
+    def sync(self) -> None:
+        self._unsynced.append(0)
+        self._file.sync()
+
+
+def test_the_disk_gets_a_compacted_segment_bit_by_bit(monkeypatch):
+    monkeypatch.setattr("tailrace.log.compact._FRAME_BYTES_MAX", 2_000)
+    monkeypatch.setattr("tailrace.log.compact._SYNC_BYTES", 3_000)
+    files = written([draft(number, 1) for number in range(1, 400)])
+    unsynced = [0]
+    create = files.create
+    monkeypatch.setattr(files, "create", lambda name: Noting(create(name), unsynced))
+    made = made_of(files)
+    assert made is not None
+    assert len(unsynced) > 4
+    assert max(unsynced) < 3_000 + 2 * 2_000, "one frame more than is enough for a sync"
+    assert unsynced[-1] == 0, "all of it is on disk"
+
+
+def test_a_step_takes_apart_few_frames(monkeypatch):
+    monkeypatch.setattr("tailrace.log.compact._STEP_FRAMES", 10)
+    monkeypatch.setattr("tailrace.log.compact._STEP_BYTES", 5_000)
+    files = written([draft(number, 1) for number in range(1, 400)])
+    taken = [0]
+    monkeypatch.setattr(
+        "tailrace.log.compact.decode", lambda data, *rest: taken.append(len(data)) or decode(data, *rest)
+    )
+    steps = compact(files, first_of(files))
+    count = sum(1 for _ in steps)
+    assert max(taken) < 5_000 + 1_500, "one frame more than is enough"
+    assert count >= 399 // 10 + len(taken)
+
+
 def test_what_is_given_up_leaves_nothing_behind():
     files = written(DRAFTS)
     names = files.names()

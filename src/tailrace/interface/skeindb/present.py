@@ -7,7 +7,7 @@ and `data`, `ARRAY` as one element of a JSON array with the comma behind it, `LI
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.delivery.column_encoder import NOTHING, Tables, encode_rows, rows_of, scalar
+from tailrace.delivery.column_encoder import NOTHING, Tables, cells_of, encode_rows, rows_of, scalar
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.frame import frame_array, frame_of
 from tailrace.delivery.view import View, Wire
 from tailrace.interface.skeindb.enveloped import encode_enveloped
 from tailrace.interface.skeindb.literal import key_literals
-from tailrace.model.chunk import ENVELOPE, Chunk
+from tailrace.model.chunk import Chunk
 from tailrace.model.image import image_to_literals, image_to_plain, key_to_literals, key_to_plain
 from tailrace.model.op import Op
 from tailrace.model.subscription import Format
@@ -97,7 +97,9 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     known: dict[tuple[int, int], _Constants] = {}
     tells_offset = view.wire in _BEGINS
     events = []
-    for row, (time_us, op, schema_id, key, *images) in zip(rows, _cells(chunk, rows, view), strict=True):
+    for row, (time_us, op, schema_id, key, *images) in zip(
+        rows, cells_of(chunk, rows, _columns(view)[1:]), strict=True
+    ):
         offset = chunk.offset_of(row)
         if (schema_id, op) not in known:
             known[schema_id, op] = _constants(chunk.schemas[schema_id], op, view)
@@ -153,26 +155,6 @@ def _mostly_same(form: _Form, value: bytes) -> bytes:
     """Return a value in its plain form, which is the value itself unless there are literals in it."""
     return form(value) if _LITERAL in value else value
 
-
-def _cells(chunk: Chunk, rows: Rows, view: View) -> Iterable[tuple[Any, ...]]:
-    """Return the wanted cells of each row."""
-    if len(chunk) <= _ROWS_SINGLE:
-        columns = [chunk.cells(name) for name in _columns(view)[1:]]
-        return [tuple(column[row] for column in columns) for row in rows]
-    if len(rows) <= _ROWS_SINGLE:
-        batch = chunk.batch
-        columns = [batch.column(place) for place in _PLACES]
-        columns += [batch.column(_IMAGES[name]) for name in view.images]
-        return [tuple(column[row].as_py() for column in columns) for row in rows]
-    columns = rows_of(chunk, rows, _columns(view)).columns[1:]
-    return zip(*(column.to_pylist() for column in columns), strict=True)
-
-
-_ROWS_SINGLE = 8
-"""Up to this many rows, taking single cells costs less than taking rows."""
-
-_PLACES = [ENVELOPE.get_field_index(name) for name in ("commit_time_us", "op", "schema", "key")]
-_IMAGES = {name: ENVELOPE.get_field_index(name) for name in ("before", "after")}
 
 FORMS: dict[Format, tuple[Callable[[bytes, TableSchema], bytes], Callable[[bytes, TableSchema], bytes]]] = {
     Format.OBJECTS_JSON: (key_to_literals, image_to_literals),

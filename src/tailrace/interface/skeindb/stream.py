@@ -105,6 +105,11 @@ class Stream(Sending):
             silent_s = max(0.0, self._silent_due_s - self._loop.time())
             await self._wait_for_changes(min(silent_s, self._options.stream_state_s))
 
+    @property
+    def has_more(self) -> bool:
+        """Tell whether there may be more to send already: rows of a snapshot, or changes."""
+        return self.feed.snapshot is not None or super().has_more
+
     async def take(self) -> bytes:
         """Return the next records, none when there are none. Sets `ending` with the last ones."""
         records = b""

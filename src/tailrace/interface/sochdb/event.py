@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.delivery.column_encoder import NOTHING, Tables, ddl_of, encode_rows, rows_of, scalar
+from tailrace.delivery.column_encoder import NOTHING, Tables, cells_of, ddl_of, encode_rows, rows_of, scalar
 from tailrace.delivery.encoded import Encoded
 from tailrace.delivery.view import View, Wire
 from tailrace.interface.sochdb.raw_image import is_key_value, raw_of_image
@@ -104,10 +104,9 @@ _LAYOUTS = {
 
 def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     layout = _LAYOUTS[view.wire]
-    columns = [chunk.batch.column(name) for name in _COLUMNS[1:]]
     events = []
-    for row in rows:
-        index, time_us, op, schema_id, key, before, after = (column[row].as_py() for column in columns)
+    for row, cells in zip(rows, cells_of(chunk, rows, _COLUMNS[1:]), strict=True):
+        index, time_us, op, schema_id, key, before, after = cells
         schema = chunk.schemas[schema_id]
         event = b"%c%s" % (layout.sequence, varint_of(chunk.offset_of(row)))
         if time_us:

@@ -42,7 +42,8 @@ __all__ = ["WalHold"]
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.005
-"""Pause between two looks at the log while it grows."""
+_TICK_SLOW_S = 0.01
+"""Pause between two looks at the log while it grows; while it grows by little."""
 
 _IDLE_S = 0.1
 """Pause between two looks while it does not."""
@@ -122,7 +123,7 @@ class WalHold:
 
     def wake(self) -> None:
         """Note that a program writes."""
-        if self._thread is not None:
+        if self._thread is not None and not self._thread.wake.is_set():
             self._thread.wake.set()
 
     @property
@@ -205,6 +206,7 @@ class _HoldThread(threading.Thread):
         moved_s = self._clock.monotonic_s()
         while not self._ended.is_set():
             now_s = self._clock.monotonic_s()
+            before = self._frames
             try:
                 with translated(self._path):
                     if self._tick():
@@ -214,7 +216,7 @@ class _HoldThread(threading.Thread):
                     logger.info("the write-ahead log is not held", extra={"reason": str(error)})
                 self._release()
             if now_s - moved_s < _SETTLE_S:
-                self._ended.wait(_TICK_S)
+                self._ended.wait(_TICK_S if abs(self._frames - before) >= _FRAMES_FEW else _TICK_SLOW_S)
             elif self.wake.wait(_IDLE_S):
                 self.wake.clear()
                 moved_s = self._clock.monotonic_s()

@@ -40,7 +40,11 @@ _PATH_REST = 10
 """How much longer to do without borders, once the write-ahead log was lost, than it takes to find it again."""
 
 
-_NEWEST = f"SELECT (SELECT max(id) FROM {CHANGE}), mark FROM {READER} WHERE name = ?"  # noqa: S608  names of ours
+# One statement, so that all three are of one moment. Each statement lets other threads of this process run first.
+_GLANCE = (
+    f"SELECT (SELECT max(id) FROM {CHANGE}), mark, (SELECT schema_version FROM pragma_schema_version) "  # noqa: S608
+    f"FROM {READER} WHERE name = ?"
+)
 
 
 class ChangeReader:
@@ -95,7 +99,7 @@ class ChangeReader:
         with translated(self._path):
             self._fit()
             self._hold.open()
-            self.backlog = self._newest(self._connection) or 0  # from here on, borders are known
+            self.backlog = self._newest(self._connection, None) or 0  # from here on, borders are known
         if self.locks_writers:
             logger.warning(
                 "the database is not in WAL mode: set a busy timeout in the application, or use "
@@ -160,18 +164,18 @@ class ChangeReader:
             if not self._journal.may_look():
                 self.place.look(connection, unwritten=True)
                 return None
-            # It changes with each commit of another connection, so a look at an unchanged database is one pragma and no
-            # query.
-            data_version = int(connection.pragma("data_version"))
+            glance = self._glance(connection)
+            # It changes with each commit of another connection, as the statement before it saw them.
+            data_version = connection.data_version()
             self.place.look(connection, unwritten=data_version == self._data_version)
             if data_version == self._data_version:
                 return None
-            newest = self._newest(connection)
+            newest = self._newest(connection, glance)
             # The schema may change again between fitting and looking; borders and rows must be read with the triggers
             # that wrote them.
             while newest is None:
                 self._fit()
-                newest = self._newest(connection)
+                newest = self._newest(connection, None)
             self._data_version = data_version
             self._hold.wake()
             now_us = self._clock.now_us()
@@ -269,30 +273,28 @@ class ChangeReader:
         if capture is None or self.capture is None or capture.capture != self.capture.capture:
             raise SourceStateError(f"capture was removed from the database; {NEW_LOG}")
 
-    def _newest(self, connection: apsw.Connection) -> int | None:
-        """Return the newest row; None when capture does not fit the schema, which then must be fixed first."""
-        newest = None if self._hold.lost else self._newest_as_before(connection)
-        return self._newest_of_all(connection) if newest is None else newest
-
-    def _newest_as_before(self, connection: apsw.Connection) -> int | None:
-        """Return the newest row where nothing but rows has changed since the last look, which is nearly always.
-
-        Two statements in place of five: each lets other threads of this process run first. The number of the schema is
-        read after the row, without a transaction around both: it only grows, so if it is the known one now, it was when
-        the row was read. A restore through SQLite's backup (`.restore`) always changes it.
-        """
+    def _glance(self, connection: apsw.Connection) -> tuple[int, int, str | None] | None:
+        """Return the number of the schema, the newest row and the reader's mark; None where they are not there."""
         try:
-            found = rows(connection, _NEWEST, (self._reader.name,))
+            found = rows(connection, _GLANCE, (self._reader.name,))
         except apsw.SQLError:
             return None  # a table or a column is not there: it is another schema
-        if not found:
+        if not found or found[0][0] is None:
             return None
-        newest, mark = found[0]
-        if newest is None or int(connection.pragma("schema_version")) != self.schema_version:
-            return None
-        if self.history is not None and (newest < self.history.number or mark not in self.marks):
-            return None
-        return int(newest)
+        newest, mark, schema_version = found[0]
+        return schema_version, newest, mark
+
+    def _newest(self, connection: apsw.Connection, glance: tuple[int, int, str | None] | None) -> int | None:
+        """Return the newest row; None when capture does not fit the schema, which then must be fixed first."""
+        # Nearly always nothing but rows has changed since the last look. A restore through SQLite's backup (`.restore`)
+        # always changes the number of the schema.
+        if glance is not None and not self._hold.lost:
+            schema_version, newest, mark = glance
+            history = self.history
+            known = history is None or (newest >= history.number and mark in self.marks)
+            if known and schema_version == self.schema_version:
+                return newest
+        return self._newest_of_all(connection)
 
     def _newest_of_all(self, connection: apsw.Connection) -> int | None:
         connection.execute("BEGIN")

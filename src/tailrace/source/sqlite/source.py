@@ -25,24 +25,13 @@ from tailrace.source.sqlite.change_table import (
 from tailrace.source.sqlite.connection import FileId, file_id
 from tailrace.source.sqlite.decode import Decoder
 from tailrace.source.sqlite.options import SqliteOptions
+from tailrace.source.sqlite.pace import Pace
 from tailrace.source.sqlite.reader import ChangeReader
 from tailrace.source.sqlite.table_version import TableVersion
 from tailrace.source.sqlite.trim import Trimmer
 from tailrace.source.sqlite.watch import FileWatch
 
 __all__ = ["Announcer", "SqliteSource"]
-
-_SETTLE_S = (0.0003, 0.0005, 0.001, 0.002, 0.004, 0.008)
-"""Pauses between looks while a commit is expected; the last one is repeated."""
-
-_REST_S = 0.0005
-_REST_MAX_S = 0.008
-_REST_CHANGE_S = 0.0001
-"""Least time from one look to the next; it grows with the number of changes found, so with more than 10 000 changes a
-second the reader looks less often: the more at once, the less it costs, also the writer."""
-
-_REST_LOCKED_S = 0.025
-"""The same where readers lock writers out, that is without WAL: the less often we look, the less often one meets us."""
 
 _READ_FIRST = 64
 """Rows fetched at first, before their size is known."""
@@ -192,8 +181,7 @@ class _Session:
         self._after = 0
         self._confirmed = 0
         self._newest = 0
-        self._looked_s = 0.0
-        self._rest_s = _REST_S
+        self._pace = self._new_pace()
         self._borders: deque[Border] = deque()
         self._limit = _READ_FIRST
         self._fits = 0
@@ -220,6 +208,7 @@ class _Session:
         self._trimmer.marks = self._reader.marks
         self._trimmer.file = self._reader.place.file
         self._fits = 0
+        self._pace = self._new_pace()
         self._borders.clear()
         cut = self._reader.backlog - self._after > self._options.commit_changes_max
         self._decoder = Decoder(
@@ -277,31 +266,36 @@ class _Session:
         self._executor.shutdown()
         self._watch.close()
 
+    def _new_pace(self) -> Pace:
+        return Pace(self._options.settle_s, self._options.poll_interval_s, self._clock.monotonic_s())
+
     def _next_group(self) -> list[Draft]:
         """Return the next commits, waiting for them; nothing once stopped. Runs in the reading thread."""
-        waited = 0
-        woken_s = self._clock.monotonic_s()
-        rest_s = self._looked_s + self._rest_s - woken_s
+        pace = self._pace
+        rest_s = pace.rest_s(self._clock.monotonic_s())
         if rest_s > 0:
             self._watch.pause(rest_s)
         while not self._stopping:
-            self._look()
+            listened = pace.listens
+            if listened:
+                # Before the look, so that no write falls in between.
+                self._watch.arm(wal_alone=not self._reader.locks_writers)
+            begin_s = self._clock.monotonic_s()
+            seen = self._look()
             drafts = self._read()
+            if seen or drafts:
+                pace.seen(begin_s, sum(map(len, drafts)), locks_writers=self._reader.locks_writers)
             if drafts:
                 return drafts
             self._trimmer.due()
-            if self._clock.monotonic_s() - woken_s < self._options.settle_s:
-                self._watch.pause(_SETTLE_S[min(waited, len(_SETTLE_S) - 1)])
-                waited += 1
-                continue
-            self._watch.arm()
-            if not self._look() and self._watch.wait(self._options.poll_interval_s):
-                waited = 0
-                woken_s = self._clock.monotonic_s()
+            pause_s = pace.pause_s(self._clock.monotonic_s())
+            if not pace.listens:
+                self._watch.pause(pause_s)
+            elif listened and self._watch.wait(pause_s):  # else look once more, with a watch
+                pace.touched(self._clock.monotonic_s())
         return []
 
     def _look(self) -> bool:
-        self._looked_s = self._clock.monotonic_s()
         self._reader.marks = self._trimmer.marks
         seen = self._reader.look()
         self._trimmer.fitted = self._reader.schema_version
@@ -341,9 +335,6 @@ class _Session:
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
-        self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
-        if changes and self._reader.locks_writers:
-            self._rest_s = _REST_LOCKED_S
         return drafts
 
     def _mark(self, rows: Sequence[Sequence[Any]], complete: list[Draft]) -> None:

@@ -1,7 +1,7 @@
 """Wakes the reader when someone writes to the database's files, without costing the writer anything while it is awake.
 
-On Linux by inotify: the watches are one-shot, so a busy writer raises one event and no more until the reader has caught
-up and watches again. Elsewhere, and for whatever the kernel misses, the reader looks at intervals.
+On Linux by inotify: the watches are one-shot, so a busy writer raises one event and no more until the reader looks
+again. Elsewhere, and for whatever the kernel misses, the reader looks at intervals.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import ctypes
 import logging
 import os
 import select
+import struct
 import sys
 import time
 from pathlib import Path
@@ -22,42 +23,92 @@ _IN_ATTRIB = 0x4
 _IN_MOVED = 0xC0
 _IN_CREATE = 0x100
 _IN_DELETE = 0x200
+_IN_Q_OVERFLOW = 0x4000
 _IN_ONESHOT = 0x80000000
 _IN_NONBLOCK = 0o4000
 _IN_CLOEXEC = 0o2000000
 _EVENTS_BYTES = 65536
+_OTHERS_S = 0.001
+"""Pause after an event that is about other files: a directory in which files come and go must not keep us busy."""
+
+_EVENT = struct.Struct("iIII")
+"""An event: watch, mask, cookie, and the size of the name that follows."""
 
 
 class FileWatch:
     """Waits for writes to a database. One thread waits, any thread may `wake` it."""
 
     def __init__(self, database: Path) -> None:
-        self._files = [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-journal")]
-        self._directory = database.parent
+        files = [Path(f"{database}{suffix}") for suffix in ("-wal", "", "-journal")]
+        self._names = {os.fsencode(file.name) for file in files}
+        self._files = [os.fsencode(file) for file in files]
+        self._directory = os.fsencode(database.parent)
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._inotify = _make_inotify()
+        self._armed: dict[bytes, int] = {}
+        """The watches that have not fired yet, by path."""
+
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         if self._inotify is not None:
             self._poll.register(self._inotify.fileno, select.POLLIN)
 
-    def arm(self) -> None:
-        """Watch from now on. Look once more after this and before `wait`, so that nothing falls in between."""
+    def arm(self, *, wal_alone: bool) -> None:
+        """Watch from now on. Look once more after this and before `wait`, so that nothing falls in between.
+
+        In WAL mode all commits go through the write-ahead log: with `wal_alone` nobody is woken by writes to the
+        database itself, which are copies of what was there.
+        """
         if self._inotify is None:
             return
-        self._inotify.drain()
-        for file in self._files:
-            self._inotify.watch(file, _IN_MODIFY | _IN_ATTRIB | _IN_ONESHOT)
-        self._inotify.watch(self._directory, _IN_CREATE | _IN_DELETE | _IN_MOVED | _IN_ONESHOT)
+        # What has come before this is covered by the look that follows.
+        if self._poll.poll(0):
+            self._take_events(self._inotify)
+        # The directory first: a file that appears after we looked for it then leaves an event.
+        self._watch(self._inotify, self._directory, _IN_CREATE | _IN_DELETE | _IN_MOVED)
+        for file in self._files[:1] if wal_alone else self._files:
+            self._watch(self._inotify, file, _IN_MODIFY | _IN_ATTRIB)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until something was written since `arm`, `wake` was called, or the time is over; True unless it is."""
+        """Wait for a write since `arm`, for `wake`, or for the time to pass; return True only after a write or `wake`.
+
+        It may also end early without any of these.
+        """
         ready = [file for file, _ in self._poll.poll(timeout_s * 1000)]
         if self._wake_read in ready:
             os.read(self._wake_read, 4096)
-        return bool(ready)
+            return True
+        if not ready or self._inotify is None:
+            return False
+        touched = self._take_events(self._inotify)
+        if not touched:
+            time.sleep(_OTHERS_S)
+        return touched
+
+    def _watch(self, inotify: "_Inotify", path: bytes, mask: int) -> None:
+        """Watch a path once, unless it is watched."""
+        if path not in self._armed:
+            number = inotify.watch(path, mask | _IN_ONESHOT)
+            if number >= 0:
+                self._armed[path] = number
+
+    def _take_events(self, inotify: "_Inotify") -> bool:
+        """Note which watches have fired; return whether the database was touched."""
+        touched = False
+        for number, mask, name in inotify.events():
+            if mask & _IN_Q_OVERFLOW or number == self._armed.get(self._directory):
+                # Other files may be there under the same names: watch them all anew.
+                self._armed.clear()
+                touched = touched or bool(mask & _IN_Q_OVERFLOW) or name in self._names
+                continue
+            for path, armed in self._armed.items():
+                if armed == number:
+                    del self._armed[path]
+                    touched = True
+                    break
+        return touched
 
     def pause(self, seconds: float) -> None:
         """Wait a while; from a millisecond up, `wake` shortens it."""
@@ -103,12 +154,21 @@ class _Inotify:
         if self.fileno < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
 
-    def watch(self, file: Path, mask: int) -> None:
-        """Watch a file or directory; nothing happens when it does not exist."""
-        self._add_watch(self.fileno, os.fsencode(file), mask)
+    def watch(self, path: bytes, mask: int) -> int:
+        """Watch a file or directory; return the number of the watch, -1 where it does not exist."""
+        return int(self._add_watch(self.fileno, path, mask))
 
-    def drain(self) -> None:
-        """Forget the events that have come."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self.fileno, _EVENTS_BYTES):
-                pass
+    def events(self) -> list[tuple[int, int, bytes]]:
+        """Return what has come: the number of a watch, what happened, and to which name in a directory."""
+        try:
+            data = os.read(self.fileno, _EVENTS_BYTES)
+        except BlockingIOError:
+            return []
+        found = []
+        place = 0
+        while place < len(data):
+            number, mask, _, size = _EVENT.unpack_from(data, place)
+            place += _EVENT.size
+            found.append((number, mask, data[place : place + size].rstrip(b"\0")))
+            place += size
+        return found
