@@ -18,6 +18,38 @@ from tailrace.testing.registry import MemoryRegistry
 DEADLINE_S = 30
 
 
+class Database:
+    """A database of its own on a shared server."""
+
+    def __init__(self, server):
+        self.server = server
+        self.version = server.version
+        self.name = server.new_database()
+        self.url = server.sql_url(self.name)
+        self._connections = contextlib.ExitStack()
+        self.connection = self.connect()
+
+    def connect(self):
+        connection = self._connections.enter_context(contextlib.closing(self.server.connect(self.name)))
+        connection.autocommit = True
+        return connection
+
+    def run(self, *statements):
+        for statement in statements:
+            self.connection.execute(statement)
+
+    def rows(self, query):
+        return self.connection.execute(query).fetchall()
+
+    def leave(self):
+        """Disconnect; the server is stopped by someone else."""
+        self._connections.close()
+
+    def close(self):
+        self.leave()
+        self.server.drop_database(self.name)
+
+
 def source_of(url, *, reader="log", ephemeral=False, **options):
     """Return the capturing side of a database, as the registry makes it."""
     tools = SourceTools(SystemClock(), Metrics())

@@ -1,7 +1,7 @@
 """PostgreSQL servers whose changes tests capture: one of each version for a test session, ended by its pid.
 
-Version 15 is the one of the machine, the others are those that `scripts/servers` unpacks. Tests run on 15 and 18, and on
-all that are there with `LONG_TESTS=1`. Each test has a database of its own.
+Version 15 is the one of the machine, the others are those that `scripts/servers` unpacks. Tests run on 15 and 18, and
+on all that are there with `LONG_TESTS=1`. Each test has a database of its own.
 """
 
 import os
@@ -10,7 +10,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from databases import PASSWORD, USER, Postgres, has_account
@@ -122,7 +121,7 @@ def why_not(version):
 
 
 def shared(version):
-    """Return the server of a version, which is started when it is first asked for; skip the test where there is none."""
+    """Return the server of a version, started when it is first asked for; skip the test where there is none."""
     if reason := why_not(version):
         pytest.skip(reason)
     if version not in _running:

@@ -160,6 +160,8 @@ class Session:
         if self._connection is None:  # a stream was ended before
             self._connect()
         slot = catalog.slot(self._slot_name)
+        if slot is None and self._reader.ephemeral:
+            raise SourceStateError("the temporary replication slot is gone with its connection: start again from now")
         if slot is None:
             raise SourceStateError(f"replication slot {self._slot_name} was dropped; {NEW_LOG}")
         require_usable(slot, catalog.database)
@@ -302,12 +304,20 @@ class Session:
         if catalog is None:
             return
         try:
+            if self._reader.ephemeral:
+                self._await_slot_end(catalog)
             if self._own_publication:
                 catalog.drop_publication(self._publication)
         except (SourceStateError, SourceUnavailableError):
             logger.warning("publication left behind", extra={"publication": self._publication})
         finally:
             catalog.close()
+
+    def _await_slot_end(self, catalog: Catalog) -> None:
+        """Wait until the server has removed the temporary slot: it does so when it notices that we have left."""
+        end_s = time.monotonic() + _FINISH_S
+        while catalog.slot(self._slot_name) is not None and time.monotonic() < end_s:
+            time.sleep(0.01)
 
 
 class _Stream:
