@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -214,7 +215,7 @@ async def test_the_connection_is_encrypted_and_the_server_checked_as_sslmode_ask
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     certificate, key = authority.sign("server")
     for name, file in (("server.crt", certificate), ("server.key", key)):
-        (server.directory / name).write_bytes(file.read_bytes())
+        (server.directory / name).write_bytes(Path(file).read_bytes())
         (server.directory / name).chmod(0o600)
         if os.getuid() == 0:
             shutil.chown(server.directory / name, server.account, server.account)

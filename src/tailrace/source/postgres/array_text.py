@@ -12,6 +12,7 @@ ArrayItem: TypeAlias = "str | list[ArrayItem] | None"
 
 _BOUNDS = re.compile(r"((?:\[[+-]?\d+:[+-]?\d+\])+)=")
 _LOWER = re.compile(r"\[([+-]?\d+):")
+_SPECIAL = re.compile(r'["{}\\]')
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
@@ -32,8 +33,8 @@ def parse_array(text: str, delimiter: str = ",") -> tuple[list[ArrayItem], tuple
         begin = bounds.end()
     if not text.startswith("{", begin) or not text.endswith("}"):
         raise _malformed(text)
-    if '"' not in text and text.find("{", begin + 1) < 0:  # one dimension, nothing quoted
-        inner = text[begin + 1 : -1]
+    inner = text[begin + 1 : -1]
+    if not _SPECIAL.search(inner):  # one dimension, nothing quoted
         plain: list[ArrayItem] = [_unquoted(one) for one in inner.split(delimiter)] if inner else []
         return plain, lower
     items, end = _items(text, begin + 1, delimiter)

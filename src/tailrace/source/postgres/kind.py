@@ -32,11 +32,14 @@ class PostgresKind:
 
     def require_url(self, url: str) -> None:
         """Look whether a URL is one that libpq understands; see `SourceKind.require_url`."""
-        if urlsplit(url).path.count("/") > 1:
-            raise ConfigError("a PostgreSQL URL is postgresql://USER@HOST:PORT/DATABASE")
+        parts = urlsplit(url)
         try:
+            if "," not in parts.netloc:  # several hosts have a port each
+                _ = parts.port
+            if parts.path.count("/") > 1:
+                raise ValueError("a database has one name")
             psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
+        except (ValueError, psycopg.ProgrammingError) as error:
             raise ConfigError("a PostgreSQL URL is postgresql://USER@HOST:PORT/DATABASE") from error
 
     def check(self, url: str, options: PostgresSettings) -> None:

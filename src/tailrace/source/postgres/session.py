@@ -337,7 +337,7 @@ class _Stream:
 
     def run(self, after: Position | None) -> None:
         """Read until stopped."""
-        if after is None:  # from now on a slot that was made again is told from this one
+        if after is None:  # from now on the log can tell when the slot was made again
             self._take(Progress(self._session.position_at(self._handed_lsn)))
         try:
             while not self._session.stopping:

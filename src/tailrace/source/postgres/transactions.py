@@ -172,7 +172,8 @@ class Transactions:
             if isinstance(message, Origin | LogicalMessage):  # a message may stand outside of transactions
                 return
             raise SourceStateError("the server sent a change outside of a transaction; report it")
-        if len(draft.ops) >= self._limits.changes or self._size_bytes >= self._limits.size_bytes:
+        is_full = len(draft.ops) >= self._limits.changes or self._size_bytes >= self._limits.size_bytes
+        if is_full and draft.ops:  # a part is never empty
             draft = self._cut(draft)
         self._size_bytes += size_bytes
         match message:
