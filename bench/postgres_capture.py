@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import postgres_servers
 from postgres_capture import source_of
-
 from tailrace.capture import CaptureState, Pump
 from tailrace.clock import SystemClock
 from tailrace.log.files import DiskFiles
@@ -82,14 +81,8 @@ def receive(server, database, end):
     options = ["-o", "proto_version=2", "-o", "publication_names=tailrace", "-o", "streaming=on"]
     command = ["--slot=theirs", "--start", "--no-loop", f"--endpos={end}", "-f", "/dev/null", *options]
     began = time.perf_counter()
-    environment = {**os.environ, "PGPASSWORD": "p@ss:w/rd"}
-    subprocess.run(
-        [server.program("pg_recvlogical"), "-h", "127.0.0.1", "-p", str(server.port), "-U", "tailrace", "-d", database]
-        + command,
-        env=environment,
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
+    program = [server.program("pg_recvlogical"), "-d", server.sql_url(database)]
+    subprocess.run([*program, *command], check=True, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
@@ -98,7 +91,8 @@ def main():
     try:
         database = server.new_database()
         for identity in ("DEFAULT", "FULL"):
-            server.execute(f"DROP TABLE IF EXISTS item; {TABLE}; ALTER TABLE item REPLICA IDENTITY {identity}", database)
+            server.execute(f"DROP TABLE IF EXISTS item; {TABLE}", database)
+            server.execute(f"ALTER TABLE item REPLICA IDENTITY {identity}", database)
             server.execute("DROP PUBLICATION IF EXISTS tailrace", database)
             server.execute("CREATE PUBLICATION tailrace FOR ALL TABLES", database)
             for slot in ("ours", "theirs"):
@@ -111,8 +105,8 @@ def main():
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(f"REPLICA IDENTITY {identity}, {changes} changes:")
             print(f"  pg_recvlogical to /dev/null: {changes / limit:,.0f} changes/s")
-            print(f"  into the synced log:         {changes / took:,.0f} changes/s, {limit / took:.2f} of that;", end=" ")
-            print(f"{spent / changes * 1e6:.1f} us of processor time a change, {memory:.0f} MB resident at most")
+            print(f"  into the synced log: {changes / took:,.0f} changes/s, {limit / took:.2f} of that")
+            print(f"  {spent / changes * 1e6:.1f} us of processor time a change, {memory:.0f} MB resident at most")
             for slot in ("ours", "theirs"):
                 server.execute(f"SELECT pg_drop_replication_slot('{slot}')", database)
     finally:

@@ -317,10 +317,7 @@ def _cells(data: bytes, at: int) -> tuple[Cells, int]:
         kind = data[at]
         if kind == _T:
             begin = at + 5
-            (size,) = _INT32(data, at + 1)
-            if size < 0:
-                raise ValueError("a value has a negative length")
-            at = begin + size
+            at = begin + _UINT32(data, at + 1)[0]  # a negative length is beyond the end
             append(data[begin:at])
         elif kind == _N:
             append(None)

@@ -34,40 +34,45 @@ class RelationFacts(Struct, frozen=True):
 
 
 class TableShape:
-    """Makes keys and images of the rows of one table. The methods run once for each change."""
+    """Makes keys and images of the rows of one table. The methods run once for each change.
+
+    Rows are written by templates: `{"id":%b,"name":%b}` takes the natural forms of all cells at once.
+    """
 
     def __init__(self, schema: TableSchema, number: SchemaId, encoders: Sequence[Encoder]) -> None:
         self.schema = schema
         self.number = number
-        self._encoders = tuple(encoders)
-        # The first member follows a brace, all others a comma.
-        self._members = [b"%b:" % msgspec_json.encode(column.name) for column in schema.columns]
-        names = [column.name for column in schema.columns]
-        self._key = tuple(names.index(name) for name in schema.key_names)
-        self._key_members = [(place, self._members[place], self._encoders[place]) for place in self._key]
-        self._columns = tuple(zip(self._members, self._encoders, strict=True))
-        self.count = len(names)
+        self.count = len(schema.columns)
         self.is_whole_row = schema.identity is Identity.WHOLE_ROW
+        names = [column.name for column in schema.columns]
+        members = [b"%b:" % msgspec_json.encode(name) for name in names]
+        self._columns = tuple(zip(members, encoders, strict=True))
+        self._encoders = tuple(encoders)
+        self._image = _template(members)
+        self._key = tuple(names.index(name) for name in schema.key_names)
+        self._key_encoders = [(place, encoders[place]) for place in self._key]
+        self._key_text = b"[%b]" % b",".join([b"%b"] * len(self._key))
+        self._key_image = _template([members[place] for place in self._key])
 
     def image(self, cells: Cells) -> bytes:
         """Return the image of a row; cells that were not sent are left out."""
-        parts = []
-        for cell, (member, encode) in zip(cells, self._columns, strict=True):
-            if cell is None:
-                parts.append(member + b"null")
-            elif cell is not UNCHANGED:
-                parts.append(member + encode(cell))  # type: ignore[arg-type]
-        return b"{%b}" % b",".join(parts)
+        if UNCHANGED in cells:
+            pairs = zip(cells, self._columns, strict=True)
+            sent = [member + _natural(cell, encode) for cell, (member, encode) in pairs if cell is not UNCHANGED]
+            return b"{%b}" % b",".join(sent)
+        encoded = [
+            b"null" if cell is None else encode(cell)  # type: ignore[arg-type]
+            for cell, encode in zip(cells, self._encoders, strict=True)
+        ]
+        return self._image % tuple(encoded)
 
     def key(self, cells: Cells) -> bytes:
         """Return the key of a row."""
-        return b"[%b]" % b",".join([_natural(cells[place], encode) for place, _member, encode in self._key_members])
+        return self._key_text % tuple([_natural(cells[place], encode) for place, encode in self._key_encoders])
 
     def key_image(self, cells: Cells) -> bytes:
         """Return an image that has the columns of the key alone."""
-        return b"{%b}" % b",".join(
-            [member + _natural(cells[place], encode) for place, member, encode in self._key_members]
-        )
+        return self._key_image % tuple([_natural(cells[place], encode) for place, encode in self._key_encoders])
 
     def filled(self, new: Cells, old: Cells, *, key_alone: bool) -> Cells:
         """Return a row with the cells that were not sent as the row before has them; of a key, those of the key."""
@@ -75,6 +80,11 @@ class TableShape:
             return new
         places = set(self._key) if key_alone else range(self.count)
         return [old[at] if cell is UNCHANGED and at in places else cell for at, cell in enumerate(new)]
+
+
+def _template(members: Sequence[bytes]) -> bytes:
+    """Return a template of an object with these members."""
+    return b"{%b}" % b",".join([member.replace(b"%", b"%%") + b"%b" for member in members])
 
 
 def _natural(cell: bytes | Unchanged | None, encode: Encoder) -> bytes:

@@ -12,6 +12,7 @@ meanwhile: `_arrivals` and `StreamSpool.relations` count messages for that.
 
 from collections.abc import Callable, Mapping
 from struct import Struct as Layout
+from typing import Any
 
 from msgspec import Struct
 from msgspec import json as msgspec_json
@@ -66,6 +67,7 @@ class PartLimits(Struct, frozen=True):
     size_bytes: int = 32 << 20
 
 
+_INSERT, _UPDATE, _DELETE = Op.INSERT, Op.UPDATE, Op.DELETE
 _XID = Layout(">I").unpack_from
 _STREAM_STOP = ord("E")
 _RELATION = ord("R")
@@ -120,7 +122,8 @@ class Transactions:
             self._spool(self._stream, data)
             return
         message = decode(data)
-        if self._draft is not None and isinstance(message, Insert | Update | Delete):
+        kind = type(message)
+        if kind is Insert or kind is Update or kind is Delete:  # by far the most
             self._change(message, len(data))
             return
         match message:
@@ -176,16 +179,11 @@ class Transactions:
         if is_full and draft.ops:  # a part is never empty
             draft = self._cut(draft)
         self._size_bytes += size_bytes
+        add_row = _ROWS.get(type(message))
+        if add_row is not None:
+            add_row(draft, self._shape(draft, message.relation), message)  # type: ignore[union-attr]
+            return
         match message:
-            case Insert(relation, new):
-                shape = self._shape(draft, relation)
-                draft.add(Op.INSERT, shape.number, shape.key(new), after=shape.image(new))
-            case Update(relation):
-                _add_update(draft, self._shape(draft, relation), message)
-            case Delete(relation, old):
-                shape = self._shape(draft, relation)
-                before = shape.key_image(old) if message.old_is_key else shape.image(old)
-                draft.add(Op.DELETE, shape.number, shape.key(old), before=before)
             case Truncate(relations):
                 for relation in relations:
                     draft.truncate(self._shape(draft, relation).number)
@@ -266,18 +264,35 @@ class Transactions:
             gone.close()
 
 
+def _add_insert(draft: Draft, shape: TableShape, insert: Insert) -> None:
+    draft.add(_INSERT, shape.number, shape.key(insert.new), after=shape.image(insert.new))
+
+
+def _add_delete(draft: Draft, shape: TableShape, delete: Delete) -> None:
+    before = shape.key_image(delete.old) if delete.old_is_key else shape.image(delete.old)
+    draft.add(_DELETE, shape.number, shape.key(delete.old), before=before)
+
+
 def _add_update(draft: Draft, shape: TableShape, update: Update) -> None:
     """Add an update: a deletion and an insert where the key changes, as it does wherever the whole row is the key."""
     old, new = update.old, update.new
     if old is None:
-        draft.add(Op.UPDATE, shape.number, shape.key(new), before=shape.key_image(new), after=shape.image(new))
+        draft.add(_UPDATE, shape.number, shape.key(new), before=shape.key_image(new), after=shape.image(new))
         return
     new = shape.filled(new, old, key_alone=update.old_is_key)
     key_before, key_after = shape.key(old), shape.key(new)
     before = shape.key_image(old) if update.old_is_key else shape.image(old)
     after = shape.image(new)
     if key_before == key_after and not shape.is_whole_row:
-        draft.add(Op.UPDATE, shape.number, key_after, before=before, after=after)
+        draft.add(_UPDATE, shape.number, key_after, before=before, after=after)
         return
-    draft.add(Op.DELETE, shape.number, key_before, before=before)
-    draft.add(Op.INSERT, shape.number, key_after, after=after)
+    draft.add(_DELETE, shape.number, key_before, before=before)
+    draft.add(_INSERT, shape.number, key_after, after=after)
+
+
+_ROWS: dict[type[Any], Callable[[Draft, TableShape, Any], None]] = {
+    Insert: _add_insert,
+    Update: _add_update,
+    Delete: _add_delete,
+}
+"""What adds the change of a row, by the type of its message."""

@@ -159,12 +159,13 @@ def encoder_of(column: Column, type_: TypeInfo, types: Mapping[int, TypeInfo]) -
 
 def _encode_text(text: bytes) -> bytes:
     try:
-        return _JSON.encode(text.decode())
+        return _encode(text.decode())
     except UnicodeDecodeError:  # a database with the encoding SQL_ASCII holds any bytes
         return _JSON.encode(to_literal(text))
 
 
 _JSON = msgspec_json.Encoder()
+_encode = _JSON.encode
 
 
 def _encode_plain(text: bytes) -> bytes:
