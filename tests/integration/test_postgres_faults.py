@@ -159,6 +159,34 @@ async def test_a_slot_that_is_dropped_while_it_is_read_ends_the_stream_and_then_
             await capture.changes(1)
 
 
+async def test_a_publication_that_was_dropped_is_not_made_again_behind_a_slot(database):
+    registry = MemoryRegistry()
+    async with captured(database.url, registry=registry) as capture:
+        database.run("INSERT INTO t VALUES (1, 'a')")
+        await capture.changes(1)
+    database.run("DROP PUBLICATION tailrace", "INSERT INTO t VALUES (2, 'b')")
+    await refused(database.url, r"publication tailrace is gone.*tailrace log reset")
+    assert database.rows("SELECT FROM pg_publication") == []
+
+
+async def test_a_new_timeline_that_has_everything_is_followed(own):
+    """Recovery of an archive ends on a new timeline, as the promotion of a standby does."""
+    registry = MemoryRegistry()
+    async with captured(own.url, registry=registry) as capture:
+        own.run("INSERT INTO t VALUES (1, 'a')")
+        await capture.changes(1)
+    own.leave()
+    own.server.crash()
+    (own.server.directory / "data" / "recovery.signal").touch()
+    own.server.settings["restore_command"] = "false"
+    own.server.go_on()
+    wait_until(lambda: own.server.execute("SELECT pg_is_in_recovery()") == [(False,)], "it is promoted")
+    own.server.execute("INSERT INTO t VALUES (2, 'b')", own.name)
+    async with captured(own.url, registry=registry, after=capture.after) as again:
+        assert [change[2] for change in await again.changes(1)] == [[2]]
+    assert [position.split(":")[1] for position in (capture.after, again.after)] == ["1", "2"]
+
+
 @pytest.mark.parametrize(
     ("plugin", "two_phase", "match"), [("test_decoding", "false", "not pgoutput"), ("pgoutput", "true", "two_phase")]
 )

@@ -17,6 +17,8 @@ _BY_STATE: dict[str, str] = {
     "28000": "the server refuses this user, host or database: add a line to pg_hba.conf, or correct the URL",
     "3D000": "the database does not exist: correct the URL",
     "42501": f"the role lacks a right: {_GRANT}",
+    "42704": "what the slot needs did not exist at the time of its changes: drop the slot, and begin a new log with "
+    "'tailrace log reset'",
     "53400": "all replication slots are in use: raise max_replication_slots, or drop one that nobody needs",
     "55000": "do what the server says, then start again",
     "58P01": "the server has removed write-ahead log that the slot needs",

@@ -105,9 +105,25 @@ class Session:
             self._publication = self._slot_name
             catalog.hold(self._publication)
             self._own_publication = True
+        elif catalog.publication(self._publication) is None:
+            self._require_no_slot(catalog)
         # Before the slot: pgoutput looks for the publication as it was at each change.
         if ensure_publication(catalog, self._publication, self._settings):
             logger.info("publication created", extra={"publication": self._publication})
+
+    def _require_no_slot(self, catalog: Catalog) -> None:
+        """Refuse to make a publication for a slot that is there already.
+
+        Changes from before a publication are refused by older servers, and left out by newer ones: a silent hole.
+        """
+        slot = catalog.slot(self._slot_name)
+        if slot is None:
+            return
+        require_usable(slot, catalog.database)
+        raise SourceStateError(
+            f"publication {self._publication} is gone, and replication slot {slot.name} is there: changes may be "
+            f"missing. Drop the slot with SELECT pg_drop_replication_slot('{slot.name}'); then {NEW_LOG}"
+        )
 
     def _connect(self) -> None:
         self._connection = ReplicationConnection(
