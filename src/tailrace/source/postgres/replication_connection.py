@@ -4,6 +4,7 @@ libpq connects, encrypts and authenticates (TLS, SCRAM, GSSAPI, password files, 
 knows it. Reading goes by its non-blocking calls and `select`.
 """
 
+import contextlib
 import os
 import select
 import threading
@@ -46,6 +47,7 @@ class ReplicationConnection:
             )
         self._pg = self._connection.pgconn
         self._lock = threading.Lock()
+        self._is_closed = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -122,7 +124,8 @@ class ReplicationConnection:
             else:
                 return found
             if count < 0 and not found:
-                result = self._pg.get_result()
+                # What is still under way may never come, and libpq would wait for it.
+                result = None if self._pg.is_busy() else self._pg.get_result()
                 if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
                     raise _error_of(result)
                 raise SourceUnavailableError(_CLOSED)
@@ -140,12 +143,11 @@ class ReplicationConnection:
 
     def wake(self) -> None:
         """Have `read` return."""
-        try:
-            os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            pass  # it is awake
-        except OSError:
-            pass  # it is closed
+        with self._lock:  # a closed pipe's number may be that of another file by now
+            if self._is_closed:
+                return
+            with contextlib.suppress(BlockingIOError):  # then it is awake
+                os.write(self._wake_write, b"\0")
 
     def finish(self, payload: bytes, wait_s: float) -> None:
         """Send a last payload and say that no more will come; wait until the server has ended the stream, for as long.
@@ -169,12 +171,13 @@ class ReplicationConnection:
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
-        if self._connection.closed:
-            return
         with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
             self._connection.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
 
 def _error_of(result: "pq.abc.PGresult | None") -> psycopg.Error:

@@ -166,6 +166,10 @@ class Session:
         except CancelledError:  # nobody takes any more
             if not self._stopping.is_set():
                 raise
+        except SourceUnavailableError:
+            self._streaming = False
+            self._disconnect()  # nobody is there to take leave of
+            raise
         finally:
             self._leave()
 
@@ -311,11 +315,14 @@ class Session:
         if connection is not None:
             connection.cancel()
 
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
     def close(self) -> None:
         """Disconnect, and remove what belongs to this process."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._disconnect()
         catalog, self._catalog = self._catalog, None
         if catalog is None:
             return
