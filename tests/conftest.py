@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,14 @@ def spark(tmp_path_factory):
     session = open_session(find_java(tmp_path_factory.mktemp("java")), master="local[2]", confs=CONFS)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def postgres_servers():
+    """End the PostgreSQL servers that tests may have started to capture them."""
+    yield
+    if "postgres_servers" in sys.modules:
+        sys.modules["postgres_servers"].stop_all()
 
 
 def pytest_collection_modifyitems(items):

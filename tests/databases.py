@@ -113,12 +113,15 @@ class Server:
 class Postgres(Server):
     scheme, driver, account, stop_signal = "postgresql", "psycopg", "postgres", signal.SIGINT
 
+    def program(self, name):
+        return program(name)
+
     def start(self):
         secret = self.directory / "secret"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
         command = [
-            program("initdb"),
+            self.program("initdb"),
             "-D",
             "data",
             "-U",
@@ -139,7 +142,7 @@ class Postgres(Server):
     def command(self):
         options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=100"]
         return [
-            program("postgres"),
+            self.program("postgres"),
             "-D",
             "data",
             "-p",

@@ -10,6 +10,7 @@ from typing import ClassVar
 import apsw
 from msgspec import Struct, structs
 
+import postgres_servers
 from tailrace.clock import SystemClock
 from tailrace.metrics import Metrics
 from tailrace.model.table import Kind
@@ -40,6 +41,9 @@ class Abilities(Struct, frozen=True):
 
     progress: bool = False
     """It tells how far it is where it moved on without a change that is captured."""
+
+    schema_alone: bool = True
+    """A schema change comes by itself, and not with the first change of the table after it."""
 
     schema_text: bool = True
     """A schema change carries the text of the table."""
@@ -245,7 +249,47 @@ class SparseDatabase(MemoryDatabase):
         return ScriptedDatabase(before=Before.KEY, unchanged={"note"})
 
 
-DATABASES = {"sqlite": SqliteDatabase, "scripted": MemoryDatabase, "sparse": SparseDatabase}
+class PostgresDatabase(SqlDatabase):
+    """A database of a real server."""
+
+    abilities = Abilities(
+        schemas=True, whole_before=False, truncate=True, progress=True, schema_alone=False, reads=False, sql=False
+    )
+    version = 15
+
+    def __init__(self, _directory):
+        self.server = postgres_servers.shared(self.version)
+        self.name = self.server.new_database()
+        self.url = self.server.sql_url(self.name)
+        self._writer = self.server.connect(self.name)
+        self._writer.autocommit = True
+
+    def execute(self, sql):
+        self._writer.execute(sql)
+
+    def create(self, table):
+        if table.schema:
+            self.execute(f"CREATE SCHEMA {table.schema}")
+        super().create(table)
+        if not table.keyed:
+            self.execute(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL")
+
+    def move_on(self):
+        self.execute("CREATE TABLE elsewhere()")
+
+    def close(self):
+        self._writer.close()
+        self.server.drop_database(self.name)
+
+
+def _versions():
+    return {
+        f"postgresql{version}": type(f"Postgres{version}Database", (PostgresDatabase,), {"version": version})
+        for version in postgres_servers.VERSIONS
+    }
+
+
+DATABASES = {"sqlite": SqliteDatabase, "scripted": MemoryDatabase, "sparse": SparseDatabase, **_versions()}
 
 
 def _path(schema, table):

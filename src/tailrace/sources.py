@@ -29,12 +29,16 @@ def _sqlite() -> SourceKind[Any]:
     return SqliteKind()
 
 
-KINDS: dict[str, Callable[[], SourceKind[Any]]] = {"sqlite": _sqlite}
+def _postgres() -> SourceKind[Any]:
+    from tailrace.source.postgres.kind import PostgresKind
+
+    return PostgresKind()
+
+
+KINDS: dict[str, Callable[[], SourceKind[Any]]] = {"sqlite": _sqlite, "postgresql": _postgres, "postgres": _postgres}
 """What loads the kind of source of each URL scheme. Loaded when used: a driver may be large, or not installed."""
 
 _NOT_YET = {
-    "postgres": "PostgreSQL",
-    "postgresql": "PostgreSQL",
     "mysql": "MySQL",
     "mariadb": "MariaDB",
 }

@@ -47,8 +47,8 @@ TABLE = TableName("app", "item")
 
 @pytest.fixture(params=DATABASES)
 def database(request, tmp_path):
+    require(DATABASES[request.param], "reads")
     made = DATABASES[request.param](tmp_path)
-    require(made, "reads")
     made.create(ITEM)
     yield made
     made.close()

@@ -178,6 +178,8 @@ async def test_confirming_does_not_disturb_a_stream_that_waits(database, registr
         found = []
         async with asyncio.timeout(DEADLINE_S), aclosing(source.commits(None)) as commits:
             async for drafts in commits:
+                if isinstance(drafts, Progress):
+                    continue
                 found += drafts
                 await source.confirm(drafts[-1].position)
                 if len(found) == 1:
@@ -208,9 +210,9 @@ async def test_the_captured_tables_are_known_once_it_is_open(database, registry)
 async def test_a_schema_change_between_changes_comes_in_its_place(database, registry):
     async with opened(database, registry) as source:
         database.write(insert(1), AddColumn("item", "price"))
-        drafts = await drafts_of(source, None, 2)
+        drafts = await drafts_of(source, None, 2) if database.abilities.schema_alone else []
         database.write(Insert("item", {"id": 2, "name": "two", "price": 2}))
-        drafts += await drafts_of(source, drafts[-1].position, 1)
+        drafts += await drafts_of(source, drafts[-1].position if drafts else None, 3 - sum(map(len, drafts)))
     rows = changes_of(drafts)
     assert [op for op, *_ in rows] == [Op.INSERT, Op.SCHEMA, Op.INSERT]
     before, changed, after = [registry.schemas[schema] for _, schema, *_ in rows]
@@ -242,8 +244,8 @@ async def test_a_table_outside_the_default_schema_is_not_the_one_of_the_same_nam
     async with opened(database, registry) as source:
         database.write(insert(1), insert(1, "other"))
         rows = changes_of(await drafts_of(source, None, 2))
+        assert {schema.table.wire for schema in source.tables()} == {"item", "other.item"}
     assert [registry.schemas[schema].table.wire for _, schema, *_ in rows] == ["item", "other.item"]
-    assert {schema.table.wire for schema in source.tables()} == {"item", "other.item"}
 
 
 async def test_a_truncation_comes_in_its_place_without_rows(database, registry):
@@ -320,16 +322,18 @@ async def test_a_position_without_changes_is_told_and_can_be_resumed_after(datab
     async with opened(database, registry) as source:
         database.write(insert(1))
         database.move_on()
-        database.write(insert(2))
-        told = []
+        drafts = []
         async with asyncio.timeout(DEADLINE_S), aclosing(source.commits(None)) as commits:
             async for one in commits:
-                told.append(one)
-                if isinstance(one, Progress):
+                if not isinstance(one, Progress):
+                    drafts += one
+                elif drafts:
                     break
-        assert [keys_of(one) for one in told[:-1]] == [[1]]
-        await source.confirm(told[-1].position)
-        assert keys_of(await drafts_of(source, told[-1].position, 1)) == [2]
+        assert keys_of(drafts) == [1]
+        assert one.position != drafts[-1].position
+        await source.confirm(one.position)
+        database.write(insert(2))
+        assert keys_of(await drafts_of(source, one.position, 1)) == [2]
 
 
 async def test_each_reader_goes_its_own_way(database, registry):

@@ -77,7 +77,9 @@ def _print_status(found: CaptureStatus) -> None:
     for reader in found.readers:
         kind = "a tail" if reader.ephemeral else "a server"
         state = ", gone" if not reader.alive else "" if reader.reading else ", stopped"
-        click.echo(f"reader {reader.name} ({kind}{state}): {reader.waiting} changes wait for it")
+        in_bytes = f"{reader.waiting_bytes} bytes of log are kept for it"
+        waiting = f"{reader.waiting} changes wait for it" if reader.waiting_bytes is None else in_bytes
+        click.echo(f"reader {reader.name} ({kind}{state}): {waiting}")
 
 
 @capture.command("doctor")

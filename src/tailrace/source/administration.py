@@ -10,13 +10,17 @@ __all__ = ["Administration", "CaptureStatus", "Finding", "ReaderStatus", "Severi
 
 
 class ReaderStatus(Struct, frozen=True):
-    """One reader: how many changes wait for it, whether it still counts, and whether a process reads for it now."""
+    """One reader: how many changes wait for it, whether it still counts, and whether a process reads for it now.
+
+    `waiting_bytes` is how much of its log a server keeps for it, where it counts bytes and not changes.
+    """
 
     name: str
     waiting: int
     ephemeral: bool
     alive: bool
     reading: bool
+    waiting_bytes: int | None = None
 
 
 class CaptureStatus(Struct, frozen=True):

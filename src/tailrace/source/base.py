@@ -47,6 +47,9 @@ class SchemaRegistry(Protocol):
         announces that alone.
         """
 
+    def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
+        """Return the newest version of a table's schema that is kept, with its number; None where there is none."""
+
 
 class Source(Protocol):
     """One upstream database.

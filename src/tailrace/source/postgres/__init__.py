@@ -1,0 +1,1 @@
+"""The PostgreSQL source: captures by logical replication with pgoutput."""
