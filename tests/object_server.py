@@ -31,8 +31,12 @@ class ObjectServer:
     def start(self):
         command = [sys.executable, "-c", "from moto.server import main; main()", "-p", str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self._answers, "the S3 server answers", READY_S)
+        self.wait()
         return self
+
+    def wait(self):
+        """Wait until it answers."""
+        wait_until(self._answers, "the S3 server answers", READY_S)
 
     def _answers(self):
         assert self.process.poll() is None, "the S3 server has ended"

@@ -56,7 +56,10 @@ class DeltaLake(Struct, frozen=True):
 
     def exists(self, schema: TableSchema) -> bool:
         """Tell whether a table is there."""
-        return DeltaTable.is_deltatable(self.uri(schema), self._options)
+        if self.objects is None:
+            return DeltaTable.is_deltatable(self.uri(schema))
+        # delta-rs would hold up all threads of Python until the object storage answers, those that renew leases too.
+        return next(self.files(schema).names("_delta_log"), None) is not None
 
     def table(self, schema: TableSchema) -> DeltaTable:
         """Return a table that is there."""
