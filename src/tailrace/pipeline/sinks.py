@@ -244,6 +244,8 @@ def _objects(url: SinkUrl, *others: str) -> "ObjectPlace | None":
     from tailrace.pipeline.sink.object_place import OPTIONS, is_object_path, object_place
 
     if not is_object_path(url.path):
+        if "://" in url.path:
+            raise ConfigError(f"{a_sink(url.scheme)} is in {_SCHEMES}, or in a directory")
         url.only(*others)
         return None
     known = OPTIONS[url.path.partition(":")[0]]
@@ -278,6 +280,8 @@ def _directory(url: SinkUrl, without: str = "") -> Path:
         raise ConfigError(f"{a_sink(url.scheme)} cannot be in a directory with {' '.join(odd)!r} in its path")
     return path
 
+
+_SCHEMES = "s3://, gs:// or az://"
 
 _NOT_IN_DELTA = "%\\*[]\n\r\t"
 _NOT_IN_ICEBERG = "%#?"
