@@ -37,7 +37,7 @@ def place(tmp_path):
         "AWS_SECRET_ACCESS_KEY": KEY["secret_access_key"],
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": objects.endpoint,
-        "LAKE_ENDPOINT": objects.endpoint,
+        "LAKE_HOST": objects.endpoint.removeprefix("http://"),
         "LAKE_KEY": KEY["access_key_id"],
         "LAKE_SECRET": KEY["secret_access_key"],
         "TAILRACE_SERVER": server.url,
