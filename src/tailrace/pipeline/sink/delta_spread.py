@@ -147,7 +147,9 @@ class _MergeDraft:
 def _forget(files: Storage, pipeline: str) -> None:
     """Remove the states of all batches of a pipeline: only one of them is at work, and it has done."""
     with suppress(SinkError), files.errors():
-        files.remove([name for name in files.names(_STATES) if name.split("/")[1].rpartition(".")[0] == pipeline])
+        parts = [name.split("/") for name in files.names(_STATES)]
+        # What a lake of one table keeps beside it, `PIPELINE.json`, is a file; states are in directories.
+        files.remove(["/".join(one) for one in parts if len(one) > 2 and one[1].rpartition(".")[0] == pipeline])
 
 
 def _grouped(files: Sequence[tuple[str, int | None]]) -> list[tuple[str, ...]]:
