@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import sqlite3
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +13,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import databases
 from iceberg_session import iceberg_session
+from object_server import KEY, ObjectServer
 from spreading import SpreadingSink
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.catalog import CatalogSink
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sinks import sink_of
+
+LONG = bool(os.environ.get("LONG_TESTS"))
 
 
 class Place:
@@ -92,6 +96,96 @@ class IcebergPlace(Place):
 
     def scanned(self, table, read):
         catalog = SqlCatalog("tailrace", uri=f"sqlite:///{self.directory}/catalog.db")
+        try:
+            return read(catalog.load_table(("shop", table)).scan())
+        finally:
+            catalog.close()
+
+
+class ObjectsPlace(Place):
+    """A bucket of its own on a running S3 server."""
+
+    kinds = tuple(Mode) if LONG else (Mode.CURRENT,)
+
+    def __init__(self, url, mode, servers):
+        self.server = servers.get(ObjectServer)
+        self.bucket = self.server.bucket()
+        super().__init__(f"{url.format(bucket=self.bucket)}?{self.server.options()}", mode)
+
+    def objects(self, prefix=""):
+        return self.server.objects(self.bucket, prefix)
+
+
+class ParquetObjectsPlace(ObjectsPlace):
+    kinds = (Mode.APPEND,)
+
+    def __init__(self, _directory, mode, servers):
+        super().__init__("parquet:s3://{bucket}/a/out", mode, servers)
+
+    def contents(self, table):
+        """Read what manifests name, and nothing else."""
+        found, rows = self.objects("a/out/"), []
+        for name in sorted(name for name in found if name.endswith("/_manifest.json")):
+            for one in json.loads(found[name])["tables"]:
+                files = [name.replace("_manifest.json", file) for file in one["files"] if one["table"] == table]
+                rows += [row for file in files for row in self.read(found[file])]
+        return rows
+
+    def read(self, data):
+        return pq.read_table(pa.BufferReader(data), partitioning=None).to_pylist()
+
+
+class JsonLinesObjectsPlace(ParquetObjectsPlace):
+    def __init__(self, _directory, mode, servers):
+        ObjectsPlace.__init__(self, "jsonl:s3://{bucket}/a/out", mode, servers)
+
+    def read(self, data):
+        return [json.loads(line) for line in data.decode().splitlines()]
+
+
+class DeltaObjectsPlace(ObjectsPlace):
+    def __init__(self, _directory, mode, servers):
+        super().__init__("delta:s3://{bucket}/lake/{{table}}", mode, servers)
+
+    def table(self, name):
+        options = {"AWS_ENDPOINT_URL": self.server.endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+        options |= {f"AWS_{name.upper()}": value for name, value in KEY.items()}
+        return DeltaTable(f"s3://{self.bucket}/lake/{name}", storage_options=options)
+
+    def contents(self, table):
+        return self.table(table).to_pyarrow_table().to_pylist()
+
+    def files(self, table):
+        return len(self.table(table).file_uris())
+
+
+class SpreadDeltaObjectsPlace(DeltaObjectsPlace):
+    """The same tables, written by tasks."""
+
+    kinds = (Mode.CURRENT, Mode.APPEND) if LONG else (Mode.CURRENT,)
+
+    def sink(self, pipeline="copy"):
+        return SpreadingSink(super().sink(pipeline))
+
+
+class IcebergObjectsPlace(ObjectsPlace):
+    """A warehouse in a bucket; the catalog is a file on this machine."""
+
+    def __init__(self, directory, mode, servers):
+        super().__init__("iceberg:s3://{bucket}/warehouse", mode, servers)
+        self.catalog = f"sqlite:///{directory}/catalog.db"
+        self.url += f"&namespace=shop&catalog={quote(self.catalog, safe='')}"
+
+    def contents(self, table):
+        return self.scanned(table, lambda scan: scan.to_arrow().to_pylist())
+
+    def files(self, table):
+        return self.scanned(table, lambda scan: len(list(scan.plan_files())))
+
+    def scanned(self, table, read):
+        options = {f"s3.{name.replace('_', '-')}": value for name, value in KEY.items()}
+        options |= {"s3.endpoint": self.server.endpoint, "s3.region": "us-east-1"}
+        catalog = SqlCatalog("tailrace", uri=self.catalog, **options)
         try:
             return read(catalog.load_table(("shop", table)).scan())
         finally:
@@ -174,11 +268,15 @@ PLACES = {
     "delta": DeltaPlace,
     "delta-spread": SpreadDeltaPlace,
     "iceberg": IcebergPlace,
+    "parquet-s3": ParquetObjectsPlace,
+    "delta-s3": DeltaObjectsPlace,
+    "delta-spread-s3": SpreadDeltaObjectsPlace,
+    "iceberg-s3": IcebergObjectsPlace,
     "sqlite": SqlitePlace,
     "postgresql": PostgresPlace,
     "mysql": MariaDbPlace,
 }
-SLOW_PLACES = {"catalog": CatalogPlace} if os.environ.get("LONG_TESTS") else {}
+SLOW_PLACES = {"catalog": CatalogPlace, "jsonl-s3": JsonLinesObjectsPlace} if LONG else {}
 CONTRACTED = PLACES | SLOW_PLACES
 
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from databases import DATABASE, Postgres, Servers
 from killing import START_S, TABLES, Place
+from object_server import KEY, ObjectServer
 from serving import wait_until
 from tailrace.model.op import Op
 
@@ -27,6 +28,8 @@ LONG = bool(os.environ.get("LONG_TESTS"))
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "60" if LONG else "20"))
 SEED = int(os.environ.get("KILL_SEED", "5"))
 ROWS_PER_ROUND = 250
+OBJECT_ROUNDS = 20 if LONG else 6
+"""Of a lake in object storage, where each batch costs more."""
 
 WHILE_COPYING = ("driver", "driver", "server", "both")
 WHILE_FOLLOWING = ("driver", "python", "server", "python", "all")
@@ -53,9 +56,15 @@ def servers():
 def place(request, tmp_path, servers):
     name, _, mode = request.param.partition("-")
     urls = {"delta": f"delta://{tmp_path}/lake/{{table}}", "sqlite": f"sqlite:///{tmp_path}/copy.db"}
+    if name == "objects":
+        objects = servers.get(ObjectServer)
+        bucket = objects.bucket()
+        urls[name] = f"delta:s3://{bucket}/lake/{{table}}?{objects.options()}"
     url = urls[name] if name in urls else servers.get(Postgres).url
-    made = Place(tmp_path, url, mode, rows=ROUNDS * ROWS_PER_ROUND)
+    made = Place(tmp_path, url, mode, rows=(OBJECT_ROUNDS if name == "objects" else ROUNDS) * ROWS_PER_ROUND)
     made.kind, made.servers = name, servers
+    if name == "objects":
+        made.objects, made.bucket = objects, bucket
     yield made
     made.close()
     if name == "postgresql":
@@ -70,15 +79,25 @@ def chosen(*kinds):
 @chosen("delta-append", "delta-current", "sqlite-current", "postgresql-current")
 @pytest.mark.timeout(3600 if LONG else 1500)
 def test_nothing_is_lost_or_repeated_whatever_is_killed_at_random(place, request):
-    chance = random.Random(f"{SEED} {request.node.name}")
-    copying = ROUNDS // 2
+    kill_at_random(place, random.Random(f"{SEED} {request.node.name}"), ROUNDS)
+
+
+@chosen("objects-append", "objects-current")
+@pytest.mark.timeout(3600 if LONG else 900)
+def test_nothing_is_lost_or_repeated_in_object_storage_whatever_is_killed_at_random(place, request):
+    kill_at_random(place, random.Random(f"{SEED} {request.node.name}"), OBJECT_ROUNDS)
+
+
+def kill_at_random(place, chance, rounds):
+    """Kill something in each round, the first half of them while tables are copied; then look at the sink."""
+    copying = rounds // 2
     with place.writer(chance.randrange(1000), alters=True):
         for number, what in enumerate(shuffled(WHILE_COPYING, copying, chance)):
             kill_while_copying(place, what, chance)
             print(f"round {number}: {what} killed, {place.copied()} rows copied", flush=True)
             place.free()
         assert place.offset() == 0, "all was copied before all was killed: let there be more rows"
-        left = list(enumerate(shuffled(WHILE_FOLLOWING, ROUNDS - copying, chance), copying))
+        left = list(enumerate(shuffled(WHILE_FOLLOWING, rounds - copying, chance), copying))
         while left:
             with place.worker() as worker:
                 while left and worker.alive:
@@ -163,7 +182,8 @@ def finish(place):
     assert (ended["stage"], ended["lag"]) == ("incremental_log", 0)
     verdict = place.pipeline("verify")
     assert verdict["equal"], verdict
-    numbers = {"delta": delta_numbers, "sqlite": sqlite_numbers, "postgresql": postgres_numbers}[place.kind](place)
+    found = {"delta": delta_numbers, "objects": delta_numbers, "sqlite": sqlite_numbers, "postgresql": postgres_numbers}
+    numbers = found[place.kind](place)
     assert numbers == list(range(len(numbers)))
     for table, names in COLUMNS.items():
         if ended["mode"] == "append":
@@ -174,7 +194,7 @@ def finish(place):
 
 def appended_once(place, table):
     """Look whether each change of the log behind the snapshot is there once, and each row of the snapshot at most."""
-    rows = DeltaTable(place.directory / "lake" / table).to_pyarrow_table()
+    rows = delta_table(place, table).to_pyarrow_table()
     kinds, offsets = rows["_change_type"].to_pylist(), rows["_offset"].to_pylist()
     found = Counter((offset, kind) for offset, kind in zip(offsets, kinds, strict=True) if kind != "read")
     expected = Counter((offset, kind) for offset, op in place.changes(table) for kind in CHANGE_TYPES[Op(op)])
@@ -193,8 +213,8 @@ def source_rows(place, table, names):
 
 def sink_rows(place, table, names):
     """Return the rows of a table in a sink, read past the sink."""
-    if place.kind == "delta":
-        rows = DeltaTable(place.directory / "lake" / table).to_pyarrow_table(columns=names)
+    if place.kind in ("delta", "objects"):
+        rows = delta_table(place, table).to_pyarrow_table(columns=names)
         return sorted(zip(*(rows[name].to_pylist() for name in names), strict=True), key=lambda row: row[:2])
     query = f"SELECT {', '.join(names)} FROM {table}"
     if place.kind == "sqlite":
@@ -212,12 +232,29 @@ def delta_numbers(place):
     union = set()
     for table in TABLES:
         own = []
-        for entry in sorted((place.directory / "lake" / table / "_delta_log").glob("*.json")):
-            actions = map(json.loads, entry.read_text().splitlines())
+        for entry in delta_log(place, table):
+            actions = map(json.loads, entry.splitlines())
             own += [a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == "tailrace:p"]
         assert own == sorted(set(own))
         union.update(own)
     return sorted(union)
+
+
+def delta_table(place, table):
+    if place.kind == "delta":
+        return DeltaTable(place.directory / "lake" / table)
+    options = {"AWS_ENDPOINT_URL": place.objects.endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+    options |= {f"AWS_{name.upper()}": value for name, value in KEY.items()}
+    return DeltaTable(f"s3://{place.bucket}/lake/{table}", storage_options=options)
+
+
+def delta_log(place, table):
+    """Return the entries of the log of a table."""
+    if place.kind == "delta":
+        entries = sorted((place.directory / "lake" / table / "_delta_log").glob("*.json"))
+        return [entry.read_text() for entry in entries]
+    found = place.objects.objects(place.bucket, f"lake/{table}/_delta_log/")
+    return [found[name].decode() for name in sorted(found) if name.endswith(".json")]
 
 
 def sqlite_numbers(place):

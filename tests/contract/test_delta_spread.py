@@ -14,6 +14,7 @@ from sink_places import rows_of
 from spreading import LocalSpread, SpreadingSink
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.delta_file import PartWriter
+from tailrace.pipeline.sink.local_storage import LocalStorage
 from tailrace.pipeline.sink.spread import SpreadBatch
 from tailrace.pipeline.sinks import sink_of
 
@@ -208,7 +209,7 @@ TOLD = {
 
 def test_statistics_are_bounds_that_no_value_passes(tmp_path):
     table = pa.table({name: column for name, (column, _) in TOLD.items()})
-    writer = PartWriter(tmp_path, table.schema)
+    writer = PartWriter(LocalStorage(tmp_path), table.schema)
     writer.write(table)
     (part,) = writer.close()
     stats = json.loads(part.stats, parse_float=Decimal)

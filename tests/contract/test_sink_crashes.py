@@ -16,6 +16,9 @@ CASES = [
     ("parquet", Mode.APPEND),
     ("delta", Mode.HISTORY),
     ("iceberg", Mode.CURRENT),
+    ("parquet-s3", Mode.APPEND),
+    ("delta-s3", Mode.CURRENT),
+    ("iceberg-s3", Mode.CURRENT),
     ("sqlite", Mode.HISTORY),
     ("postgresql", Mode.CURRENT),
     ("mysql", Mode.HISTORY),
@@ -33,6 +36,7 @@ def processes():
             "sink_worker",
             "tailrace.pipeline.sink.delta",
             "tailrace.pipeline.sink.iceberg",
+            "tailrace.pipeline.sink.files",
             "tailrace.pipeline.sink.mysql",
             "tailrace.pipeline.sink.postgres",
         ]

@@ -16,7 +16,9 @@ from sink_places import PLACES, MariaDbPlace, PostgresPlace, SqlitePlace, rows_o
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.sink.delta import DeltaTables
+from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.lake import LakeSink
+from tailrace.pipeline.sink.local_storage import LocalStorage
 from tailrace.pipeline.sinks import sink_of
 
 
@@ -261,8 +263,8 @@ def test_a_worker_that_was_held_up_in_the_middle_of_a_batch_does_not_move_the_la
         for batch in batches:
             next_.apply(batch)
 
-    tables = HeldUp(DeltaTables(f"{tmp_path}/{{table}}", mode, "copy"), take_over)
-    late = LakeSink(tmp_path, tables, "copy")
+    tables = HeldUp(DeltaTables(DeltaLake(f"{tmp_path}/{{table}}"), mode, "copy"), take_over)
+    late = LakeSink(LocalStorage(tmp_path), tables, "copy")
     late.open(source.schemas)
     with pytest.raises(SinkUnavailableError, match="another worker"):
         late.apply(batches[0])

@@ -6,12 +6,13 @@ from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.definition import check_server, is_message_sink
 from tailrace.pipeline.errors import PipelineError
+from tailrace.pipeline.sink.object_place import SECRET_OPTIONS
 from tailrace.pipeline.sinks import mode_of, sink_of
 from tailrace.sink_url import SinkUrl, parse
 
 __all__ = ["altered", "check_place", "is_elsewhere"]
 
-_WAYS = ("api_key", "bearer", "ca", "secret", "sslmode", "timeout", "token")
+_WAYS = ("api_key", "bearer", "ca", "endpoint", "region", "secret", "sslmode", "timeout", "token", *SECRET_OPTIONS)
 """Options of a sink that say how it is reached, not where it is."""
 
 
@@ -52,9 +53,10 @@ def altered(
 
 
 def is_elsewhere(definition: Definition, changed: Definition) -> bool:
-    """Tell whether a sink has another host or port, so that it might be another one."""
+    """Tell whether a sink has another host, port or endpoint, so that it might be another one."""
     before, after = parse(definition.sink), parse(changed.sink)
-    return (before.host, before.port) != (after.host, after.port)
+    endpoints = before.options.get("endpoint"), after.options.get("endpoint")
+    return (before.host, before.port) != (after.host, after.port) or endpoints[0] != endpoints[1]
 
 
 def check_place(changed: Definition) -> None:

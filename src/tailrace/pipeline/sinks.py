@@ -1,10 +1,12 @@
 """Which URL is which sink: the only place that knows the sinks by name. Each is imported when it is wanted."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.clock import SystemClock
 from tailrace.extra import how_to_install
@@ -17,6 +19,10 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableName
 from tailrace.pipeline.sink.base import Mode, Sink
 from tailrace.sink_url import Secrets, SinkUrl, a_sink, parse, refuse_shared, revealed, spelled
+
+if TYPE_CHECKING:
+    from tailrace.pipeline.sink.object_place import ObjectPlace
+    from tailrace.pipeline.sink.storage import Storage
 
 __all__ = ["MODES", "SINKS", "MessageOptions", "check_sink", "keeps_rows", "mode_of", "sink_of"]
 
@@ -114,37 +120,48 @@ def _message_sink(url: SinkUrl, pipeline: str, options: MessageOptions) -> Sink:
 def _parquet(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.files import FilesSink, ParquetFormat
 
-    url.only()
-    return FilesSink(_directory(url), pipeline, ParquetFormat())
+    return FilesSink(_storage(url), pipeline, ParquetFormat())
 
 
 def _jsonl(url: SinkUrl, _mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.files import FilesSink
     from tailrace.pipeline.sink.jsonl import JsonLinesFormat
 
-    url.only()
-    return FilesSink(_directory(url), pipeline, JsonLinesFormat())
+    return FilesSink(_storage(url), pipeline, JsonLinesFormat())
 
 
 def _delta(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
     from tailrace.pipeline.sink.delta import DeltaTables
+    from tailrace.pipeline.sink.delta_lake import DeltaLake
     from tailrace.pipeline.sink.lake import LakeSink
 
-    url.only()
-    template = str(_directory(url, _NOT_IN_DELTA))
+    objects = _objects(url)
+    template = str(_directory(url, _NOT_IN_DELTA)) if objects is None else str(objects)
     fixed, brace, _ = template.partition("{")
-    root = Path(fixed if not brace or fixed.endswith("/") else fixed.rpartition("/")[0])
-    return LakeSink(root, DeltaTables(template, mode, pipeline), pipeline)
+    root = fixed if not brace or fixed.endswith("/") else fixed.rpartition("/")[0]
+    tables = DeltaTables(DeltaLake(template, objects), mode, pipeline)
+    return LakeSink(_storage_at(root, objects), tables, pipeline)
 
 
 def _iceberg(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
-    from tailrace.pipeline.sink.iceberg import IcebergTables
+    from tailrace.pipeline.sink.iceberg import IcebergTables, Warehouse
     from tailrace.pipeline.sink.lake import LakeSink
 
-    options = url.only("namespace", "table")
-    root = _directory(url, _NOT_IN_ICEBERG)
-    names = (options.get("namespace", "default"), options.get("table", "{table}"))
-    return LakeSink(root, IcebergTables(root, names, mode, pipeline), pipeline)
+    objects = _objects(url, "namespace", "table", "catalog")
+    catalog = url.options.get("catalog", "")
+    if objects is None:
+        location, settings = str(_directory(url, _NOT_IN_ICEBERG)), {}
+        catalog = catalog or f"sqlite:///{location}/catalog.db"
+    elif objects.scheme == "az" or not catalog:
+        raise ConfigError(
+            "write an Iceberg sink in object storage as iceberg:s3://BUCKET/PATH?catalog=URL (or gs://), with the "
+            "SQLAlchemy URL of the database that holds its catalog, e.g. sqlite:////var/lib/catalog.db"
+        )
+    else:
+        location, settings = str(objects), objects.for_iceberg
+    names = (url.options.get("namespace", "default"), url.options.get("table", "{table}"))
+    tables = IcebergTables(Warehouse(location, catalog, settings), names, mode, pipeline)
+    return LakeSink(_storage_at(location, objects), tables, pipeline)
 
 
 def _catalog(url: SinkUrl, mode: Mode, pipeline: str) -> Sink:
@@ -208,6 +225,46 @@ def _database(url: SinkUrl) -> str:
     return name
 
 
+def _storage(url: SinkUrl) -> "Storage":
+    """Return the storage that a URL names, in a directory or in object storage.
+
+    Raises:
+        ConfigError: It names neither, or an option that such a sink does not have.
+    """
+    objects = _objects(url)
+    return _storage_at(str(_directory(url)) if objects is None else str(objects), objects)
+
+
+def _objects(url: SinkUrl, *others: str) -> "ObjectPlace | None":
+    """Return the place in object storage that a URL names; None where it names a directory. Options are looked at.
+
+    Raises:
+        ConfigError: It is not written as it should be, or has an option that is not among those of its place or others.
+    """
+    from tailrace.pipeline.sink.object_place import OPTIONS, is_object_path, object_place
+
+    if not is_object_path(url.path):
+        if "://" in url.path:
+            raise ConfigError(f"{a_sink(url.scheme)} is in {_SCHEMES}, or in a directory")
+        url.only(*others)
+        return None
+    known = OPTIONS[url.path.partition(":")[0]]
+    options = url.only(*others, *known)
+    return object_place(url.path, {name: value for name, value in options.items() if name in known}, os.environ)
+
+
+def _storage_at(location: str, objects: "ObjectPlace | None") -> "Storage":
+    """Return the storage at the path of a directory, or at a URL of the object storage that `objects` leads to."""
+    from tailrace.pipeline.sink.local_storage import LocalStorage
+
+    if objects is None:
+        return LocalStorage(Path(location))
+    from tailrace.pipeline.sink.object_storage import ObjectStorage
+
+    prefix = location.removeprefix(f"{objects.scheme}://{objects.bucket}").strip("/")
+    return ObjectStorage(structs.replace(objects, prefix=prefix))
+
+
 def _directory(url: SinkUrl, without: str = "") -> Path:
     """Return the directory in a URL: from the root after three slashes, relative without any.
 
@@ -223,6 +280,8 @@ def _directory(url: SinkUrl, without: str = "") -> Path:
         raise ConfigError(f"{a_sink(url.scheme)} cannot be in a directory with {' '.join(odd)!r} in its path")
     return path
 
+
+_SCHEMES = "s3://, gs:// or az://"
 
 _NOT_IN_DELTA = "%\\*[]\n\r\t"
 _NOT_IN_ICEBERG = "%#?"

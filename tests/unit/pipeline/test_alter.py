@@ -57,6 +57,18 @@ def test_a_sink_that_does_not_have_the_mode_is_refused():
         altered(BASE, sink="nowhere:", begun=False)
 
 
+OBJECTS = "delta:s3://lake/{table}?endpoint=https://a&region=x&access_key_id=${A}&secret_access_key=${B}"
+
+
+def test_the_way_to_object_storage_may_be_altered_and_another_endpoint_is_elsewhere():
+    base = Definition(name="p", source="shop", tables=("orders",), sink=OBJECTS)
+    others = [OBJECTS.replace("${A}", "${C}"), OBJECTS.replace("region=x", "region=y"), "delta:s3://lake/{table}"]
+    changed = [altered(base, sink=sink, begun=True) for sink in others]
+    assert [is_elsewhere(base, one) for one in changed] == [False, False, True]
+    with pytest.raises(ConfigError, match="different sink"):
+        altered(base, sink=OBJECTS.replace("s3://lake", "s3://other"), begun=True)
+
+
 def test_only_another_host_or_port_is_elsewhere():
     assert is_elsewhere(BASE, altered(BASE, sink="postgresql://ann:old@db:1/shop?schema=copy", begun=True))
     assert not is_elsewhere(BASE, altered(BASE, sink="postgresql://bob:new@db/shop?schema=copy", begun=True))

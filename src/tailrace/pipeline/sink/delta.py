@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
-from tailrace.model.table import TableName, TableSchema
+from tailrace.model.table import TableSchema
 from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known, whole_changes
 from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
-from tailrace.pipeline.sink.delta_append import delta_place
+from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.delta_spread import TableDraft, drafted
 from tailrace.pipeline.sink.delta_table import (
     FirstKey,
@@ -35,7 +35,6 @@ from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.truncation import spelled_out
-from tailrace.sink_url import spelled
 
 __all__ = ["FILES_MAX", "DeltaTables"]
 
@@ -52,14 +51,13 @@ _CLOSING = "_closing"
 
 
 class DeltaTables:
-    """Delta tables in local directories, one for each table by a template of its path.
+    """Delta tables, one for each table of the pipeline.
 
     The batch's number is a transaction of the application `tailrace:PIPELINE` in the table's log.
     """
 
-    def __init__(self, template: str, mode: Mode, pipeline: str) -> None:
-        spelled(template, TableName("source", "table"))  # refuses one that is none, before there is a table
-        self._template = template
+    def __init__(self, lake: DeltaLake, mode: Mode, pipeline: str) -> None:
+        self._lake = lake
         self._mode = mode
         self._notes = Notes(pipeline)
 
@@ -69,43 +67,43 @@ class DeltaTables:
         return self
 
     def place(self, schema: TableSchema) -> str:
-        """Return the directory of a table."""
-        return str(delta_place(self._template, schema))
+        """Return the directory or URL of a table."""
+        return self._lake.uri(schema)
 
-    def directory(self, schema: TableSchema) -> Path:
+    def directory(self, schema: TableSchema) -> Path | None:
         """Return the directory of a table."""
-        return Path(self.place(schema))
+        return self._lake.directory(schema)
 
     def exists(self, schema: TableSchema) -> bool:
         """Tell whether a table is there."""
-        return DeltaTable.is_deltatable(self.place(schema))
+        return self._lake.exists(schema)
 
     def apply(self, one: TableChanges, number: int) -> None:
         """Commit the changes of one table, unless it has this batch."""
         one = spelled_out(one, self._mode, lambda: self.rows(one.schema) if self.exists(one.schema) else ())
         with delta_errors(one.schema):
             columns = columns_of(one, self._mode)
-            table = opened(self.place(one.schema), columns)
+            table = opened(self._lake, one.schema, columns)
             if not self._notes.has(table, number):
-                self._commit(table, one, evolve(table, self.place(one.schema), columns), number)
+                self._commit(table, one, evolve(table, self._lake.files(one.schema), columns), number)
                 _tidy(table)
 
     def number(self, schema: TableSchema) -> int | None:
         """Return the number of the last batch that a table has."""
         with delta_errors(schema):
-            return self._notes.number(DeltaTable(self.place(schema)))
+            return self._notes.number(self._lake.table(schema))
 
     def takes(self, schema: TableSchema) -> bool:
         """Tell whether tasks can write a table: not the history of one, and none that asks more than files."""
         if self._mode is Mode.HISTORY:
             return False
         with delta_errors(schema):
-            return not self.exists(schema) or is_plain(DeltaTable(self.place(schema)))
+            return not self.exists(schema) or is_plain(self._lake.table(schema))
 
     @contextmanager
     def drafted(self, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
         """Have tasks write the changes of a batch; see `SpreadTables.drafted`."""
-        with drafted(self._template, self._mode, batch) as found:
+        with drafted(self._lake, self._mode, batch) as found:
             yield found
 
     def commit(self, draft: TableDraft, number: int) -> None:
@@ -118,7 +116,7 @@ class DeltaTables:
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
         with delta_errors(schema):
-            dataset = DeltaTable(self.place(schema)).to_pyarrow_dataset()
+            dataset = self._lake.table(schema).to_pyarrow_dataset()
         if self._mode is Mode.APPEND:
             return replayed((pa.table(batch) for batch in dataset.to_batches()), schema)
         wanted = [name for name in column_names(schema) if name in dataset.schema.names]
@@ -144,7 +142,13 @@ class DeltaTables:
 
 
 def _apply_current(
-    table: DeltaTable, directory: Path, one: TableChanges, target: pa.Schema, commit: CommitProperties, *, late: bool
+    table: DeltaTable,
+    directory: Path | None,
+    one: TableChanges,
+    target: pa.Schema,
+    commit: CommitProperties,
+    *,
+    late: bool,
 ) -> None:
     """Merge the last state of each key; where all keys are new, only append."""
     key = key_names(one.schema)
@@ -165,7 +169,7 @@ def _apply_current(
     merge.when_not_matched_insert(values, f"NOT s.{DELETED}").execute()
 
 
-def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[str]) -> bool:
+def _has_any(table: DeltaTable, directory: Path | None, rows: pa.Table, key: Sequence[str]) -> bool:
     """Tell whether a table has a row of one of these keys: a source that recreates a table inserts its rows again.
 
     So does one that deletes a row and inserts its key again, of which the layout `latest` tells the insert alone.
@@ -178,6 +182,8 @@ def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[s
     if is_ordered(first.field.type):
         ends = pc.min_max(rows[key[0]]).as_py()
         first = FirstKey(first.field, ends["min"], ends["max"])
+    if directory is None:
+        return _has_any_remote(table, first, rows.select(list(key)))
     paths = [str(directory / unquote(path)).replace("'", "''") for path, _ in files_near(table, first)]
     if not paths:
         return False
@@ -188,6 +194,20 @@ def _has_any(table: DeltaTable, directory: Path, rows: pa.Table, key: Sequence[s
         return bool(connection().from_arrow(rows.select(list(key))).query("given", query).fetchall())
     except duckdb.Error:  # e.g. a file of before the table had such a column
         return True
+
+
+def _has_any_remote(table: DeltaTable, first: FirstKey, keys: pa.Table) -> bool:
+    """Tell whether a table in object storage has one of some keys; see `_has_any`. DuckDB cannot read there."""
+    near = {unquote(path) for path, _ in files_near(table, first)}
+    dataset = table.to_pyarrow_dataset()
+    names = keys.column_names
+    return any(
+        fitted(file.to_table(schema=dataset.schema, columns=names), keys.schema)
+        .join(keys, names, join_type="left semi")
+        .num_rows
+        for file in dataset.get_fragments()
+        if unquote(file.path) in near
+    )
 
 
 def _apply_history(

@@ -1,12 +1,10 @@
 """Files of a Delta table, written beside it: nobody sees them until a commit names them."""
 
 import math
-import os
 import time
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from msgspec import Struct
 
-from tailrace.pipeline.sink.disk import sync_directory
+from tailrace.pipeline.sink.storage import NewFile, Storage
 
 __all__ = ["DataFile", "PartWriter", "add_action"]
 
@@ -45,11 +43,12 @@ class DataFile(Struct, frozen=True):
 class PartWriter:
     """Writes rows of one table into new files. Durable when `close` returns."""
 
-    def __init__(self, directory: Path, schema: pa.Schema) -> None:
-        self._directory = directory
+    def __init__(self, files: Storage, schema: pa.Schema) -> None:
+        self._files = files
         self._schema = schema
         self._parts: list[DataFile] = []
-        self._path = directory
+        self._name = ""
+        self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
         self._unordered: set[str] = set()
@@ -75,21 +74,21 @@ class PartWriter:
         return self._parts
 
     def _begin(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._path = self._directory / f"part-{uuid.uuid4()}.snappy.parquet"
-        self._writer = pq.ParquetWriter(self._path, self._schema, compression="snappy", store_schema=False)
+        self._name = f"part-{uuid.uuid4()}.snappy.parquet"
+        self._file = self._files.create(self._name)
+        self._writer = pq.ParquetWriter(self._file.path, self._schema, compression="snappy", store_schema=False)
         self._rows = 0
         self._unordered = set()
 
     def _end(self) -> None:
         assert self._writer is not None
+        assert self._file is not None
         self._writer.close()
         self._writer = None
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
-        sync_directory(self._directory)
-        stats = _stats(pq.read_metadata(self._path), self._schema, self._unordered)
-        self._parts.append(DataFile(self._path.name, self._path.stat().st_size, self._rows, stats))
+        stats = _stats(pq.read_metadata(self._file.path), self._schema, self._unordered)
+        size_bytes = self._file.path.stat().st_size
+        self._file.keep()
+        self._parts.append(DataFile(self._name, size_bytes, self._rows, stats))
 
 
 def add_action(part: DataFile) -> AddAction:

@@ -10,7 +10,8 @@ One commit removes the old files and adds the new ones. All of it runs in tasks,
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,13 +27,13 @@ from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted, united
 from tailrace.pipeline.fold import CHANGE_COLUMNS, DELETED, OFFSET, fold_current, last_changes
 from tailrace.pipeline.sink.base import Mode, TableChanges
-from tailrace.pipeline.sink.delta_append import delta_place
 from tailrace.pipeline.sink.delta_file import DataFile, PartWriter
+from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.delta_table import is_ordered
-from tailrace.pipeline.sink.disk import disk_errors
 from tailrace.pipeline.sink.progress import highest
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of
+from tailrace.pipeline.sink.storage import Storage
 from tailrace.pipeline.unchanged import lacking
 
 __all__ = ["Dividing", "Folded", "Folding", "Inserting", "Rewriting", "Rewritten", "States"]
@@ -48,7 +49,7 @@ _SHUFFLED = ("_change_type", OFFSET)
 
 
 class States(Struct, frozen=True):
-    """A file of the last states of the keys of one bucket."""
+    """A file of the last states of the keys of one bucket. `path` is its name in the table's directory."""
 
     path: str
     rows: int
@@ -98,7 +99,7 @@ class Dividing(Struct, frozen=True):
 class Folding(Struct, frozen=True):
     """Folds the changes of a bucket, and puts the states beside their table. Runs in a task."""
 
-    template: str
+    lake: DeltaLake
     beside: str
     """Name of the directory in that of a table where states go."""
 
@@ -118,46 +119,51 @@ class Folding(Struct, frozen=True):
         key = key_names(one.schema)
         states = fold_current(one.changes, key).sort_by(key[0])
         states = states.append_column(_PLACE, pa.array(np.arange(states.num_rows)))
-        directory = delta_place(self.template, one.schema) / self.beside
-        path = directory / f"{bucket}-{uuid.uuid4().hex}.parquet"
-        with disk_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            pq.write_table(states, path, row_group_size=_ROW_GROUP_ROWS, compression="lz4")
+        files = self.lake.files(one.schema)
+        name = f"{self.beside}/{bucket}-{uuid.uuid4().hex}.parquet"
+        with files.errors():
+            file = files.create(name)
+            pq.write_table(states, file.path, row_group_size=_ROW_GROUP_ROWS, compression="lz4")
+            file.keep(durable=False)
         first = states[key[0]]
         bounds = first[0].as_py(), first[-1].as_py()
         columns = columns_of(one, Mode.CURRENT).serialize().to_pybytes()
-        return Folded(one.schema, columns, States(str(path), states.num_rows), bounds, highest(one))
+        return Folded(one.schema, columns, States(name, states.num_rows), bounds, highest(one))
 
 
 class Rewriting(Struct, frozen=True):
     """Writes files of a table again with the new states of their rows. Runs in a task."""
 
-    directory: str
+    files: Storage
     target: bytes
     key: tuple[str, ...]
     states: tuple[States, ...]
 
     def __call__(self, files: Sequence[str]) -> Iterator[Rewritten]:
         """Look through some files of the table; those that hold no row that changes stay as they are."""
-        directory = Path(self.directory)
         target = _schema(self.target)
-        with disk_errors(directory):
-            writer = PartWriter(directory, target)
+        with self.files.errors(), ExitStack() as stack:
+            states = {one: stack.enter_context(self.files.fetched(one.path)) for one in self.states}
+            writer = PartWriter(self.files, target)
             met = [np.zeros(one.rows, dtype=bool) for one in self.states]
-            removed = [
-                name for name in files if self._rewrite(pq.ParquetFile(directory / unquote(name)), target, writer, met)
-            ]
+            removed = []
+            for name in files:
+                with self.files.fetched(unquote(name)) as path:
+                    if self._rewrite(pq.ParquetFile(path), states, target, writer, met):
+                        removed.append(name)
             yield Rewritten(removed, writer.close(), [np.packbits(one).tobytes() for one in met])
 
-    def _rewrite(self, file: Any, target: pa.Schema, writer: PartWriter, met: Sequence[Any]) -> bool:
+    def _rewrite(
+        self, file: Any, states: Mapping[States, Path], target: pa.Schema, writer: PartWriter, met: Sequence[Any]
+    ) -> bool:
         """Write one file again, if a row of it changes; tell whether it was."""
         there = [name for name in (*self.key, OFFSET) if name in file.schema_arrow.names]
         held = fitted(file.read(there), pa.schema([target.field(name) for name in (*self.key, OFFSET)]))
         held = held.rename_columns([*self.key, _HELD]).append_column(_ROW, pa.array(np.arange(held.num_rows)))
         stays = np.ones(held.num_rows, dtype=bool)
         changed = []
-        for number, states in enumerate(self.states):
-            pairs = held.join(_read_keys(states, held, self.key, target), list(self.key), join_type="inner")
+        for number, one in enumerate(self.states):
+            pairs = held.join(_read_keys(states[one], held, self.key, target), list(self.key), join_type="inner")
             if not pairs.num_rows:
                 continue
             met[number][pairs[_PLACE].to_numpy()] = True
@@ -165,7 +171,7 @@ class Rewriting(Struct, frozen=True):
             stays[newer[_ROW].to_numpy()] = False
             live = newer.filter(pc.invert(newer[DELETED]))
             if live.num_rows:
-                changed.append((states, live))
+                changed.append((states[one], live))
         if stays.all():
             return False
         begin = 0
@@ -173,44 +179,45 @@ class Rewriting(Struct, frozen=True):
             some = pa.array(stays[begin : begin + batch.num_rows])
             writer.write(fitted(pa.table(batch), target).filter(some))  # delta-rs writes types that have no filter
             begin += batch.num_rows
-        for states, live in changed:
-            writer.write(_updated(file, states, live, target))
+        for path, live in changed:
+            writer.write(_updated(file, path, live, target))
         return True
 
 
 class Inserting(Struct, frozen=True):
     """Writes the states that no file of the table had a row for. Runs in a task."""
 
-    directory: str
+    files: Storage
     target: bytes
 
     def __call__(self, some: Sequence[tuple[States, bytes]]) -> Iterator[list[DataFile]]:
         """Write the new rows among some states, each with the bits of those that are not new."""
         target = _schema(self.target)
-        with disk_errors(Path(self.directory)):
-            writer = PartWriter(Path(self.directory), target)
+        with self.files.errors():
+            writer = PartWriter(self.files, target)
             for states, bits in some:
                 met = np.unpackbits(np.frombuffer(bits, np.uint8), count=states.rows).astype(bool)
-                rows = pq.read_table(states.path)
+                with self.files.fetched(states.path) as path:
+                    rows = pq.read_table(path)
                 new = pc.and_not(pc.invert(rows[DELETED]), pa.array(met))
                 writer.write(fitted(rows.filter(new), target))
             yield writer.close()
 
 
-def _read_keys(states: States, held: pa.Table, key: Sequence[str], target: pa.Schema) -> pa.Table:
-    """Return the keys of those states that may be among the rows of a file, with their offsets."""
+def _read_keys(states: Path, held: pa.Table, key: Sequence[str], target: pa.Schema) -> pa.Table:
+    """Return the keys of those states in a file that may be among the rows of a file, with their offsets."""
     first = key[0]
     bounds = pc.min_max(held[first]) if held.num_rows and is_ordered(target.field(first).type) else None
     mask = None
-    if bounds is not None and pq.read_schema(states.path).field(first).type == target.field(first).type:
+    if bounds is not None and pq.read_schema(states).field(first).type == target.field(first).type:
         mask = (pc.field(first) >= bounds["min"]) & (pc.field(first) <= bounds["max"])
-    rows = pq.read_table(states.path, columns=[*key, OFFSET, DELETED, _PLACE], filters=mask)
+    rows = pq.read_table(states, columns=[*key, OFFSET, DELETED, _PLACE], filters=mask)
     return aligned(rows, target).rename_columns([*key, _NEWER, DELETED, _PLACE])
 
 
-def _updated(file: Any, states: States, live: pa.Table, target: pa.Schema) -> pa.Table:
+def _updated(file: Any, states: Path, live: pa.Table, target: pa.Schema) -> pa.Table:
     """Return the new rows for those that change: what the changes do not tell stays as it was."""
-    rows = pq.read_table(states.path).take(live[_PLACE])
+    rows = pq.read_table(states).take(live[_PLACE])
     for name, mask in lacking(rows).items():
         if name in file.schema_arrow.names:
             held = fitted(file.read([name]), pa.schema([rows.schema.field(name)]))[name].take(live[_ROW])

@@ -1,11 +1,9 @@
 """Delta tables written by tasks: files first, then one commit for each table that names them."""
 
-import shutil
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,15 +11,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from tailrace.model.errors import SinkError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import united
 from tailrace.pipeline.sink.base import Mode
-from tailrace.pipeline.sink.delta_append import AppendedFiles, Appending, Refitting, delta_place
+from tailrace.pipeline.sink.delta_append import AppendedFiles, Appending, Refitting
 from tailrace.pipeline.sink.delta_file import DataFile, add_action
+from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States
 from tailrace.pipeline.sink.delta_table import FirstKey, Notes, delta_errors, evolve, files_near, opened
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import Spread, SpreadBatch, Tally
+from tailrace.pipeline.sink.storage import Storage
 
 __all__ = ["TableDraft", "drafted"]
 
@@ -47,44 +48,44 @@ class TableDraft(Protocol):
 
 
 @contextmanager
-def drafted(template: str, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
+def drafted(lake: DeltaLake, mode: Mode, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
     """Have tasks write the changes of a batch beside their tables, within a `with` block.
 
     What is not committed then is left behind as files that nobody refers to, and removed as such files are. States that
     an earlier batch of the pipeline left beside a table, because its process was killed, are removed with ours.
     """
     if mode is Mode.APPEND or batch.fresh:
-        appended = batch.changes.each(Appending(template, mode))
-        yield [_AppendDraft(template, some, batch.changes) for some in _by_table(appended.results)], appended.tally
+        appended = batch.changes.each(Appending(lake, mode))
+        yield [_AppendDraft(lake, some, batch.changes) for some in _by_table(appended.results)], appended.tally
         return
     beside = f"{_STATES}/{batch.pipeline}.{uuid.uuid4().hex}"
     buckets = min(1 + batch.changes_max // _CHANGES_PER_BUCKET, _BUCKETS_MAX)
-    folded = batch.changes.gathered(Dividing(buckets), buckets, Folding(template, beside))
-    merges = [_MergeDraft(template, some, batch.changes) for some in _by_table(folded.results)]
+    folded = batch.changes.gathered(Dividing(buckets), buckets, Folding(lake, beside))
+    merges = [_MergeDraft(lake, some, batch.changes) for some in _by_table(folded.results)]
     try:
         yield list(merges), folded.tally
     finally:
         for one in merges:
-            _forget(delta_place(template, one.schema) / _STATES, batch.pipeline)
+            _forget(lake.files(one.schema), batch.pipeline)
 
 
 class _AppendDraft:
     """Files to be added."""
 
-    def __init__(self, template: str, files: Sequence[AppendedFiles], tasks: Spread) -> None:
+    def __init__(self, lake: DeltaLake, files: Sequence[AppendedFiles], tasks: Spread) -> None:
         self.schema = _newest(files)
         self.highest = max(one.highest for one in files)
-        self._directory = delta_place(template, self.schema)
+        self._lake = lake
         self._files = files
         self._tasks = tasks
 
     def commit(self, number: int, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._files)
-            table = opened(str(self._directory), columns)
+            table = opened(self._lake, self.schema, columns)
             if notes.has(table, number):
                 return None
-            target = evolve(table, str(self._directory), columns)
+            target = evolve(table, self._lake.files(self.schema), columns)
             actions: list[AddAction | RemoveAction] = [
                 add_action(part) for one in self._files for part in self._fitting(one, target)
             ]
@@ -96,26 +97,26 @@ class _AppendDraft:
         """Return files whose columns are of the types that the table has."""
         if all(target.field(field.name).type == field.type for field in _schema(one.columns)):
             return one.parts
-        return self._tasks.over(one.parts, Refitting(str(self._directory), target.serialize().to_pybytes()))
+        return self._tasks.over(one.parts, Refitting(self._lake.files(self.schema), target.serialize().to_pybytes()))
 
 
 class _MergeDraft:
     """States of keys that are to be merged."""
 
-    def __init__(self, template: str, folded: Sequence[Folded], tasks: Spread) -> None:
+    def __init__(self, lake: DeltaLake, folded: Sequence[Folded], tasks: Spread) -> None:
         self.schema = _newest(folded)
         self.highest = max(one.highest for one in folded)
-        self._directory = delta_place(template, self.schema)
+        self._lake = lake
         self._folded = folded
         self._tasks = tasks
 
     def commit(self, number: int, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._folded)
-            table = opened(str(self._directory), columns)
+            table = opened(self._lake, self.schema, columns)
             if notes.has(table, number):
                 return None
-            target = evolve(table, str(self._directory), columns)
+            target = evolve(table, self._lake.files(self.schema), columns)
             removed, parts = self._written(table, target)
             actions: list[AddAction | RemoveAction] = [_remove_action(path) for path in removed]
             actions += [add_action(part) for part in parts]
@@ -126,12 +127,12 @@ class _MergeDraft:
     def _written(self, table: DeltaTable, target: pa.Schema) -> tuple[list[str], list[DataFile]]:
         """Have tasks write what changes. Return the files to be removed from the table, and those to be added."""
         states = tuple(one.states for one in self._folded)
-        place, message = str(self._directory), target.serialize().to_pybytes()
+        files, message = self._lake.files(self.schema), target.serialize().to_pybytes()
         key = tuple(key_names(self.schema))
         groups = _grouped(files_near(table, self._first(target.field(key[0]))))
-        rewritten = self._tasks.over(groups, Rewriting(place, message, key, states))
+        rewritten = self._tasks.over(groups, Rewriting(files, message, key, states))
         left = _unmet(states, [one.met for one in rewritten])
-        inserted = self._tasks.over(left, Inserting(place, message))
+        inserted = self._tasks.over(left, Inserting(files, message))
         removed = [path for one in rewritten for path in one.removed]
         return removed, [part for parts in [*(one.parts for one in rewritten), *inserted] for part in parts]
 
@@ -143,11 +144,12 @@ class _MergeDraft:
         return FirstKey(field, low, high)
 
 
-def _forget(directory: Path, pipeline: str) -> None:
+def _forget(files: Storage, pipeline: str) -> None:
     """Remove the states of all batches of a pipeline: only one of them is at work, and it has done."""
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if path.is_dir() and path.name.rpartition(".")[0] == pipeline:
-            shutil.rmtree(path, ignore_errors=True)
+    with suppress(SinkError), files.errors():
+        parts = [name.split("/") for name in files.names(_STATES)]
+        # What a lake of one table keeps beside it, `PIPELINE.json`, is a file; states are in directories.
+        files.remove(["/".join(one) for one in parts if len(one) > 2 and one[1].rpartition(".")[0] == pipeline])
 
 
 def _grouped(files: Sequence[tuple[str, int | None]]) -> list[tuple[str, ...]]:

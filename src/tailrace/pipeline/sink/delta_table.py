@@ -11,13 +11,16 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 from msgspec import Struct
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import LocalFileSystem
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.sink.delta_lake import DeltaLake
+from tailrace.pipeline.sink.object_error import object_error, said_by_objects
 from tailrace.pipeline.sink.progress import has_number
 from tailrace.pipeline.sink.shape import followed, is_ours
+from tailrace.pipeline.sink.storage import Storage
 
 __all__ = ["FirstKey", "Notes", "delta_errors", "evolve", "files_near", "is_ordered", "is_plain", "opened"]
 
@@ -69,16 +72,16 @@ class Notes:
         return CommitProperties(app_transactions=transactions)
 
 
-def opened(directory: str, columns: pa.Schema) -> DeltaTable:
-    """Return the table in a directory, made with these columns if there is none."""
-    if not DeltaTable.is_deltatable(directory):
+def opened(lake: DeltaLake, schema: TableSchema, columns: pa.Schema) -> DeltaTable:
+    """Return a table, made with these columns if there is none."""
+    if not lake.exists(schema):
         _refuse_alike(columns)
-        DeltaTable.create(directory, columns)
-    return DeltaTable(directory)
+        lake.make(schema, columns)
+    return lake.table(schema)
 
 
-def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
-    """Give the table in a directory the columns that it lacks, and the types that hold both, in a commit of its own.
+def evolve(table: DeltaTable, files: Storage, columns: pa.Schema) -> pa.Schema:
+    """Give a table with these files the columns that it lacks, and the types that hold both, in a commit of its own.
 
     A table that gets a type is written again, some rows at a time: its size does not matter.
     """
@@ -86,9 +89,7 @@ def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
     target = followed(present, columns)
     _refuse_alike(target)
     if any(target.field(field.name).type != field.type for field in present):
-        # Not through the file system of delta-rs, which cannot be asked while delta-rs writes.
-        files = SubTreeFileSystem(directory, LocalFileSystem())
-        rows = _refitted(table.to_pyarrow_dataset(filesystem=files), target)
+        rows = _refitted(table.to_pyarrow_dataset(filesystem=_LOCAL), files, target)
         stream = pa.RecordBatchReader.from_batches(target, rows)
         write_deltalake(table, stream, mode="overwrite", schema_mode="overwrite", target_file_size=_FILE_BYTES)
     elif len(target) > len(present):
@@ -97,11 +98,19 @@ def evolve(table: DeltaTable, directory: str, columns: pa.Schema) -> pa.Schema:
     return target
 
 
-def _refitted(dataset: Any, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table with the columns of `target`, file by file, nothing ahead of who takes them."""
-    for file in dataset.get_fragments():
-        for some in file.to_batches(schema=dataset.schema, batch_readahead=0, use_threads=False):
-            yield from fitted(pa.table(some), target).to_batches()
+_LOCAL = LocalFileSystem()
+
+
+def _refitted(dataset: Any, files: Storage, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table with the columns of `target`, file by file, nothing ahead of who takes them.
+
+    Files are not read through the file system of delta-rs, which cannot be asked while delta-rs writes.
+    """
+    for one in dataset.get_fragments():
+        with files.fetched(one.path) as path:
+            file = one.format.make_fragment(str(path), _LOCAL, partition_expression=one.partition_expression)
+            for some in file.to_batches(schema=dataset.schema, batch_readahead=0, use_threads=False):
+                yield from fitted(pa.table(some), target).to_batches()
 
 
 def _refuse_alike(columns: pa.Schema) -> None:
@@ -178,6 +187,8 @@ def delta_errors(schema: TableSchema) -> Iterator[None]:
     except DeltaError as error:
         if _INVALID in str(error):
             raise SinkRefusedError("a row breaks a constraint of the Delta table", table=wire) from None
+        if said_by_objects(str(error)):
+            raise object_error(f"table {wire}", str(error)) from None
         system = _OS_ERROR.search(str(error))
         why = f": {os.strerror(int(system[1]))}" if system else ""
         raise SinkUnavailableError(f"table {wire}: the Delta table failed{why}") from None

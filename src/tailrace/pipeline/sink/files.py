@@ -1,8 +1,5 @@
-"""Sinks of files: a directory for each batch, which is there wholly or not at all."""
+"""Sinks of files: a group of files for each batch, which is there wholly or not at all."""
 
-import errno
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,9 +13,9 @@ from msgspec import Struct
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, SinkProgress
-from tailrace.pipeline.sink.disk import disk_errors, sync_directory, sync_tree
 from tailrace.pipeline.sink.progress import KeepsProgress, after, has
 from tailrace.pipeline.sink.replay import replayed
+from tailrace.pipeline.sink.storage import MANIFEST, Group, Storage
 
 __all__ = ["FileFormat", "FilesSink", "Manifest", "ParquetFormat"]
 
@@ -48,7 +45,7 @@ class TableFiles(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What a batch directory holds."""
+    """What the files of a batch hold."""
 
     pipeline: str
     progress: SinkProgress
@@ -59,47 +56,44 @@ class Manifest(Struct, frozen=True):
 class FilesSink(KeepsProgress):
     """Changes as files, for keeping and for reading in bulk. Mode `append` alone.
 
-    `DIR/pipeline=P/batch=N/table=T/part-00000.SUFFIX` and `DIR/pipeline=P/batch=N/_manifest.json`. A batch is written
-    beside, synced, and renamed into place: all its tables appear at once, and a batch that is there is not written
-    again. Whatever begins with an underscore is not data, as Spark and others hold it.
+    `PLACE/pipeline=P/batch=N/table=T/part-00000.SUFFIX` and `PLACE/pipeline=P/batch=N/_manifest.json`. All tables of a
+    batch appear at once (see `Storage.group`), and a batch that is there is not written again. Whatever begins with an
+    underscore is not data, as Spark and others hold it. In object storage names of files go on behind `00000`, and
+    only those that a manifest names belong to a batch.
     """
 
-    def __init__(self, directory: Path, pipeline: str, format_: FileFormat) -> None:
-        self._directory = directory
-        self._home = directory / f"pipeline={quote(pipeline, safe='')}"
+    def __init__(self, storage: Storage, pipeline: str, format_: FileFormat) -> None:
+        self._storage = storage
+        self._home = f"pipeline={quote(pipeline, safe='')}"
         self._pipeline = pipeline
         self._format = format_
         self._tidied = False
 
     def open(self, schemas: Sequence[TableSchema]) -> None:
-        """Make the directory."""
-        with disk_errors(self._directory):
-            self._home.mkdir(parents=True, exist_ok=True)
+        """Make the place."""
+        with self._storage.errors():
+            self._storage.below(self._home).open()
             self._look()
 
     def apply(self, batch: Batch) -> None:
-        """Write the directory of a batch."""
+        """Write the files of a batch."""
         if has(self._progress, batch):
             return
         progress = after(self._progress, batch)
         name = f"batch={batch.number:020}"
-        beside = self._home / f"_{name}.{uuid.uuid4().hex}.tmp"
-        with disk_errors(self._directory):
+        with self._storage.errors():
             self._tidy()
-            beside.mkdir(parents=True)
-            try:
-                tables = tuple(self._write(beside, one.schema, one.changes) for one in batch.tables)
-                manifest = Manifest(self._pipeline, progress, tables)
-                (beside / "_manifest.json").write_bytes(msgspec.json.encode(manifest))
-                sync_tree(beside)
-                self._put(beside, self._home / name)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
+            with self._storage.group(self._home, name) as group:
+                tables = tuple(self._write(group, one.schema, one.changes) for one in batch.tables)
+                whole = group.commit(_encoded(Manifest(self._pipeline, progress, tables)))
+            if not whole:
+                self._look()
+                raise SinkUnavailableError(f"another writer has written {name}")
         self._progress = progress
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows that all changes together make, folded."""
-        with disk_errors(self._directory):
+        with self._storage.errors():
             return replayed(self._changes(schema), schema)
 
     def close(self) -> None:
@@ -108,61 +102,48 @@ class FilesSink(KeepsProgress):
     def _tidy(self) -> None:
         """Remove what an interrupted batch left, before the first of ours: who only reads removes nothing."""
         if not self._tidied:
-            for path in self._home.glob("_*.tmp"):
-                shutil.rmtree(path)
+            self._storage.tidy(self._home, _encoded(Manifest(self._pipeline, SinkProgress(0, {}), ())))
             self._tidied = True
-
-    def _put(self, beside: Path, place: Path) -> None:
-        """Put a whole batch in its place.
-
-        Raises:
-            SinkUnavailableError: Someone else's is there.
-        """
-        try:
-            beside.rename(place)
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                raise
-            self._look()
-            raise SinkUnavailableError(f"another writer has written {place.name}") from None
-        sync_directory(self._home)
 
     def _look(self) -> None:
         """Find how far the sink has come."""
         batches = self._batches()
         self._progress = self._manifest(batches[-1]).progress if batches else None
 
-    def _write(self, beside: Path, schema: TableSchema, changes: pa.Table) -> TableFiles:
+    def _write(self, group: Group, schema: TableSchema, changes: pa.Table) -> TableFiles:
         """Write the changes of one table."""
-        folder = beside / f"table={quote(schema.table.wire, safe='')}"
-        folder.mkdir()
-        path = folder / f"part-00000.{self._format.suffix}"
+        name, path = group.add(f"table={quote(schema.table.wire, safe='')}/part-00000", self._format.suffix)
         self._format.write(path, changes)
-        files = (str(path.relative_to(beside)),)
         arrow_schema = changes.schema.serialize().to_pybytes()
-        return TableFiles(schema.table.source, schema.table.wire, schema.version, changes.num_rows, files, arrow_schema)
+        one = schema.table
+        return TableFiles(one.source, one.wire, schema.version, changes.num_rows, (name,), arrow_schema)
 
     def _changes(self, schema: TableSchema) -> Iterator[pa.Table]:
         """Return the changes of a table, batch by batch."""
-        for folder in self._batches():
-            for table in self._manifest(folder).tables:
+        for batch in self._batches():
+            for table in self._manifest(batch).tables:
                 if (table.source, table.table) == (schema.table.source, schema.table.wire):
                     arrow_schema = pa.ipc.read_schema(pa.py_buffer(table.arrow_schema))
                     for name in table.files:
-                        yield self._format.read(folder / name, arrow_schema)
+                        with self._storage.fetched(f"{self._home}/{batch}/{name}") as path:
+                            yield self._format.read(path, arrow_schema)
 
-    def _batches(self) -> list[Path]:
-        """Return the directories of the batches, oldest first."""
-        return sorted(self._home.glob("batch=*"))
+    def _batches(self) -> list[str]:
+        """Return the names of the batches, oldest first."""
+        return [name for name in self._storage.groups(self._home) if name.startswith("batch=")]
 
-    def _manifest(self, folder: Path) -> Manifest:
+    def _manifest(self, batch: str) -> Manifest:
         """Read the manifest of a batch."""
+        name = f"{self._home}/{batch}/{MANIFEST}"
+        held = self._storage.read(name)
         try:
-            return msgspec.json.decode((folder / "_manifest.json").read_bytes(), type=Manifest)
+            return msgspec.json.decode(b"" if held is None else held.data, type=Manifest)
         except msgspec.MsgspecError:
-            raise SinkRefusedError(
-                f"{folder / '_manifest.json'} is damaged: restore it, or name another directory"
-            ) from None
+            raise SinkRefusedError(f"{name} of the sink is damaged: restore it, or name another place") from None
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    return msgspec.json.encode(manifest)
 
 
 _ROWS_IN_GROUP_MAX = 1 << 18

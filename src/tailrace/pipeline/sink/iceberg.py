@@ -7,6 +7,7 @@ from typing import assert_never
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import (
@@ -33,7 +34,7 @@ from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling
 
-__all__ = ["CATALOG", "IcebergTables"]
+__all__ = ["CATALOG", "IcebergTables", "Warehouse"]
 
 CATALOG = "tailrace"
 """Name of the catalog in `catalog.db`."""
@@ -45,15 +46,38 @@ _PROPERTIES = {
 }
 
 
+class Warehouse(Struct, frozen=True):
+    """Where Iceberg tables and their catalog are."""
+
+    location: str
+    """A directory of this machine, or a URL of object storage."""
+
+    catalog: str
+    """An SQLAlchemy URL."""
+
+    settings: dict[str, str] = {}
+    """How object storage is reached, as pyiceberg takes it."""
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the tables are on this machine."""
+        return self.location.startswith("/")
+
+    @property
+    def url(self) -> str:
+        """Return the location as a URL."""
+        return f"file://{self.location}" if self.is_local else self.location
+
+
 class IcebergTables:
-    """Iceberg tables in a local warehouse, with a catalog in its file `catalog.db`.
+    """Iceberg tables in a warehouse, with a catalog in a database: its file `catalog.db`, or another one that is named.
 
     What a batch changes is copied on write: the files that hold a row of it are replaced, in one snapshot together with
     the new rows. The batch's number is a property of that snapshot, and of the table, where no expiry removes it.
     """
 
-    def __init__(self, directory: Path, names: tuple[str, str], mode: Mode, pipeline: str) -> None:
-        self._directory = directory
+    def __init__(self, warehouse: Warehouse, names: tuple[str, str], mode: Mode, pipeline: str) -> None:
+        self._warehouse = warehouse
         self._namespace, self._named = names[0], Spelling(names[1])
         self._mode = mode
         self._pipeline = pipeline
@@ -67,11 +91,9 @@ class IcebergTables:
         """Return the name of a table."""
         return self._named(schema.table)
 
-    def directory(self, schema: TableSchema) -> Path:
+    def directory(self, schema: TableSchema) -> Path | None:
         """Return the directory of a table."""
-        name = self.place(schema)
-        folder = "".join(letter if letter.isalnum() else f"_{ord(letter):x}_" for letter in name)
-        return self._directory / self._namespace / folder
+        return Path(self._warehouse.location) / self._folder(schema) if self._warehouse.is_local else None
 
     def exists(self, schema: TableSchema) -> bool:
         """Tell whether a table is there."""
@@ -109,10 +131,15 @@ class IcebergTables:
     @property
     def _catalog(self) -> SqlCatalog:
         if self._opened is None:
-            uri = f"sqlite:///{self._directory}/catalog.db"
-            self._opened = SqlCatalog(CATALOG, uri=uri, warehouse=f"file://{self._directory}")
+            place = self._warehouse
+            self._opened = SqlCatalog(CATALOG, uri=place.catalog, warehouse=place.url, **place.settings)
             self._opened.create_namespace_if_not_exists((self._namespace,))
         return self._opened
+
+    def _folder(self, schema: TableSchema) -> str:
+        """Return where below the warehouse a table is."""
+        name = self.place(schema)
+        return f"{self._namespace}/" + "".join(one if one.isalnum() else f"_{ord(one):x}_" for one in name)
 
     def _number(self, table: Table) -> int | None:
         held = table.properties.get(self._property("batch"))
@@ -127,7 +154,7 @@ class IcebergTables:
         try:
             return self._catalog.load_table(name)
         except NoSuchTableError:
-            location = f"file://{self.directory(schema)}"
+            location = f"{self._warehouse.url}/{self._folder(schema)}"
             return self._catalog.create_table(name, columns, location=location, properties=_PROPERTIES)
 
     def _commit(self, table: Table, one: TableChanges, number: int) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tailrace.model.errors import SinkUnavailableError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import Batch, SinkProgress, SinkTraits, TableChanges
-from tailrace.pipeline.sink.disk import disk_errors, replace_file, sync_since
+from tailrace.pipeline.sink.disk import sync_since
 from tailrace.pipeline.sink.progress import (
     KeepsProgress,
     after,
@@ -24,13 +24,14 @@ from tailrace.pipeline.sink.progress import (
     refuse_lost,
 )
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.pipeline.sink.storage import Held, Storage
 from tailrace.sink_url import refuse_shared
 
 __all__ = ["LakeSink", "LakeTables", "SpreadTables"]
 
 
 class LakeTables(Protocol):
-    """The tables of one format below one directory. Everything raises SinkError or OSError."""
+    """The tables of one format below one place. Everything raises SinkError, or what `Storage.errors` knows."""
 
     @property
     def spread(self) -> "SpreadTables | None":
@@ -39,8 +40,8 @@ class LakeTables(Protocol):
     def place(self, schema: TableSchema) -> str:
         """Return where a table is, which is different for different tables."""
 
-    def directory(self, schema: TableSchema) -> Path:
-        """Return the directory below which the files of a table are."""
+    def directory(self, schema: TableSchema) -> Path | None:
+        """Return the directory below which the files of a table are; None where they need no sync to be durable."""
 
     def exists(self, schema: TableSchema) -> bool:
         """Tell whether a table is there."""
@@ -73,14 +74,14 @@ class LakeSink(KeepsProgress):
 
     A table takes a batch in one commit that also holds the batch's number, so no table takes a batch twice. Tables are
     not committed together: a reader may see one of them a batch ahead of another, and after a failure the batch goes
-    to those that do not have it yet. How far all of them are stands in `_tailrace/PIPELINE.json` below the directory;
-    it never goes back, not even where a worker that was held up in the middle of a batch writes it after its successor.
+    to those that do not have it yet. How far all of them are is in `_tailrace/PIPELINE.json` below the sink's place; it
+    never goes back, not even where a worker that was held up in the middle of a batch writes it after its successor.
     """
 
-    def __init__(self, directory: Path, tables: LakeTables, pipeline: str) -> None:
-        self._directory = directory
+    def __init__(self, storage: Storage, tables: LakeTables, pipeline: str) -> None:
+        self._storage = storage
         self._tables = tables
-        self._marker = directory / "_tailrace" / f"{quote(pipeline, safe='')}.json"
+        self._marker = f"_tailrace/{quote(pipeline, safe='')}.json"
 
     @property
     def traits(self) -> SinkTraits:
@@ -90,23 +91,24 @@ class LakeSink(KeepsProgress):
     def open(self, schemas: Sequence[TableSchema]) -> None:
         """Check that the tables that were there still are; those that are not come with their first batch."""
         refuse_shared([self._tables.place(schema) for schema in schemas])
-        with disk_errors(self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._progress = self._noted()
+        with self._storage.errors():
+            self._storage.open()
+            self._progress = _progress(self._storage.read(self._marker))
             there = [schema for schema in schemas if self._tables.exists(schema)]
         refuse_lost(self._progress, schemas, there)
 
     def forget(self, schemas: Sequence[TableSchema]) -> None:
         """Forget the tables that are gone."""
-        with disk_errors(self._directory):
-            progress = self._noted()
+        with self._storage.errors():
+            held = self._storage.read(self._marker)
+            progress = _progress(held)
             if progress is not None:
                 there = [schema for schema in schemas if self._tables.exists(schema)]
-                replace_file(self._marker, encode(forgotten(progress, schemas, there)))
+                self._replace(encode(forgotten(progress, schemas, there)), held)
 
     def newest(self, schemas: Sequence[TableSchema]) -> int | None:
         """Return the number of the last batch that any of these tables has."""
-        with disk_errors(self._directory):
+        with self._storage.errors():
             held = [self._tables.number(schema) for schema in schemas if self._tables.exists(schema)]
         return max((number for number in held if number is not None), default=None)
 
@@ -114,42 +116,48 @@ class LakeSink(KeepsProgress):
         """Commit the batch to one table after the other, then note that all have it."""
         if has(self._progress, batch):
             return
-        with disk_errors(self._directory):
-            self._require(self._noted())
+        with self._storage.errors():
+            held = self._required()
             for one in batch.tables:
                 self._tables.apply(one, batch.number)
-            self._note(after(self._progress, batch), [one.schema for one in batch.tables])
+            self._note(after(self._progress, batch), [one.schema for one in batch.tables], held)
 
     def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
         """Tell whether tasks can write all these tables."""
         tables = self._tables.spread
-        with disk_errors(self._directory):
+        with self._storage.errors():
             return tables is not None and all(tables.takes(schema) for schema in schemas)
 
     def apply_spread(self, batch: SpreadBatch) -> Tally:
         """Have tasks write the batch, commit it to one table after the other, then note that all have it."""
         tables = self._tables.spread
         assert tables is not None
-        with disk_errors(self._directory), tables.drafted(batch) as (drafts, tally):
+        with self._storage.errors(), tables.drafted(batch) as (drafts, tally):
             offsets = {batch.source: tally.offset if batch.offset is None else batch.offset}
             if not tally.rows or self._has(batch, offsets):
                 return tally
-            self._require(self._noted())
+            held = self._required()
             for one in drafts:
                 if batch.proceed is not None:
                     batch.proceed()
                 tables.commit(one, batch.number)
             found = {place(one.schema): one.highest for one in drafts}
-            self._note(moved(self._progress, batch.number, offsets, found), [one.schema for one in drafts])
+            self._note(moved(self._progress, batch.number, offsets, found), [one.schema for one in drafts], held)
         return tally
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
-        with disk_errors(self._directory):
-            return self._tables.rows(schema) if self._tables.exists(schema) else iter(())
+        with self._storage.errors():
+            found = self._tables.rows(schema) if self._tables.exists(schema) else iter(())
+        return self._read(found)
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _read(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows that are read while they are taken."""
+        with self._storage.errors():
+            yield from rows
 
     def _has(self, batch: SpreadBatch, offsets: dict[str, int]) -> bool:
         """Tell whether all tables have a batch already, by its number or by the offset of its last change."""
@@ -158,24 +166,41 @@ class LakeSink(KeepsProgress):
             return True
         return held is not None and batch.offset is None and offsets[batch.source] <= held.offsets.get(batch.source, 0)
 
-    def _note(self, progress: SinkProgress, schemas: Iterable[TableSchema]) -> None:
-        """Make what was written of these tables durable, then note how far all tables are."""
-        since_ns = self._marker.stat().st_mtime_ns if self._marker.exists() else 0
+    def _note(self, progress: SinkProgress, schemas: Iterable[TableSchema], held: Held | None) -> None:
+        """Make what was written of these tables durable, then note how far all tables are, in the place of `held`."""
         for schema in schemas:
-            sync_since(self._tables.directory(schema), since_ns)
-        replace_file(self._marker, encode(progress), lambda: self._require(self._noted()))
+            directory = self._tables.directory(schema)
+            if directory is not None:
+                sync_since(directory, 0 if held is None else held.written_ns)
+        self._replace(encode(progress), held)
         self._progress = progress
 
-    def _require(self, noted: SinkProgress | None) -> None:
-        """Refuse to go on from a place where the lake no longer is; the next try begins where it is.
+    def _required(self) -> Held | None:
+        """Return what is noted, if it is what we know: the next try begins where the lake is.
 
         Raises:
             SinkUnavailableError: Another worker has written into it.
         """
-        known, self._progress = self._progress, noted
-        if noted != known:
-            raise SinkUnavailableError("another worker wrote into the lake in the meantime")
+        held = self._storage.read(self._marker)
+        known, self._progress = self._progress, _progress(held)
+        if self._progress != known:
+            raise SinkUnavailableError(_OVERTAKEN)
+        return held
 
-    def _noted(self) -> SinkProgress | None:
-        """Return how far all tables are, as it stands in the lake."""
-        return decode(self._marker.read_bytes()) if self._marker.exists() else None
+    def _replace(self, data: bytes, held: Held | None) -> None:
+        """Note how far all tables are, in the place of `held`.
+
+        Raises:
+            SinkUnavailableError: Another worker has written into the lake.
+        """
+        if not self._storage.replace(self._marker, data, held):
+            self._progress = _progress(self._storage.read(self._marker))
+            raise SinkUnavailableError(_OVERTAKEN)
+
+
+_OVERTAKEN = "another worker wrote into the lake in the meantime"
+
+
+def _progress(held: Held | None) -> SinkProgress | None:
+    """Return how far all tables are, as it stands in the lake."""
+    return None if held is None else decode(held.data)
