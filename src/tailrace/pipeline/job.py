@@ -147,7 +147,8 @@ class Job:
         """
         with taken(self._store, changed.name, wait=False, watcher=watcher, stopped=lambda: False):
             definition, begun = self._store.get(changed.name).definition, bool(self._store.progress(changed.name))
-            fields = {"server": changed.server, "sink": changed.sink, "transform": changed.transform}
+            names = ("server", "sink", "transform", "on_drop")
+            fields = {name: getattr(changed, name) for name in names}
             self._store.alter(altered(definition, **fields, begun=begun))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:

@@ -16,6 +16,7 @@ from tailrace.pipeline.change_rows import (
     ChangeRows,
     change_rows,
     change_schema,
+    drops,
     typed_rows,
     unsent_rows,
 )
@@ -190,8 +191,8 @@ def _packed(rows: pa.RecordBatch, changes: int) -> pa.RecordBatch:
 
 
 def _row_changes(batch: pa.RecordBatch) -> int:
-    """Return how many changes of rows there are."""
-    return int(pc.sum(pc.not_equal(batch.column("op"), int(Op.SCHEMA))).as_py() or 0)
+    """Return how many changes of rows there are; the end of a table is one of all its rows."""
+    return int(pc.sum(pc.not_equal(batch.column("op"), int(Op.SCHEMA))).as_py() or 0) + int(drops(batch).sum())
 
 
 def _change_columns(words: pa.Array, changes: pa.RecordBatch) -> dict[str, Callable[[], Any]]:
