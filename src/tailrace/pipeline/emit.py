@@ -22,10 +22,10 @@ SPEC = "spark-pipeline.yml"
 """Name of the file that `spark-pipelines` looks for."""
 
 _UNTRUNCATED = (
-    "assert_true(_change_type NOT IN ('truncate', 'drop'), 'the table was emptied, which AUTO CDC cannot apply: "
-    "run a full refresh of it') IS NULL"
+    "assert_true(_change_type NOT IN ('truncate', 'drop'), ",
+    "'the table was emptied, which AUTO CDC cannot apply: run a full refresh of it') IS NULL",
 )
-"""Condition that holds for every change, and fails where a table is truncated or dropped."""
+"""Condition, by lines, that holds for every change and fails where a table is truncated or dropped."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -96,7 +96,8 @@ def _reading(
     """Return the streaming table of changes, and the view under it where there is a transformation."""
     listed = "\n".join(f"        .option({_text(name)}, {_text(value)})" for name, value in options.items())
     checked = mode is not Mode.APPEND
-    where = f"\n        .where({_text(_UNTRUNCATED)})" if checked else ""
+    condition = "".join(f"            {_text(line)}\n" for line in _UNTRUNCATED)
+    where = f"\n        .where(\n{condition}        )" if checked else ""
     load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load(){where}\n    )'
     if not definition.transform:
         words = "The changes of the table."

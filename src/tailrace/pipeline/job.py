@@ -220,6 +220,7 @@ class Job:
                     client,
                     self._clock,
                     self._token,
+                    self._sessions.turns,
                     tending=self._sessions.choice.remote is None,
                 )
                 session = lambda: self.session(watcher)  # noqa: E731
@@ -261,7 +262,7 @@ class Job:
             if found.figures.problem:
                 self._note(keeper.lease, "")
             copied += rows
-            watcher.copied(copied, found.figures.rows)
+            watcher.copied(copied, max(copied, found.figures.rows))
             if stopped() or not keeper.wanted:
                 return False
         return True
