@@ -22,6 +22,7 @@ from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEndedError
 from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
+from tailrace.pipeline.layout import PACKED_SCHEMA
 from tailrace.pipeline.session import Turns
 from tailrace.pipeline.store import PipelineStore
 from tailrace.retry import Backoff, Retry, resting
@@ -53,7 +54,7 @@ _START_S_MAX = 30.0
 _START_LOOK_S = 0.05
 
 _RATE_S = 10.0
-"""For how long back the rate of changes is told."""
+"""How far back the rate of changes looks."""
 
 
 class _Place(Struct, frozen=True):
@@ -230,7 +231,9 @@ class Follower:
         found = self._store.get(definition.name)
         extra = {"subscription": found.subscription, "token": self._token}
         options |= {name: value for name, value in extra.items() if value is not None}
-        writing = session.readStream.format("tailrace").options(**options).load().writeStream
+        # With its columns said, Spark need not have the source asked for them, and the source need not ask the server.
+        reading = session.readStream.format("tailrace").schema(_columns()).options(**options)
+        writing = reading.load().writeStream
         writing = writing.queryName(definition.name).foreachBatch(self._writer)
         writing = writing.option("checkpointLocation", str(checkpoint))
         writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_TRIGGER)
@@ -315,6 +318,13 @@ def _spark_outcome() -> Iterator[list[Any]]:
         raise SparkEndedError("Spark has ended: run the pipeline again") from error
     except (PySparkException, Py4JError) as error:
         outcome.append(error)
+
+
+def _columns() -> Any:
+    """Return the columns of micro-batches."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(PACKED_SCHEMA)
 
 
 def _offset(text: Any) -> int | None:
