@@ -17,7 +17,7 @@ from tailrace.cli.pipeline_run import run, work
 from tailrace.client.bulk import BulkClient
 from tailrace.envelope.envelopes import ENVELOPES
 from tailrace.meta.dead_letter import OnRefused
-from tailrace.meta.pipeline import Definition, Mode
+from tailrace.meta.pipeline import Definition, Mode, OnDrop
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.alter import altered, check_place, is_elsewhere
@@ -29,6 +29,7 @@ __all__ = ["emit", "pipeline"]
 
 _NAME = click.argument("name")
 _POLICIES = [str(policy) for policy in OnRefused]
+_DROPS = [str(policy) for policy in OnDrop]
 
 
 @click.group(cls=Group)
@@ -55,6 +56,9 @@ def pipeline() -> None:
 @click.option(
     "--on-refused", type=click.Choice(_POLICIES), default="park", help="What to do when a message is rejected."
 )
+@click.option(
+    "--on-drop", type=click.Choice(_DROPS), default="mirror", help="What to do when a table is dropped in the source."
+)
 @server_option
 @placed
 def create(
@@ -65,6 +69,7 @@ def create(
     mode: str | None,
     envelope: str | None,
     on_refused: str,
+    on_drop: str,
     **rest: Any,
 ) -> None:
     """Create a pipeline. It does nothing until it is run."""
@@ -76,10 +81,8 @@ def create(
     else:
         chosen = None if mode is None else Mode(mode)
         envelope_name = envelope or ""
-        policy = OnRefused(on_refused)
-        definition = check_definition(
-            Definition(name=name, sink=sink, mode=chosen, envelope=envelope_name, on_refused=policy, **rest)
-        )
+        rest |= {"on_refused": OnRefused(on_refused), "on_drop": OnDrop(on_drop)}
+        definition = check_definition(Definition(name=name, sink=sink, mode=chosen, envelope=envelope_name, **rest))
     check_sink(definition.sink, definition.mode, definition.tables)
     definition = structs.replace(definition, mode=mode_of(definition.sink, definition.mode))
     store = place.store()
@@ -97,6 +100,19 @@ def _refuse_beside_file() -> None:
     for name in Definition.__struct_fields__:
         if source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--file is the whole definition: write {name} into it")
+
+
+@pipeline.command()
+@placed
+def prepare(place: PipelinePlace) -> None:
+    """Let Spark start faster on this machine: make an archive of its classes, once for each Java and PySpark."""
+    from tailrace.pipeline.class_archive import make_archive
+    from tailrace.pipeline.spark import find_java
+
+    java = find_java(place.directory)
+    click.echo(f"making an archive of Spark's classes for {java}; this takes a minute", err=True)
+    path = make_archive(java)
+    place.show({"archive": str(path), "bytes": path.stat().st_size}, f"Spark starts with {path}")
 
 
 @pipeline.command("ls")
@@ -130,13 +146,15 @@ def status(place: PipelinePlace, name: str) -> None:
 @click.option("--server", metavar="URL", help="New address of the server.")
 @click.option("--sink", metavar="URL", help="The same sink with a new host, port, user or password.")
 @click.option("--transform", metavar="SQL", help="New transformation; only before anything is copied.")
+@click.option("--on-drop", type=click.Choice(_DROPS), help="What to do when a table is dropped in the source.")
 @placed
-def alter(place: PipelinePlace, name: str, server: str | None, sink: str | None, transform: str | None) -> None:
-    """Change how a pipeline reaches its server and its sink, even while it runs."""
+def alter(place: PipelinePlace, name: str, on_drop: str | None, **given: str | None) -> None:
+    """Change how a pipeline reaches its server and its sink, and its policies, even while it runs."""
     store = place.store()
     definition = store.get(name).definition
     begun = bool(store.progress(name))
-    changed = altered(definition, server=server, sink=sink, transform=transform, begun=begun)
+    policy = None if on_drop is None else OnDrop(on_drop)
+    changed = altered(definition, **given, on_drop=policy, begun=begun)
     if begun and is_elsewhere(definition, changed):
         check_place(changed)
     if changed.transform == definition.transform:

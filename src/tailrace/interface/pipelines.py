@@ -64,7 +64,7 @@ def _figures(one: PipelineStatus) -> dict[str, float]:
     return {
         "stage": Stage[one.stage.upper()],
         "offset": one.offset,
-        "lag_changes": one.lag,
+        "lag_changes": math.nan if one.lag is None else one.lag,
         "lag_seconds": math.nan if one.lag_s is None else one.lag_s,
         "rows_copied": one.rows_copied,
         "rows_planned": one.rows,

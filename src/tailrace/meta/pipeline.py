@@ -9,7 +9,19 @@ from tailrace.meta.dead_letter import OnRefused
 from tailrace.model.errors import MetadataError
 from tailrace.model.key_interval import KeyInterval
 
-__all__ = ["MOVES", "Copying", "Definition", "Figures", "Lease", "Mode", "Pipeline", "RangeProgress", "Stage", "moved"]
+__all__ = [
+    "MOVES",
+    "Copying",
+    "Definition",
+    "Figures",
+    "Lease",
+    "Mode",
+    "OnDrop",
+    "Pipeline",
+    "RangeProgress",
+    "Stage",
+    "moved",
+]
 
 
 class Stage(IntEnum):
@@ -69,6 +81,19 @@ class Mode(StrEnum):
     """The changes themselves, one row each."""
 
 
+class OnDrop(StrEnum):
+    """What becomes of the rows in the sink when their table is dropped in the source."""
+
+    MIRROR = "mirror"
+    """They go; a history closes their versions, and `append` has a record of it."""
+
+    KEEP = "keep"
+    """They stay, until a row of the same key comes again."""
+
+    STOP = "stop"
+    """The pipeline stops there, for people to decide."""
+
+
 class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pipeline: where from, where to, and how."""
 
@@ -99,6 +124,8 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     on_refused: OnRefused = OnRefused.PARK
     """What becomes of a change that the target refuses."""
+
+    on_drop: OnDrop = OnDrop.MIRROR
 
 
 class Lease(Struct, frozen=True):

@@ -65,7 +65,7 @@ class PipelineCatalog(Store):
             raise
 
     def alter(self, definition: Definition) -> None:
-        """Keep another server, sink or transformation of the pipeline of that name; its worker notices.
+        """Keep another server, sink, transformation or policy of the pipeline of that name; its worker notices.
 
         Raises:
             UnknownPipelineError: There is none of that name.

@@ -34,10 +34,14 @@ class PipelineStatus(Struct, frozen=True):
     server: str
     owner: str
     rows: int
+    """About how many rows there are to copy: those that the tables had when they were planned, and more that came."""
+
     rows_copied: int
     offset: int
     head: int
-    lag: int
+    lag: int | None
+    """Null where nobody knows how far the log is: the server cannot be asked."""
+
     lag_s: float | None
     """Age of the oldest change that the sink lacks; 0 where it lacks none, null where nobody knows."""
 
@@ -77,7 +81,8 @@ def status_of(
     definition, figures = found.definition, found.figures
     offset = offset_of(ranges)
     known = max(offset, figures.head if head is None else head)
-    lag = known - offset if ranges else 0
+    lag = 0 if not ranges else None if head is None else known - offset
+    rows_copied = sum(one.rows_copied for one in ranges)
     return PipelineStatus(
         name=definition.name,
         state=_state(found, ranges),
@@ -88,12 +93,12 @@ def status_of(
         mode=definition.mode,
         server=definition.server,
         owner=found.owner if found.leased else "",
-        rows=figures.rows,
-        rows_copied=sum(one.rows_copied for one in ranges),
+        rows=max(figures.rows, rows_copied),
+        rows_copied=rows_copied,
         offset=offset,
         head=known,
         lag=lag,
-        lag_s=lag_s if lag else 0.0,
+        lag_s=0.0 if lag == 0 else lag_s,
         changes=figures.changes,
         changes_per_s=figures.changes_per_s if found.leased else 0.0,
         noted_time_us=figures.time_us,

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from tailrace.meta.pipeline import Definition
+from tailrace.meta.pipeline import Definition, OnDrop
 from tailrace.model.errors import ConfigError
 from tailrace.pipeline.definition import check_server, is_message_sink
 from tailrace.pipeline.errors import PipelineError
@@ -22,9 +22,10 @@ def altered(
     server: str | None = None,
     sink: str | None = None,
     transform: str | None = None,
+    on_drop: OnDrop | None = None,
     begun: bool,
 ) -> Definition:
-    """Return a definition with another server, sink or transformation; None for the one that it has. Pure.
+    """Return a definition with another server, sink, transformation or policy; None for the one that it has. Pure.
 
     What says how server and sink are reached may always be altered: addresses, names, passwords. `begun` tells whether
     the sink has something of the pipeline: then the transformation stays, and so does the place inside the sink.
@@ -33,7 +34,7 @@ def altered(
         PipelineError: The transformation cannot be altered now.
         ConfigError: The sink is another one, or the server's address is none.
     """
-    fields = {"server": server, "sink": sink, "transform": transform}
+    fields = {"server": server, "sink": sink, "transform": transform, "on_drop": on_drop}
     changed = structs.replace(definition, **{name: value for name, value in fields.items() if value is not None})
     mode_of(changed.sink, changed.mode)
     if server is not None:

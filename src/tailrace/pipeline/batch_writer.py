@@ -27,7 +27,7 @@ from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
 from tailrace.pipeline.source_options import Layout
 from tailrace.pipeline.spark_spread import SparkSpread
 from tailrace.pipeline.transform import transformed
-from tailrace.pipeline.truncation import TruncationMetError, has_truncation
+from tailrace.pipeline.truncation import TruncationMetError, has_truncation, without_drops
 from tailrace.pipeline.typed import row_schema
 from tailrace.sink_url import Secrets
 
@@ -172,7 +172,7 @@ class BatchWriter:
         # rows, so its word counts, not that of the checkpoint.
         if reached >= through:
             return
-        rows = _behind(rows, reached)
+        rows = without_drops(_behind(rows, reached), definition.on_drop, definition.name)
         versions = self._known(rows)
         tables = image_changes(rows, versions) if takes_images(definition) else changes_of_json(rows, versions)
         if definition.transform:
@@ -194,7 +194,13 @@ class BatchWriter:
         progress = sink.progress()
         number = next_number(progress, self.number_min)
         mode = mode_of(definition.sink, definition.mode)
-        decode = partial(changes_of_packed, versions=self._versions, after=self._reached(progress), mode=mode)
+        decode = partial(
+            changes_of_packed,
+            versions=self._versions,
+            after=self._reached(progress),
+            mode=mode,
+            dropping=partial(without_drops, on_drop=definition.on_drop, name=definition.name),
+        )
         changes = SparkSpread(frame, decode)
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
@@ -347,18 +353,24 @@ class BatchWriter:
 
 
 def changes_of_packed(
-    rows: pa.Table, versions: dict[tuple[str, int], TableSchema], *, after: int = 0, mode: Mode = Mode.APPEND
+    rows: pa.Table,
+    versions: dict[tuple[str, int], TableSchema],
+    *,
+    after: int = 0,
+    mode: Mode = Mode.APPEND,
+    dropping: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
     """Yield the changes behind an offset in rows of the layouts `packed` and `latest`, and what was met among them.
 
-    Runs in a task.
+    Runs in a task. `dropping` is what becomes of rows that say that a table was dropped.
 
     Raises:
         MisfitError: A value does not fit its column's type.
+        TableDroppedError: A table was dropped, and the pipeline is to stop there.
         TruncationMetError: There is a truncation, and the mode is not `append`.
     """
     for held, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
-        some = _behind(held, after)
+        some = dropping(_behind(held, after))
         if mode is not Mode.APPEND and has_truncation(some):
             raise TruncationMetError("a truncation is among the changes")
         if some.num_rows:

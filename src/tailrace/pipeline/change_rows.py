@@ -1,5 +1,6 @@
 """Changes as rows in Spark's change format: an update is the row before it and the row after it. Pure."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "ChangeRows",
     "change_rows",
     "change_schema",
+    "drops",
     "table_changes",
     "typed_rows",
     "unsent_rows",
@@ -45,12 +47,24 @@ _WORDS = pa.array(
         ChangeType.UPDATE_POSTIMAGE,
         ChangeType.DELETE,
         ChangeType.TRUNCATE,
+        ChangeType.DROP,
     ],
     pa.string(),
 )
-_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
-_WORD_OF_OP = np.array([-1, _INSERT, _POSTIMAGE, _DELETE, -1, _TRUNCATE])
-"""The word of a change that is a single row."""
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE, _DROP = range(6)
+_WORD_OF_OP = np.array([-1, _INSERT, _POSTIMAGE, _DELETE, _DROP, _TRUNCATE])
+"""The word of a change that is a single row. Of schema changes only the end of a table is one."""
+
+_DROPPING = re.compile(r"\s*drop\s+table\b", re.IGNORECASE)
+
+
+class _SchemaChange(msgspec.Struct):
+    """The image of a schema change."""
+
+    ddl: str = ""
+
+
+_SCHEMA_CHANGE = msgspec.json.Decoder(_SchemaChange)
 
 
 class ChangeRows(msgspec.Struct, frozen=True):
@@ -73,14 +87,17 @@ def change_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Sche
 
 
 def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> ChangeRows:
-    """Return the rows of changes in order. Schema changes have none.
+    """Return the rows of changes in order. Schema changes have none, except that a table is dropped.
 
     An update whose row before is not known is the row after alone; a deletion without it has the key alone; a
-    truncation is a row without any column.
+    truncation is a row without any column, and so is the end of a table.
     """
     ops = batch.column("op").to_numpy(zero_copy_only=False)
     before = ((ops == Op.UPDATE) & _valid(batch.column("before"))) | (ops == Op.DELETE)
-    after = (ops == Op.INSERT) | (ops == Op.UPDATE) | (ops == Op.TRUNCATE)
+    drop = drops(batch)
+    after = (ops == Op.INSERT) | (ops == Op.UPDATE) | (ops == Op.TRUNCATE) | drop
+    if drop.any():  # what it says is not of a row
+        batch = _without_after(batch, drop)
     if (before ^ after).all():  # a row each: nothing need be moved
         images = pc.coalesce(batch.column("after"), batch.column("before")) if before.any() else batch.column("after")
         return _filled(_WORD_OF_OP[ops], images, batch, schemas)
@@ -92,9 +109,25 @@ def change_rows(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) 
     words[ops[rows] == Op.INSERT] = _INSERT
     words[ops[rows] == Op.DELETE] = _DELETE
     words[ops[rows] == Op.TRUNCATE] = _TRUNCATE
+    words[ops[rows] == Op.SCHEMA] = _DROP
     both = pa.concat_arrays([batch.column("before"), batch.column("after")])
     images = both.take(pa.array(np.where(is_before, rows, rows + len(ops))))
     return _filled(words, images, batch.take(pa.array(rows)), schemas)
+
+
+def drops(batch: pa.RecordBatch) -> Any:
+    """Tell for each change whether it is the end of its table, which is then gone with all its rows."""
+    found = batch.column("op").to_numpy(zero_copy_only=False) == Op.SCHEMA
+    for row in np.flatnonzero(found).tolist():
+        image = batch.column("after")[row].as_py()
+        found[row] = image is not None and _DROPPING.match(_SCHEMA_CHANGE.decode(image).ddl) is not None
+    return found
+
+
+def _without_after(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
+    place = batch.schema.get_field_index("after")
+    images = pc.if_else(pa.array(rows), pa.scalar(None, pa.binary()), batch.column(place))
+    return batch.set_column(place, batch.schema.field(place), images)
 
 
 def _filled(

@@ -2,7 +2,7 @@
 
 Each table has a file: its changes come into a streaming table, and AUTO CDC makes the table of it. AUTO CDC orders the
 changes of a key by `_offset`, so it needs the rows before updates only where they tell that a key is gone. It knows no
-truncation, so the stream of a table that may be truncated ends with an error at one.
+truncation, so the stream of a table ends with an error at one, and where the table is dropped.
 """
 
 import json
@@ -22,13 +22,10 @@ SPEC = "spark-pipeline.yml"
 """Name of the file that `spark-pipelines` looks for."""
 
 _UNTRUNCATED = (
-    "assert_true(_change_type <> 'truncate', 'the table was truncated, which AUTO CDC cannot apply: "
-    "run a full refresh of it') IS NULL"
+    "assert_true(_change_type NOT IN ('truncate', 'drop'), ",
+    "'the table was emptied, which AUTO CDC cannot apply: run a full refresh of it') IS NULL",
 )
-"""Condition that holds for every change, and fails at a truncation."""
-
-_NEVER_TRUNCATED = frozenset({"sqlite"})
-"""Dialects of databases that have no truncation."""
+"""Condition, by lines, that holds for every change and fails where a table is truncated or dropped."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -98,8 +95,9 @@ def _reading(
 ) -> list[str]:
     """Return the streaming table of changes, and the view under it where there is a transformation."""
     listed = "\n".join(f"        .option({_text(name)}, {_text(value)})" for name, value in options.items())
-    checked = mode is not Mode.APPEND and schema.dialect not in _NEVER_TRUNCATED
-    where = f"\n        .where({_text(_UNTRUNCATED)})" if checked else ""
+    checked = mode is not Mode.APPEND
+    condition = "".join(f"            {_text(line)}\n" for line in _UNTRUNCATED)
+    where = f"\n        .where(\n{condition}        )" if checked else ""
     load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load(){where}\n    )'
     if not definition.transform:
         words = "The changes of the table."

@@ -7,6 +7,7 @@ PipelineError                 a pipeline cannot go on: do what the message says
 ├── PipelineFailedError       it has failed for good: reset it
 ├── SchemaMovedError          a table has another schema than its rows were planned with: plan again
 ├── SparkEndedError           Spark has ended: run the pipeline, or start the worker, again
+├── TableDroppedError         a table was dropped, and the pipeline is to stop there: alter or reset it
 ├── StoppedError              the run was asked to end before it had what it waits for: end quietly
 └── TransformError            the transformation cannot be used: fix it
 SinkTableGoneError            a `SinkRefusedError`: a table is gone from the sink: bring it back, or reset the pipeline
@@ -25,6 +26,7 @@ __all__ = [
     "SinkTableGoneError",
     "SparkEndedError",
     "StoppedError",
+    "TableDroppedError",
     "TransformError",
     "UnknownPipelineError",
 ]
@@ -96,6 +98,18 @@ class StoppedError(PipelineError):
 
     def __init__(self) -> None:
         super().__init__("stopped before it was done: run it again")
+
+
+class TableDroppedError(PipelineError):
+    """A table was dropped, and the pipeline is to stop at that. Alter what it does then, or reset it."""
+
+    def __init__(self, name: str, table: str, offset: int) -> None:
+        super().__init__(
+            f"table {table} was dropped at offset {offset}: run `tailrace pipeline alter {name} --on-drop mirror` to "
+            f"remove its rows from the sink, too, or `--on-drop keep` to keep them there"
+        )
+        self.table = table
+        self.offset = offset
 
 
 class TransformError(PipelineError):

@@ -35,6 +35,7 @@ _OPS = {
     str(ChangeType.UPDATE_POSTIMAGE): Op.UPDATE,
     str(ChangeType.DELETE): Op.DELETE,
     str(ChangeType.TRUNCATE): Op.TRUNCATE,
+    str(ChangeType.DROP): Op.TRUNCATE,
 }
 """What a row by itself is. The row before an update alone has left what is looked at: a deletion."""
 

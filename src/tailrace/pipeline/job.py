@@ -147,7 +147,8 @@ class Job:
         """
         with taken(self._store, changed.name, wait=False, watcher=watcher, stopped=lambda: False):
             definition, begun = self._store.get(changed.name).definition, bool(self._store.progress(changed.name))
-            fields = {"server": changed.server, "sink": changed.sink, "transform": changed.transform}
+            names = ("server", "sink", "transform", "on_drop")
+            fields = {name: getattr(changed, name) for name in names}
             self._store.alter(altered(definition, **fields, begun=begun))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
@@ -219,6 +220,7 @@ class Job:
                     client,
                     self._clock,
                     self._token,
+                    self._sessions.turns,
                     tending=self._sessions.choice.remote is None,
                 )
                 session = lambda: self.session(watcher)  # noqa: E731
@@ -260,7 +262,7 @@ class Job:
             if found.figures.problem:
                 self._note(keeper.lease, "")
             copied += rows
-            watcher.copied(copied, found.figures.rows)
+            watcher.copied(copied, max(copied, found.figures.rows))
             if stopped() or not keeper.wanted:
                 return False
         return True

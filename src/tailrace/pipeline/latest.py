@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tailrace.model.number import SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.change_rows import drops
 
 __all__ = ["latest"]
 
@@ -34,7 +35,7 @@ def latest(batch: pa.RecordBatch, schemas: Mapping[SchemaId, TableSchema]) -> pa
     if partial:
         mask |= np.isin(names, names[partial])
     mask |= _unlike(batch, schemas)
-    mask &= ops != Op.SCHEMA
+    mask = (mask & (ops != Op.SCHEMA)) | drops(batch)
     before = batch.schema.get_field_index("before")
     images = pc.if_else(pa.array(ops == Op.UPDATE), pa.scalar(None, pa.binary()), batch.column(before))
     return batch.set_column(before, batch.schema.field(before), images).filter(pa.array(mask))

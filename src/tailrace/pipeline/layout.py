@@ -16,6 +16,7 @@ from tailrace.pipeline.change_rows import (
     ChangeRows,
     change_rows,
     change_schema,
+    drops,
     typed_rows,
     unsent_rows,
 )
@@ -24,7 +25,7 @@ from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.source_options import Layout, SourceOptions
 from tailrace.pipeline.unchanged import UNCHANGED, UnsentError
 
-__all__ = ["arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
+__all__ = ["PACKED_SCHEMA", "arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
 
 _CHANGES_TARGETS = {
     Layout.TYPED: 32_768,
@@ -53,7 +54,7 @@ _JSON_SCHEMA = pa.schema([*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_row",
 _ENVELOPE_SCHEMA = pa.schema(
     [*_ALWAYS_COLUMNS, *_ENVELOPE_COLUMNS, pa.field("_before", pa.string()), pa.field("_after", pa.string())]
 )
-_PACKED_SCHEMA = pa.schema(
+PACKED_SCHEMA = pa.schema(
     [
         pa.field("_offset", pa.int64(), nullable=False),
         pa.field("_changes", pa.int64(), nullable=False),
@@ -82,7 +83,7 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
         case Layout.ENVELOPE:
             return _ENVELOPE_SCHEMA
         case Layout.PACKED | Layout.LATEST:
-            return _PACKED_SCHEMA
+            return PACKED_SCHEMA
     newest = newest_schema(schemas)
     whole = change_schema(newest, options.string_columns)
     whole = whole.append(pa.field(UNCHANGED, pa.string()))
@@ -178,20 +179,20 @@ def unpacked(rows: pa.Table) -> Iterator[pa.Table]:
 def _packed(rows: pa.RecordBatch, changes: int) -> pa.RecordBatch:
     """Return rows as one, with the highest of their offsets; none where there are none. Short to hand on is quick."""
     if not rows.num_rows:
-        return pa.RecordBatch.from_pylist([], _PACKED_SCHEMA)
+        return pa.RecordBatch.from_pylist([], PACKED_SCHEMA)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_batch(rows)
     columns = [[pc.max(rows.column("_offset")).as_py()], [changes], [sink.getvalue().to_pybytes()]]
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, _PACKED_SCHEMA, strict=True)],
-        schema=_PACKED_SCHEMA,
+        [pa.array(column, field.type) for column, field in zip(columns, PACKED_SCHEMA, strict=True)],
+        schema=PACKED_SCHEMA,
     )
 
 
 def _row_changes(batch: pa.RecordBatch) -> int:
-    """Return how many changes of rows there are."""
-    return int(pc.sum(pc.not_equal(batch.column("op"), int(Op.SCHEMA))).as_py() or 0)
+    """Return how many changes of rows there are; the end of a table is one of all its rows."""
+    return int(pc.sum(pc.not_equal(batch.column("op"), int(Op.SCHEMA))).as_py() or 0) + int(drops(batch).sum())
 
 
 def _change_columns(words: pa.Array, changes: pa.RecordBatch) -> dict[str, Callable[[], Any]]:

@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tailrace.pipeline.spark import find_java, open_session
 from tailrace.pipeline.spark_log import SparkLog
 from tailrace.pipeline.watcher import Watcher
 
-__all__ = ["SparkChoice", "SparkSessions"]
+__all__ = ["SparkChoice", "SparkSessions", "Turns"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +54,38 @@ class SparkChoice(Struct, frozen=True):
         return self.remote is not None or not (self.master or "local").startswith("local")
 
 
+class Turns:
+    """Lets threads do one after the other what is better not done by all at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Hold the turn within a `with` block.
+
+        Raises:
+            StoppedError: It was `stopped` before the turn came.
+        """
+        while not self._lock.acquire(timeout=_LOOK_S):
+            if stopped():
+                raise StoppedError
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
 class SparkSessions:
     """One Spark for any number of threads. `directory` is where a Java from pip is made usable."""
 
     def __init__(self, choice: SparkChoice, directory: Path) -> None:
         self.choice = choice
+        self.turns = Turns()
+        """Whose turn it is to start a query."""
+
         self._directory = directory
-        self._lock = threading.Lock()
+        self._starts = Turns()
         self._session: Any = choice.session
 
     def shared(self, watcher: Watcher, stopped: Callable[[], bool] = lambda: False) -> Any:
@@ -70,15 +96,10 @@ class SparkSessions:
             PipelineError: Spark cannot be started.
             StoppedError: It was `stopped` before Spark had started.
         """
-        while not self._lock.acquire(timeout=_LOOK_S):
-            if stopped():
-                raise StoppedError
-        try:
+        with self._starts.held(stopped):
             if self._session is None:
                 self._session = self._started(watcher, stopped)
             return self._session
-        finally:
-            self._lock.release()
 
     def separate(self, watcher: Watcher, stopped: Callable[[], bool] = lambda: False) -> Any:
         """Return a session of the same Spark with views of its own.
@@ -102,7 +123,7 @@ class SparkSessions:
 
     def alive(self) -> bool:
         """Tell whether Spark can still be used: it has not been started, or answers."""
-        with self._lock:
+        with self._starts.held():
             if self._session is None:
                 return True
             try:
@@ -112,7 +133,7 @@ class SparkSessions:
 
     def stop(self) -> None:
         """Stop the session if it was started here."""
-        with self._lock:
+        with self._starts.held():
             session, self._session = self._session, self.choice.session
         if session is not None and session is not self.choice.session:
             ending = threading.Thread(target=_stop, args=(session,), name="tailrace-spark-stop", daemon=True)

@@ -1,5 +1,6 @@
 """Starting Spark: which Java runs it, and a session with settings that suit a pipeline."""
 
+import hashlib
 import logging
 import os
 import re
@@ -17,7 +18,16 @@ from tailrace.model.errors import ConfigError
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.spark_log import SparkLog
 
-__all__ = ["CONFS", "Java", "find_java", "open_session", "prepare", "shim", "spark_home"]
+__all__ = [
+    "CONFS",
+    "Java",
+    "archive_path",
+    "find_java",
+    "open_session",
+    "prepare",
+    "shim",
+    "spark_home",
+]
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -29,8 +39,10 @@ _HOME_NAMES = ("bin", "conf", "jars", "sbin")
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Java reads each value of a batch without asking whether it lies inside the batch: it does."""
 
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+
 _JAVA_OPTIONS: Mapping[str, str] = {
-    "spark.driver.extraJavaOptions": f"-Xss4m {_ARROW_OPTIONS}",
+    _DRIVER_OPTIONS: f"-Xss4m {_ARROW_OPTIONS}",
     "spark.executor.extraJavaOptions": _ARROW_OPTIONS,
 }
 """Options of Java; those that are given come behind them."""
@@ -137,6 +149,21 @@ def spark_home(cache: Path) -> Path:
     return home
 
 
+def archive_path(java: Java) -> Path:
+    """Return where the archive of Spark's classes for a Java is, or would be; see `tailrace.pipeline.class_archive`."""
+    # It is for the paths by which Java knows the jars, and these lead through the directory of the cache.
+    jars = spark_home(java.cache).joinpath("jars").resolve()
+    named = hashlib.sha256(f"{java.home.resolve()}\n{jars}".encode()).hexdigest()[:16]
+    return java.cache / f"spark-classes-{named}.jsa"
+
+
+def _archived(java: Java) -> str:
+    """Return the option of Java that uses an archive of classes; nothing where there is none."""
+    path = archive_path(java)
+    # Java without a word does without an archive that does not fit, because it or Spark has been upgraded.
+    return f"-XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off" if path.exists() else ""
+
+
 def prepare(java: Java | None = None) -> None:
     """Let the next Spark session of this process run on this machine: with this Python, and a Java that it can use.
 
@@ -195,6 +222,8 @@ def open_session(
     configured = dict(confs or {})
     configured |= {name: f"{ours} {configured[name]}" for name, ours in _JAVA_OPTIONS.items() if name in configured}
     settings = {**CONFS, **(_LOCAL_CONFS if local else {}), **configured}
+    if local and (archived := _archived(java)):
+        settings[_DRIVER_OPTIONS] = f"{settings[_DRIVER_OPTIONS]} {archived}"
     if remote is not None:
         return _started(_with(builder.remote(remote), settings), remote)
     settings = {"spark.app.name": name, "spark.master": master or "local[*]", **settings}

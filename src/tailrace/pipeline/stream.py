@@ -3,7 +3,9 @@
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEndedError
 from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
+from tailrace.pipeline.layout import PACKED_SCHEMA
+from tailrace.pipeline.session import Turns
 from tailrace.pipeline.store import PipelineStore
 from tailrace.retry import Backoff, Retry, resting
 
-__all__ = ["Follower", "has_offsets"]
+__all__ = ["Follower", "RecentRate", "has_offsets", "in_turn"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +48,37 @@ _TELL_S = 5.0
 """How often to tell that nothing happens."""
 
 
+_START_S_MAX = 30.0
+"""Longest time for which the start of one query keeps others waiting: its first batch may be a large one."""
+
+_START_LOOK_S = 0.05
+
+_RATE_S = 10.0
+"""How far back the rate of changes looks."""
+
+
 class _Place(Struct, frozen=True):
     """Where the log follows on the snapshot, how far the sink is, and how far the log is."""
 
     init: int
     reached: int
     head: int
+
+
+class RecentRate:
+    """How quickly a number grew in the last seconds, and not since whenever it began to."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def at(self, now_s: float, number: int) -> float:
+        """Return by how much the number grew for each second, given what it is now."""
+        self._seen.append((now_s, number))
+        # What was seen last before the window stays: growth between then and now is known for that time alone.
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _RATE_S:
+            self._seen.popleft()
+        begin_s, before = self._seen[0]
+        return (number - before) / (now_s - begin_s) if now_s > begin_s else 0.0
 
 
 class Follower:
@@ -64,9 +93,11 @@ class Follower:
         client: BulkRowsClient,
         clock: Clock,
         token: str | None,
+        turns: Turns,
         *,
         tending: bool = True,
     ) -> None:
+        self._turns = turns
         self._definition = definition
         self._store = store
         self._keeper = keeper
@@ -75,7 +106,7 @@ class Follower:
         self._clock = clock
         self._token = token
         self._tending = tending
-        self._begin_s = time.monotonic()
+        self._rate = RecentRate()
         self._batch = (-1, 0)
         self._changes = 0
         self._head = 0
@@ -134,7 +165,8 @@ class Follower:
         while not stopped():
             spark = session()
             with _spark_outcome() as outcome:
-                query = self._start(spark, checkpoint, place.init, once=once)
+                start = partial(self._start, spark, checkpoint, place.init, once=once)
+                query = in_turn(self._turns, start, stopped)
                 outcome.append(self._watch(query, stopped, tell))
             if outcome[0] is None or not self._keeper.wanted or stopped():  # what stops a query may have failed it, too
                 return
@@ -199,7 +231,9 @@ class Follower:
         found = self._store.get(definition.name)
         extra = {"subscription": found.subscription, "token": self._token}
         options |= {name: value for name, value in extra.items() if value is not None}
-        writing = session.readStream.format("tailrace").options(**options).load().writeStream
+        # With its columns said, Spark need not have the source asked for them, and the source need not ask the server.
+        reading = session.readStream.format("tailrace").schema(_columns()).options(**options)
+        writing = reading.load().writeStream
         writing = writing.queryName(definition.name).foreachBatch(self._writer)
         writing = writing.option("checkpointLocation", str(checkpoint))
         writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_TRIGGER)
@@ -225,11 +259,10 @@ class Follower:
         tell(figures)
 
     def _figures(self, head: int, problem: str = "") -> Figures:
-        seconds = max(time.monotonic() - self._begin_s, 1e-3)
         return Figures(
             rows=self._store.get(self._definition.name).figures.rows,
             changes=self.changes,
-            changes_per_s=round(self.changes / seconds, 1),
+            changes_per_s=round(self._rate.at(time.monotonic(), self.changes), 1),
             head=head,
             time_us=self._clock.now_us(),
             problem=problem or self._writer.waiting,
@@ -251,6 +284,23 @@ class Follower:
         return Failure(BehindHorizonError(requested=min(lacking, horizon - 1), horizon=horizon), final=True)
 
 
+def in_turn(turns: Turns, start: Callable[[], Any], stopped: Callable[[], bool]) -> Any:
+    """Start a query and return it when it is under way, or has ended, or another one should not wait longer.
+
+    A query starts several Python processes, each of which has 10 seconds to say so: many at once on a busy machine
+    would all fail, and fail again.
+
+    Raises:
+        StoppedError: It was `stopped` before it was its turn.
+    """
+    with turns.held(stopped):
+        query = start()
+        end_s = time.monotonic() + _START_S_MAX
+        while query.lastProgress is None and query.isActive and not stopped() and time.monotonic() < end_s:
+            query.awaitTermination(_START_LOOK_S)
+        return query
+
+
 @contextlib.contextmanager
 def _spark_outcome() -> Iterator[list[Any]]:
     """Give a list; what Spark fails with inside the `with` block is put into it.
@@ -268,6 +318,13 @@ def _spark_outcome() -> Iterator[list[Any]]:
         raise SparkEndedError("Spark has ended: run the pipeline again") from error
     except (PySparkException, Py4JError) as error:
         outcome.append(error)
+
+
+def _columns() -> Any:
+    """Return the columns of micro-batches."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(PACKED_SCHEMA)
 
 
 def _offset(text: Any) -> int | None:

@@ -1,5 +1,7 @@
 """Truncations for sinks that keep rows or their versions: the deletion of each row that is gone. Pure.
 
+A table that is dropped loses its rows as one that is truncated does, unless a pipeline is to do otherwise (`OnDrop`).
+
 A truncation does not say which rows it removes. Those are the rows that the target has, and those that the changes
 before it in the same batch have put there. Once that is written out as deletions, folds and merges need not know more.
 """
@@ -10,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
-from tailrace.meta.pipeline import Mode
+from tailrace.meta.pipeline import Mode, OnDrop
 from tailrace.model.errors import TailraceError
+from tailrace.pipeline.errors import TableDroppedError
 from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
 from tailrace.pipeline.sink.row import key_names
 
-__all__ = ["TruncationMetError", "has_truncation", "is_truncation", "spelled_out"]
+__all__ = ["TruncationMetError", "has_truncation", "is_truncation", "spelled_out", "without_drops"]
 
-_TRUNCATE = pa.scalar(str(ChangeType.TRUNCATE), pa.string())
+_EMPTYING = pa.array([ChangeType.TRUNCATE, ChangeType.DROP], pa.string())
 _OF_CHANGE = ("_offset", "_commit_version", "_commit_timestamp")
 
 
@@ -27,13 +30,28 @@ class TruncationMetError(TailraceError):
 
 
 def is_truncation(changes: pa.Table) -> pa.ChunkedArray:
-    """Tell for each row of changes whether it is a truncation."""
-    return pc.equal(changes["_change_type"], _TRUNCATE)
+    """Tell for each row of changes whether it is a truncation: no row of the table is left, or the table is gone."""
+    return pc.is_in(changes["_change_type"], value_set=_EMPTYING)
 
 
 def has_truncation(changes: pa.Table) -> bool:
     """Tell whether there is a truncation among changes."""
     return bool(pc.any(is_truncation(changes)).as_py())
+
+
+def without_drops(rows: pa.Table, on_drop: OnDrop, name: str) -> pa.Table:
+    """Return rows of changes, in the layout `json`, as pipeline `name` is to see that tables were dropped.
+
+    Raises:
+        TableDroppedError: It is to stop there.
+    """
+    dropped = pc.equal(rows["_change_type"], str(ChangeType.DROP))
+    if on_drop is OnDrop.MIRROR or not pc.any(dropped).as_py():
+        return rows
+    if on_drop is OnDrop.STOP:
+        first = rows.filter(dropped).slice(0, 1).to_pylist()[0]
+        raise TableDroppedError(name, first["_table"], first["_offset"])
+    return rows.filter(pc.invert(dropped))
 
 
 def spelled_out(one: TableChanges, mode: Mode, held: Callable[[], Iterable[pa.RecordBatch]]) -> TableChanges:

@@ -4,17 +4,20 @@ A value that its column's type cannot hold, which SQLite allows, is never change
 names its table, key and column. Such a column can be read as text instead.
 
 How it is fast: DuckDB takes all images of a batch apart at once, into text; Arrow turns texts into types, strictly.
-What either refuses is looked at again, one value after the other.
+Rows that either refuses, such as an infinity among numbers, are looked at again by themselves, and counted in the log.
 """
 
+import logging
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.key import TEXT_KINDS
@@ -23,6 +26,8 @@ from tailrace.model.value import Array, Text, Value, from_natural
 from tailrace.pipeline.duck import connection
 
 __all__ = ["MisfitError", "arrow_type", "decode_images", "hidden_key", "row_schema"]
+
+logger = logging.getLogger(__name__)
 
 _TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
@@ -130,22 +135,40 @@ def decode_images(
     hidden = hidden_key(version)
     present = {field.name: column for field in wanted if (column := version.column(field.name)) is not None}
     wishes = [_Wish(present[f.name], f.type) for f in wanted if f.name in present and not pa.types.is_list(f.type)]
-    texts = _texts(images, wishes)
+    texts = _texts(images, wishes, version)
     columns = []
     for field in wanted:
         column = present.get(field.name)
         if column is not None:
             lenient = field.name in as_text
-            text = None if texts is None else texts.get(field.name)
-            column_values = None if text is None else _convert(text, column.kind, field.type, lenient=lenient)
-            if column_values is None:
-                column_values = _carefully(images, keys, version, column, field.type, lenient=lenient)
+            cells = _convert(texts.get(field.name), column.kind, field.type, lenient=lenient)
+            careful = partial(_carefully, version=version, column=column, type_=field.type, lenient=lenient)
+            column_values = _completed(cells, images, keys, careful)
         elif field.name == hidden:
             column_values = _numbers(keys).cast(field.type)
         else:
             column_values = pa.nulls(len(images), field.type)
         columns.append(column_values)
     return columns
+
+
+class _Cells(Struct, frozen=True):
+    """Cells of a column, and which of them mean nothing yet; None where all are right."""
+
+    values: pa.Array
+    left: pa.Array | None = None
+
+
+def _completed(
+    cells: _Cells | None, images: pa.Array, keys: pa.Array, careful: Callable[[pa.Array, pa.Array], pa.Array]
+) -> pa.Array:
+    """Return the cells of a column; `careful` reads those of images that are left, or all where there are none."""
+    if cells is None:
+        return careful(images, keys)
+    if cells.left is None:
+        return cells.values
+    rows = pc.indices_nonzero(cells.left)
+    return pc.replace_with_mask(cells.values, cells.left, careful(images.take(rows), keys.take(rows)))
 
 
 def _numbers(keys: pa.Array) -> pa.Array:
@@ -169,58 +192,120 @@ _QUOTED = frozenset({Kind.BYTES, Kind.GEOMETRY, Kind.U64})
 """Kinds whose strings must be distinguished from other values with the same text."""
 
 
-def _texts(images: pa.Array, wishes: Sequence[_Wish]) -> dict[str, pa.Array] | None:
-    """Return columns of images as text by name; None where DuckDB cannot take them apart."""
-    if not wishes:
-        return {}
-    spec = msgspec.json.encode({wish.name: "VARCHAR" if wish.plain else "JSON" for wish in wishes}).decode()
-    selected = ", ".join(_expression(wish, number) for number, wish in enumerate(wishes))
-    quoted = spec.replace("'", "''")
-    query = f"SELECT {selected} FROM (SELECT json_transform(image, '{quoted}') AS cells FROM images)"  # noqa: S608
+def _texts(images: pa.Array, wishes: Sequence[_Wish], version: TableSchema) -> dict[str, _Cells]:
+    """Return columns of images as text by name, without those that DuckDB cannot name."""
+    found: dict[str, _Cells] = {}
     import duckdb
 
-    try:
-        relation = connection().from_arrow(pa.table([images.view(pa.utf8())], ["image"]))
-        table = relation.query("images", query).to_arrow_table()
-    except duckdb.Error:
-        return None
-    return {wish.name: table.column(number).combine_chunks() for number, wish in enumerate(wishes)}
+    for some in _apart(wishes):
+        try:
+            found |= _taken_apart(images, some)
+        except duckdb.Error as error:
+            extra = {"table": version.table.wire, "rows": len(images), "problem": type(error).__name__}
+            logger.warning("images cannot be taken apart together", extra=extra)
+    return found
 
 
-def _expression(wish: _Wish, number: int) -> str:
+def _apart(wishes: Sequence[_Wish]) -> Iterator[list[_Wish]]:
+    """Yield wishes so that no two of a list have names that differ only in case, which a struct of DuckDB cannot."""
+    left = list(wishes)
+    while left:
+        some = {wish.name.lower(): wish for wish in reversed(left)}
+        yield list(some.values())
+        left = [wish for wish in left if some[wish.name.lower()] is not wish]
+
+
+def _taken_apart(images: pa.Array, wishes: Sequence[_Wish]) -> dict[str, _Cells]:
+    spec = msgspec.json.encode({wish.name: "VARCHAR" if wish.plain else "JSON" for wish in wishes}).decode()
+    selected = ", ".join(_expressions(wish, number) for number, wish in enumerate(wishes))
+    quoted = spec.replace("'", "''")
+    query = f"SELECT {selected} FROM (SELECT json_transform(image, '{quoted}') AS cells FROM images)"  # noqa: S608
+    relation = connection().from_arrow(pa.table([images.view(pa.utf8())], ["image"]))
+    table = relation.query("images", query).to_arrow_table()
+    return {
+        wish.name: _Cells(
+            table[f"c{number}"].combine_chunks(),
+            _some(table[f"m{number}"].combine_chunks()) if wish.base64 else None,
+        )
+        for number, wish in enumerate(wishes)
+    }
+
+
+def _expressions(wish: _Wish, number: int) -> str:
+    """Return the cell of a column; of bytes the decoded ones, and whether they are none although the cell is not."""
     name = wish.name.replace("'", "''")
     cell = f"struct_extract(cells, '{name}')"
-    if wish.base64:
-        # No base64 has a colon in it: what is no string becomes an error, and is looked at again.
-        inner = f"substring({cell}, 2, length({cell}) - 2)"
-        cell = f"""from_base64(CASE WHEN {cell}[1] = '"' THEN {inner} WHEN {cell} IS NULL THEN NULL ELSE ':' END)"""
-    return f"{cell} AS c{number}"
+    if not wish.base64:
+        return f"{cell} AS c{number}"
+    # As text: a cell of the type JSON would have what it is compared with parsed as JSON.
+    text = f"CAST({cell} AS VARCHAR)"
+    inner = f"substring({text}, 2, length({text}) - 2)"
+    decoded = f"""TRY(from_base64(CASE WHEN starts_with({text}, '"') THEN {inner} END))"""
+    return f"{decoded} AS c{number}, {cell} IS NOT NULL AND c{number} IS NULL AS m{number}"
 
 
-def _convert(text: pa.Array, kind: Kind, type_: pa.DataType, *, lenient: bool) -> pa.Array | None:
-    """Return texts in their type; None where one does not fit at first sight."""
+def _convert(text: _Cells | None, kind: Kind, type_: pa.DataType, *, lenient: bool) -> _Cells | None:
+    """Return texts in their type, and which do not fit at first sight; None where that is not known of any."""
+    if text is None:
+        return None
+    values = text.values
     if pa.types.is_binary(type_):
-        return text if kind in _BYTES_KINDS and pa.types.is_binary(text.type) else None
+        return text if kind in _BYTES_KINDS else None
     if pa.types.is_string(type_):
         if lenient or kind is Kind.ANY or kind not in _TEXT_KINDS:
             return text
-        return None if pc.any(pc.starts_with(text, _LITERAL)).as_py() else text
+        return _Cells(values, _some(pc.starts_with(values, _LITERAL)))
     if pa.types.is_boolean(type_):
-        fits = pc.is_in(text, value_set=pa.array(["true", "false", None], pa.string()))
-        return pc.equal(text, "true") if fits.false_count == 0 else None
+        misfits = pc.invert(pc.is_in(values, value_set=pa.array(["true", "false", None], pa.string())))
+        return _Cells(pc.equal(values, "true"), _some(misfits))
+    cast, misfits = _cast(values, type_)
+    if pa.types.is_floating(type_):
+        misfits = _either(misfits, _rounded(cast, values))
+    return _Cells(cast, misfits)
+
+
+def _cast(text: pa.Array, type_: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Return texts in their type, null where they do not fit, and which do not; None where all fit."""
     try:
-        cast = text.cast(type_)
+        return text.cast(type_), None
     except pa.ArrowInvalid:
-        return None
-    return None if pa.types.is_floating(type_) and _is_rounded(cast, text) else cast
+        if len(text) <= _LOOKED_AT:
+            return pa.nulls(len(text), type_), text.is_valid()
+    # What is written as an object or a string is found at once; the rest is searched in halves.
+    strange = pc.fill_null(pc.or_(pc.starts_with(text, "{"), pc.starts_with(text, '"')), fill_value=False)
+    if strange.true_count:
+        plain = pc.if_else(strange, pa.scalar(None, text.type), text)
+        cast, misfits = _cast(plain, type_)
+        return cast, _either(strange, misfits)
+    half = len(text) // 2
+    (first, left), (second, right) = _cast(text.slice(0, half), type_), _cast(text.slice(half), type_)
+    masks = [
+        pa.repeat(pa.scalar(value=False), len(part)) if mask is None else mask
+        for part, mask in ((first, left), (second, right))
+    ]
+    return pa.concat_arrays([first, second]), pa.concat_arrays(masks)
 
 
-def _is_rounded(numbers: pa.Array, text: pa.Array) -> bool:
-    """Tell whether there are whole numbers among the texts that a float may not hold exactly."""
+_LOOKED_AT = 4
+"""So few values are looked at one by one where they cannot be cast together."""
+
+
+def _rounded(numbers: pa.Array, text: pa.Array) -> pa.Array | None:
+    """Tell which texts are whole numbers that a float may not hold exactly; None where none is."""
     largest = pc.max(pc.abs(numbers)).as_py()
     if largest is None or largest < _EXACT_FLOAT_MAX:
-        return False
-    return bool(pc.all(pc.match_substring_regex(text, "[.eE]")).as_py() is False)
+        return None
+    whole = pc.invert(pc.match_substring_regex(text, "[.eE]"))
+    return _some(pc.and_(whole, pc.greater_equal(pc.abs(numbers), float(_EXACT_FLOAT_MAX))))
+
+
+def _some(mask: pa.Array) -> pa.Array | None:
+    """Return a mask without nulls; None where it is false for all."""
+    return pc.fill_null(mask, fill_value=False) if mask.true_count else None
+
+
+def _either(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
+    return other if one is None else one if other is None else pc.or_(one, other)
 
 
 _BYTES_KINDS = frozenset({Kind.BYTES, Kind.GEOMETRY})
@@ -228,13 +313,16 @@ _TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, *TEXT_KINDS})
 
 
 def _carefully(
-    images: pa.Array, keys: pa.Array, version: TableSchema, column: Column, type_: pa.DataType, *, lenient: bool
+    images: pa.Array, keys: pa.Array, *, version: TableSchema, column: Column, type_: pa.DataType, lenient: bool
 ) -> pa.Array:
-    """Return one column, one value after the other.
+    """Return one column, one value after the other; tell the log how many there were.
 
     Raises:
         MisfitError: A value does not fit.
     """
+    if column.kind is not Kind.ARRAY:
+        extra = {"table": version.table.wire, "column": column.name, "rows": len(images)}
+        logger.info("values read one by one", extra=extra)
     fit = _fitter(type_)
     cells = []
     for row, image in enumerate(images.to_pylist()):

@@ -6,8 +6,9 @@ import subprocess
 import pytest
 
 from tailrace.model.errors import ConfigError
+from tailrace.pipeline import spark
 from tailrace.pipeline.errors import PipelineError
-from tailrace.pipeline.spark import find_java, open_session, shim, spark_home
+from tailrace.pipeline.spark import Java, archive_path, find_java, open_session, shim, spark_home
 
 
 def java(home, version):
@@ -77,3 +78,20 @@ def test_sparks_home_has_its_programs_and_no_packed_copy_of_pyspark(tmp_path):
     assert (home / "bin" / "spark-submit").exists()
     assert list((home / "jars").glob("spark-core*.jar"))
     assert not (home / "python").exists()
+
+
+def test_sessions_here_use_an_archive_of_classes_where_there_is_one(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(spark, "_started", lambda builder, where, settings=None, log=None: asked.append(settings))
+    monkeypatch.setattr(spark, "prepare", lambda java: None)
+    found = Java(tmp_path / "java", 17, "JAVA_HOME", tmp_path)
+    options = "spark.driver.extraJavaOptions"
+    open_session(found, confs={options: "-Xmx1g"})
+    archive_path(found).touch()
+    open_session(found, confs={options: "-Xmx1g"})
+    open_session(found, master="spark://elsewhere:7077")
+    without, used, elsewhere = (one[options] for one in asked)
+    assert "SharedArchiveFile" not in without
+    assert "SharedArchiveFile" not in elsewhere
+    assert f"-XX:SharedArchiveFile={archive_path(found)}" in used
+    assert "-Xmx1g" in used

@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sink_changes import ChangingSource
+from tailrace.meta.pipeline import OnDrop
 from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.pipeline.batch_writer import changes_of_packed
+from tailrace.pipeline.errors import TableDroppedError
 from tailrace.pipeline.fold import fold_current
 from tailrace.pipeline.layout import rows_of
 from tailrace.pipeline.sink.base import Mode
 from tailrace.pipeline.source_options import Layout
-from tailrace.pipeline.truncation import TruncationMetError, has_truncation, spelled_out
+from tailrace.pipeline.truncation import TruncationMetError, has_truncation, spelled_out, without_drops
 from tailrace.subscription.bulk import BULK_SCHEMA
 
 STEPS = st.lists(st.one_of(st.integers(0, 4), st.sampled_from(["truncate", "commit", "batch"])), max_size=30)
@@ -97,3 +99,55 @@ def test_tasks_that_meet_a_truncation_leave_the_batch_to_the_driver_unless_it_is
         list(changes_of_packed(packed, versions, mode=Mode.CURRENT))
     ((_, tables),) = changes_of_packed(packed.slice(0, 1), versions, after=1, mode=Mode.APPEND)
     assert tables[0].changes["_offset"].to_pylist() == [2]
+
+
+def changes_of(*changes):
+    """Return changes of the table `users` as a task reads them: op, key and image of each."""
+    schema = TableSchema(TableName("app", "users"), 1, (Column("id", Kind.I64), Column("ddl", Kind.STR)), ("id",))
+    ops, keys, images = zip(*changes, strict=True)
+    count = len(changes)
+    numbers = list(range(1, count + 1))
+    values = [numbers, numbers, [0] * count, [0] * count, ops, [1] * count, keys, [None] * count, images]
+    columns = [pa.array(one, f.type) for one, f in zip(values, BULK_SCHEMA, strict=True)]
+    return pa.record_batch(columns, schema=BULK_SCHEMA), {1: schema}
+
+
+DROPPED = (
+    (Op.INSERT, b"[1]", b'{"id":1,"ddl":"x"}'),
+    (Op.SCHEMA, b"[]", b'{"ddl":"DROP TABLE \\"users\\""}'),
+    (Op.SCHEMA, b"[]", b'{"ddl":"CREATE TABLE users (id)"}'),
+    (Op.INSERT, b"[2]", b'{"id":2,"ddl":"y"}'),
+)
+
+
+@pytest.mark.parametrize("layout", [Layout.PACKED, Layout.LATEST])
+def test_a_table_that_is_dropped_is_a_row_and_other_schema_changes_are_none(layout):
+    batch, schemas = changes_of(*DROPPED)
+    packed = pa.Table.from_batches([rows_of(batch, schemas, layout, pa.schema([]))])
+    ((tally, (one,)),) = changes_of_packed(packed, {("users", 1): schemas[1]})
+    assert tally.rows == 3
+    assert one.changes["_change_type"].to_pylist() == ["insert", "drop", "insert"]
+    assert one.changes["id"].to_pylist() == [1, None, 2]
+    assert one.changes["ddl"].to_pylist() == ["x", None, "y"]
+    assert has_truncation(one.changes)
+
+
+def test_a_table_that_is_dropped_is_a_row_by_itself():
+    batch, schemas = changes_of(DROPPED[1])
+    wanted = pa.schema([("_change_type", pa.string()), ("id", pa.int64())])
+    assert rows_of(batch, schemas, Layout.TYPED, wanted).to_pylist() == [{"_change_type": "drop", "id": None}]
+
+
+@pytest.mark.parametrize(
+    ("on_drop", "kinds"), [(OnDrop.MIRROR, ["insert", "drop", "insert"]), (OnDrop.KEEP, ["insert", "insert"])]
+)
+def test_what_a_pipeline_sees_of_a_dropped_table_is_its_policy(on_drop, kinds):
+    rows = pa.table({"_change_type": ["insert", "drop", "insert"], "_table": ["users"] * 3, "_offset": [5, 6, 7]})
+    assert without_drops(rows, on_drop, "lake")["_change_type"].to_pylist() == kinds
+
+
+def test_a_pipeline_that_is_to_stop_at_a_drop_names_the_table_and_says_what_to_do():
+    rows = pa.table({"_change_type": ["insert", "drop"], "_table": ["users", "orders"], "_offset": [5, 6]})
+    with pytest.raises(TableDroppedError, match=r"orders was dropped at offset 6.*alter lake --on-drop mirror"):
+        without_drops(rows, OnDrop.STOP, "lake")
+    assert without_drops(rows.slice(0, 1), OnDrop.STOP, "lake").num_rows == 1

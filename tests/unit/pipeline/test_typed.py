@@ -219,3 +219,84 @@ def test_rows_of_a_slice_are_those_of_the_slice():
     keys = binary(*[b"[%d]" % n for n in range(9)])
     read = decode_images(images.slice(4, 3), keys.slice(4, 3), schema, row_schema(schema))
     assert [column.to_pylist() for column in read] == [[4, 5, 6], [b"\x04", b"\x05", b"\x06"]]
+
+
+MIXED = table(
+    Column("id", Kind.I64),
+    Column("name", Kind.STR),
+    Column("weight", Kind.F64),
+    Column("total", Kind.DEC, "DECIMAL(8,2)"),
+    Column("day", Kind.DATE),
+    Column("blob", Kind.BYTES),
+)
+
+
+def mixed(number, **others):
+    plain = {
+        "id": number,
+        "name": f"n{number}",
+        "weight": number / 2,
+        "total": Decimal(number) / 4,
+        "day": Text(Kind.DATE, "2026-01-31"),
+        "blob": bytes([number % 256]) * 3,
+    }
+    return encode_image({**plain, **others}, MIXED)
+
+
+def read_one_by_one(caplog):
+    """Return of each column how many of its values were read one by one."""
+    found = {}
+    for record in caplog.records:
+        if record.message == "values read one by one":
+            found[record.column] = found.get(record.column, 0) + record.rows
+    return found
+
+
+def test_a_table_with_bytes_is_read_as_fast_as_others(caplog):
+    with caplog.at_level("INFO", logger="tailrace.pipeline.typed"):
+        read = decoded(MIXED, *[mixed(number) for number in range(100)])
+    assert read["blob"] == [bytes([number]) * 3 for number in range(100)]
+    assert read_one_by_one(caplog) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "got"),
+    [
+        ("weight", math.inf, math.inf),
+        ("weight", 2**53, 2.0**53),
+        ("name", b"abc", None),
+        ("blob", b"", b""),
+        ("name", '{"t":"no literal"}', '{"t":"no literal"}'),
+    ],
+)
+def test_a_value_of_another_form_is_looked_at_without_its_neighbours(caplog, column, value, got):
+    images = [mixed(number, **({column: value} if number == 77 else {})) for number in range(1000)]
+    with caplog.at_level("INFO", logger="tailrace.pipeline.typed"):
+        if got is None:
+            with pytest.raises(MisfitError) as misfit:
+                decoded(MIXED, *images)
+            assert misfit.value.key == "[77]"
+        else:
+            read = decoded(MIXED, *images)
+            assert read[column][77] == got
+            assert read["id"] == list(range(1000))
+            assert [one for place, one in enumerate(read["weight"]) if place != 77] == [
+                number / 2 for number in range(1000) if number != 77
+            ]
+    assert sum(read_one_by_one(caplog).values()) <= 4
+
+
+@pytest.mark.parametrize("misfits", [1, 30, 1000])
+def test_a_day_that_is_none_is_named_however_many_there_are(misfits):
+    nothing = Text(Kind.DATE, "0000-00-00")
+    images = [mixed(number, **({"day": nothing} if number >= 1000 - misfits else {})) for number in range(1000)]
+    with pytest.raises(MisfitError) as misfit:
+        decoded(MIXED, *images)
+    assert (misfit.value.key, misfit.value.column) == (f"[{1000 - misfits}]", "day")
+
+
+def test_names_that_differ_only_in_case_are_not_read_one_by_one(caplog):
+    schema = table(Column("id", Kind.I64), Column("ID", Kind.STR), Column("Id", Kind.F64))
+    with caplog.at_level("INFO", logger="tailrace.pipeline.typed"):
+        assert decoded(schema, b'{"id":1,"ID":"one","Id":0.5}') == {"id": [1], "ID": ["one"], "Id": [0.5]}
+    assert read_one_by_one(caplog) == {}

@@ -17,7 +17,10 @@ __all__ = ["Batch", "ChangeType", "Mode", "Sink", "SinkProgress", "SinkTraits", 
 
 
 class ChangeType(StrEnum):
-    """Values of `_change_type`: those that Spark uses for changes, `read` for a row of a snapshot, and `truncate`."""
+    """Values of `_change_type`: those that Spark uses for changes, `read` for a row of a snapshot, and two for tables.
+
+    After `truncate` a table has no rows, and after `drop` it is gone with its rows.
+    """
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"
@@ -25,6 +28,7 @@ class ChangeType(StrEnum):
     DELETE = "delete"
     READ = "read"
     TRUNCATE = "truncate"
+    DROP = "drop"
 
 
 class TableChanges(Struct, frozen=True):
@@ -33,7 +37,7 @@ class TableChanges(Struct, frozen=True):
     `changes` has the columns `_change_type` (string), `_offset`, `_commit_version` (int64: the commit index),
     `_commit_timestamp` (timestamp[us, UTC]), then the columns of `schema` in its order; `schema` is the newest version
     that the batch holds. An update is two rows, the row before and the row after; a delete carries the row before it.
-    A truncation is one row whose columns, those of the key among them, are all null.
+    A truncation, or the end of a table, is one row whose columns, those of the key among them, are all null.
     Where the source did not send all cells of a row, the column `_tailrace_unchanged` (`tailrace.pipeline.unchanged`)
     names the columns that it lacks: an update leaves those alone. Rows of a snapshot have the offset at which the
     snapshot belongs. A table whose identity is a row number has that as its key, in the hidden column `rowid`.

@@ -18,6 +18,10 @@ def changes() -> DataFrame:
         .option("start", "earliest")
         .option("preimages", "moved")
         .load()
+        .where(
+            "assert_true(_change_type NOT IN ('truncate', 'drop'), "
+            "'the table was emptied, which AUTO CDC cannot apply: run a full refresh of it') IS NULL"
+        )
     )
 
 
