@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.join import Joined
 from tailrace.model.chunk import Chunk
 from tailrace.model.table import TableSchema
 from tailrace.subscription.filter import Rows
@@ -32,20 +33,20 @@ def encode_rows(
     chunk: Chunk,
     rows: Rows,
     few: Callable[[], list[bytes]],
-    many: Callable[[], Any | None] | None = None,
+    many: Callable[[], Joined | None] | None = None,
     rows_few: int = 0,
 ) -> Encoded:
     """Return the events of the given rows of a chunk.
 
-    `few` makes them one by one; `many` makes an Arrow array of them, from `rows_few` rows on, or returns None where
-    the chunk has something that it has no form for.
+    `few` makes them one by one; `many` makes them by columns, from `rows_few` rows on, or returns None where the chunk
+    has something that it has no form for.
     """
     events = None
     if many is not None and len(rows) >= rows_few and chunk.size_bytes <= _VECTOR_BYTES_MAX:
         events = many()
     if events is None:
         return Encoded.of_list(few(), _offsets(chunk, rows), chunk.last)
-    return Encoded.of_array(events, _offsets(chunk, rows), chunk.last)
+    return Encoded.of_joined(events, _offsets(chunk, rows), chunk.last)
 
 
 def rows_of(chunk: Chunk, rows: Rows, columns: Sequence[str]) -> Any:
