@@ -4,21 +4,21 @@
 
    An event is its parts, one behind the other, for each row. A part comes as a tuple that begins with its kind:
      (SAME, bytes)                                         the same in every event
-     (CHOSEN, codes, begin, [bytes, …])                    one of some values, by a column of 32-bit numbers
+     (CHOSEN, codes, begin, code bytes, [bytes, …])        one of some values, by a column of 8- or 32-bit numbers
      (DIGITS, numbers, begin, divisor)                     a 64-bit number, divided, in decimal
      (TEXT, validity or None, offsets, data, begin, front) a value with bytes before it; nothing where it is null
-   `begin` is the first row within the buffers. A code beyond the values, or 2 GiB of events, returns None. */
+   `begin` is the first row within the buffers. A code beyond the values, or 2 GiB of events, give None. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SAME, CHOSEN, DIGITS, TEXT };
 #define LAYOUT "same chosen digits text"
-enum { PARTS_MAX = 32, DIGITS_MAX = 20, HEAD_MAX = 10, SHORT_MAX = 125, MIDDLE_MAX = 65535 };
+enum { COUNT_MAX = 1 << 24, PARTS_MAX = 32, DIGITS_MAX = 20 };
+enum { HEAD_MAX = 10, SHORT_MAX = 125, MIDDLE_MAX = 65535 };
 #define UNLOCKED_BYTES_MIN (64 * 1024) /* below this, to wait for the lock again would cost more than to keep it */
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
 /* A number as text; those of neighbouring rows are mostly equal or one apart. */
 typedef struct {
     const int64_t *numbers;
-    int64_t divisor, last;
+    int64_t divisor, given, last;
     int size; /* 0 before the first */
     char text[DIGITS_MAX];
 } Number;
@@ -37,7 +37,9 @@ typedef struct {
 typedef struct {
     int kind;
     Bytes same; /* also the front of a text */
-    const int32_t *codes, *offsets;
+    const char *codes;
+    int code_bytes;
+    const int32_t *offsets;
     Bytes *values;
     Py_ssize_t values_count;
     Number *number;
@@ -102,8 +104,11 @@ static int read_part(Plan *plan, Part *part, PyObject *given) {
         case SAME:
             return PyArg_ParseTuple(given, "iy#", &part->kind, &part->same.data, &part->same.size);
         case CHOSEN:
-            if (!PyArg_ParseTuple(given, "iOnO!", &part->kind, &first, &part->begin, &PyList_Type, &values)) return 0;
-            part->codes = (const int32_t *)shown(plan, first, 4 * (part->begin + count));
+            if (!PyArg_ParseTuple(given, "iOniO!", &part->kind, &first, &part->begin, &part->code_bytes, &PyList_Type,
+                                  &values))
+                return 0;
+            if (part->code_bytes != 1 && part->code_bytes != 4) return 0;
+            part->codes = shown(plan, first, part->code_bytes * (part->begin + count));
             return part->codes && read_values(part, values);
         case DIGITS:
             if (!PyArg_ParseTuple(given, "iOnL", &part->kind, &first, &part->begin, &divisor) || divisor < 1) return 0;
@@ -128,7 +133,10 @@ static int read_part(Plan *plan, Part *part, PyObject *given) {
 }
 
 static void turn_to(Number *number, Py_ssize_t row) {
-    const int64_t value = number->numbers[row] / number->divisor;
+    const int64_t given = number->numbers[row];
+    if (number->size && given == number->given) return;
+    const int64_t value = number->divisor == 1 ? given : given / number->divisor;
+    number->given = given;
     if (number->size && value == number->last) return;
     const int one_more = number->size && number->last >= 0 && value == number->last + 1;
     number->last = value;
@@ -164,7 +172,14 @@ static char *put_head(char *at, Py_ssize_t size) {
     return at + head;
 }
 
-/* Fill in where each event ends, heads included; return the size of all, -1 for what has no form here. */
+/* Return the value that a row has chosen; NULL where there is no such value. */
+static const Bytes *chosen(const Part *part, Py_ssize_t row) {
+    const Py_ssize_t at = part->begin + row;
+    const int32_t code = part->code_bytes == 1 ? ((const int8_t *)part->codes)[at] : ((const int32_t *)part->codes)[at];
+    return code < 0 || code >= part->values_count ? NULL : &part->values[code];
+}
+
+/* Fill in where each event ends; return the size of all, -1 where a code has no value or there is too much. */
 static int64_t measure(Plan *plan, int32_t *ends) {
     int64_t total = 0, same = 0;
     for (int i = 0; i < plan->parts; i++) same += plan->part[i].kind == SAME ? plan->part[i].same.size : 0;
@@ -176,9 +191,9 @@ static int64_t measure(Plan *plan, int32_t *ends) {
             const Part *part = &plan->part[i];
             if (part->kind == DIGITS) size += part->number->size;
             else if (part->kind == CHOSEN) {
-                const int32_t code = part->codes[part->begin + row];
-                if (code < 0 || code >= part->values_count) return -1;
-                size += part->values[code].size;
+                const Bytes *value = chosen(part, row);
+                if (!value) return -1;
+                size += value->size;
             } else if (part->kind == TEXT && is_there(part, row)) {
                 const int32_t *offset = part->offsets + part->begin + row;
                 size += part->same.size + offset[1] - offset[0];
@@ -197,18 +212,17 @@ static char *put(char *at, const char *data, Py_ssize_t size) {
     return at + size;
 }
 
-static void write_events(Plan *plan, const int32_t *ends, char *begin) {
+static void write_events(Plan *plan, char *at, const int32_t *ends) {
     for (Py_ssize_t row = 0; row < plan->count; row++) {
-        char *at = begin + ends[row];
         const Py_ssize_t size = ends[row + 1] - ends[row];
-        for (int i = 0; i < plan->numbers; i++) turn_to(&plan->number[i], row);
         if (plan->framed) at = put_head(at, size - head_within(size));
+        for (int i = 0; i < plan->numbers; i++) turn_to(&plan->number[i], row);
         for (int i = 0; i < plan->parts; i++) {
             const Part *part = &plan->part[i];
             if (part->kind == SAME) at = put(at, part->same.data, part->same.size);
             else if (part->kind == DIGITS) at = put(at, part->number->text, part->number->size);
             else if (part->kind == CHOSEN) {
-                const Bytes *value = &part->values[part->codes[part->begin + row]];
+                const Bytes *value = chosen(part, row);
                 at = put(at, value->data, value->size);
             } else if (is_there(part, row)) {
                 const int32_t *offset = part->offsets + part->begin + row;
@@ -219,40 +233,48 @@ static void write_events(Plan *plan, const int32_t *ends, char *begin) {
     }
 }
 
-static void free_block(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, NULL)); }
+/* Return the events, and where each begins and ends as 32-bit numbers, one more than there are. Measuring keeps the
+   lock: it is short, and to wait for the lock again, for the memory, would take longer. */
+static PyObject *written(Plan *plan) {
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, sizeof(int32_t) * (plan->count + 1)), *data, *made = NULL;
+    if (!ends) return NULL;
+    int32_t *places = (int32_t *)PyBytes_AsString(ends);
+    const int64_t size = measure(plan, places);
+    if (size < 0) {
+        Py_DECREF(ends);
+        Py_RETURN_NONE;
+    }
+    data = PyBytes_FromStringAndSize(NULL, size);
+    if (data) {
+        char *begin = PyBytes_AsString(data);
+        PyThreadState *state = size >= UNLOCKED_BYTES_MIN ? PyEval_SaveThread() : NULL;
+        write_events(plan, begin, places);
+        if (state) PyEval_RestoreThread(state);
+        made = PyTuple_Pack(2, data, ends);
+        Py_DECREF(data);
+    }
+    Py_DECREF(ends);
+    return made;
+}
 
-/* Return (owner, address, size): 32-bit places where events begin and end, one more than there are, then the events. */
 static PyObject *join(PyObject *self, PyObject *args) {
     PyObject *parts, *made = NULL;
     Plan *plan = PyMem_Calloc(1, sizeof(Plan));
     if (!plan) return PyErr_NoMemory();
     if (!PyArg_ParseTuple(args, "nO!p", &plan->count, &PyList_Type, &parts, &plan->framed)) goto end;
     const Py_ssize_t given = PyList_Size(parts);
-    if (plan->count < 1 || given < 1 || given > PARTS_MAX) {
-        PyErr_SetString(PyExc_ValueError, "events need rows and parts, but not too many parts");
+    if (plan->count < 1 || plan->count > COUNT_MAX || given < 1 || given > PARTS_MAX) {
+        PyErr_SetString(PyExc_ValueError, "events need rows and parts, but not too many");
         goto end;
     }
-    for (; plan->parts < given; plan->parts++)
-        if (!read_part(plan, &plan->part[plan->parts], PyList_GetItem(parts, plan->parts))) {
+    while (plan->parts < given) {
+        Part *part = &plan->part[plan->parts];
+        if (!read_part(plan, part, PyList_GetItem(parts, plan->parts++))) {
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a part is malformed");
-            plan->parts++;
             goto end;
         }
-    const size_t ends_bytes = sizeof(int32_t) * (plan->count + 1);
-    PyThreadState *state = ends_bytes * 64 >= UNLOCKED_BYTES_MIN ? PyEval_SaveThread() : NULL;
-    char *block = malloc(ends_bytes);
-    const int64_t size = block ? measure(plan, (int32_t *)block) : -1;
-    char *whole = size < 0 ? NULL : realloc(block, ends_bytes + size + 1);
-    if (whole) write_events(plan, (int32_t *)whole, whole + ends_bytes);
-    else free(block);
-    if (state) PyEval_RestoreThread(state);
-    if (!whole) {
-        made = Py_NewRef(Py_None);
-        goto end;
     }
-    PyObject *owner = PyCapsule_New(whole, NULL, free_block);
-    if (!owner) free(whole);
-    else made = Py_BuildValue("Nnn", owner, (Py_ssize_t)(intptr_t)whole, (Py_ssize_t)(ends_bytes + size));
+    made = written(plan);
 end:
     let_go(plan);
     return made;

@@ -27,6 +27,9 @@ class CollectLimits(Struct, frozen=True):
     bytes_enough: int | None = None
     """With this many bytes from one chunk, nothing is taken from the next: joining would copy them. None: no limit."""
 
+    ahead: bool = False
+    """Whether the feed will be asked for more at once, so that what follows is worth preparing."""
+
     scan_changes_max: int = 1 << 16
     """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""
 
@@ -53,7 +56,9 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
             # turn.
             if batch is not None and not count:
-                await presenter.turns.take()
+                await presenter.prepare(batch, view)
+            elif batch is not None and not presenter.is_ready(batch, view):
+                break  # what is in hand goes out first
             encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:
@@ -78,6 +83,8 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
                 break  # one more of their size would not fit
             if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
                 break
+    if limits.ahead and count:
+        presenter.look_ahead(feed, view, feed.after)
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
 
 

@@ -42,7 +42,7 @@ def encode_rows(
     has something that it has no form for.
     """
     events = None
-    if many is not None and len(rows) >= rows_few and chunk.size_bytes <= _VECTOR_BYTES_MAX:
+    if many is not None and len(rows) >= rows_few and chunk.held_bytes <= _VECTOR_BYTES_MAX:
         events = many()
     if events is None:
         return Encoded.of_list(few(), _offsets(chunk, rows), chunk.last)
@@ -64,9 +64,12 @@ class Tables(Struct, frozen=True):
     @classmethod
     def of(cls, batch: Any, chunk: Chunk) -> "Tables":
         """Find out what tables the rows of a batch are of."""
-        present = pc.unique(batch.column("schema"))
+        column = batch.column("schema")
+        present = pc.unique(column)
         schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
-        return cls(schemas, pc.index_in(batch.column("schema"), value_set=present))
+        # Neighbours are mostly of one table: then there is nothing to look for.
+        places = _zeros(len(batch)) if len(schemas) == 1 else pc.index_in(column, value_set=present)
+        return cls(schemas, places)
 
     def each(self, values: Sequence[Any], type_: Any) -> Any:
         """Return a column with the value of each row's table."""
@@ -79,6 +82,11 @@ class Tables(Struct, frozen=True):
         values = zip(column.filter(odd).to_pylist(), self.places.filter(odd).to_pylist(), strict=True)
         replacements = [convert(value, self.schemas[place]) for value, place in values]
         return pc.replace_with_mask(target, odd, pa.array(replacements, pa.binary())) if replacements else target
+
+
+def _zeros(count: int) -> Any:
+    """Return a column of 32-bit zeros."""
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(bytes(4 * count))])
 
 
 @cache

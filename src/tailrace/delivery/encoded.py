@@ -91,6 +91,9 @@ class Encoded:
 
     def _bytes(self, begin: int, end: int) -> bytes:
         """Return consecutive events. Feeds cut mostly at the same places, so they share the bytes."""
+        whole = self._data.obj
+        if begin == 0 and end == len(self._offsets) and isinstance(whole, bytes) and len(whole) == len(self._data):
+            return whole
         found = self._cuts.get((begin, end))
         if found is None:
             found = bytes(self._data[self._ends[begin] : self._ends[end]])

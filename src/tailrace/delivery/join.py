@@ -23,7 +23,6 @@ _LAYOUT = "same chosen digits text"
 """The kinds of parts, by number, as the compiled helper must know them."""
 
 _SAME, _CHOSEN, _DIGITS, _TEXT = range(4)
-_END_BYTES = 4
 _NOTHING = pa.scalar(b"", pa.binary())
 _EMPTY = pa.py_buffer(b"")
 
@@ -32,7 +31,7 @@ compiled = find_compiled("tailrace.delivery._join", _LAYOUT)
 
 
 class Chosen(Struct, frozen=True):
-    """One of some values: `codes` is a column of 32-bit numbers that says which."""
+    """One of some values: `codes` is a column of 8- or 32-bit numbers that says which."""
 
     codes: Any
     values: list[bytes]
@@ -85,10 +84,8 @@ def join(count: int, parts: Sequence[Part], *, framed: bool = False) -> Joined:
     if compiled is not None:
         made = compiled.join(count, [_plain(part) for part in parts], framed)
         if made is not None:
-            owner, address, size = made
-            view = memoryview(pa.foreign_buffer(address, size, owner)).cast("B")
-            begin = _END_BYTES * (count + 1)
-            return Joined(view[begin:], view[:begin].cast("i"))
+            data, ends = made
+            return Joined(memoryview(data), memoryview(ends).cast("i"))
     return _joined_by_arrow(parts, framed=framed)
 
 
@@ -111,7 +108,7 @@ def _plain(part: Part) -> tuple[Any, ...]:
     """Return a part as the compiled helper takes it."""
     match part:
         case Chosen(codes, values):
-            return _CHOSEN, codes.buffers()[1], codes.offset, values
+            return _CHOSEN, codes.buffers()[1], codes.offset, codes.type.bit_width // 8, values
         case Digits(numbers, divisor):
             return _DIGITS, numbers.buffers()[1], numbers.offset, divisor
         case Text(column, front):

@@ -37,9 +37,9 @@ PARTS = {
     "digits": st.tuples(columns(numbers, pa.int64()), st.sampled_from([1, 1000])).map(
         lambda given: lambda count: Digits(given[0](count), given[1])
     ),
-    "chosen": columns(st.integers(0, 2), pa.int32()).map(
-        lambda made: lambda count: Chosen(made(count), [b"", b"one", b"two" * 50])
-    ),
+    "chosen": st.sampled_from([pa.int8(), pa.int32()])
+    .flatmap(lambda kind: columns(st.integers(0, 2), kind))
+    .map(lambda made: lambda count: Chosen(made(count), [b"", b"one", b"two" * 50])),
     "text": st.tuples(columns(st.none() | st.binary(max_size=80), pa.binary()), st.binary(max_size=4)).map(
         lambda given: lambda count: Text(given[0](count), given[1])
     ),
@@ -106,8 +106,10 @@ def test_many_events_are_written_while_other_threads_run(joiner):
         (1, [(0, "text")]),
         (2, [(2, bytes(8), 0, 1)]),
         (1, [(2, bytes(8), 0, 0)]),
-        (2, [(1, bytes(4), 0, [b"a"])]),
-        (1, [(1, bytes(4), 0, ["a"])]),
+        (2, [(1, bytes(4), 0, 4, [b"a"])]),
+        (2, [(1, bytes(1), 0, 1, [b"a"])]),
+        (1, [(1, bytes(4), 0, 2, [b"a"])]),
+        (1, [(1, bytes(4), 0, 4, ["a"])]),
         (1, [(3, None, bytes(4), b"", 0, b"")]),
         (1, [(3, b"", bytes(8), b"", 0, b"")]),
         (1, [(3, None, b"\0\0\0\0\5\0\0\0", b"abc", 0, b"")]),

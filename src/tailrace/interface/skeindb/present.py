@@ -41,8 +41,10 @@ _NO_KEY = b"[]"
 
 _LITERAL = b'{"t":'
 
-# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time again.
-_OP_FIRST, _OP_COUNT = pa.scalar(min(Op), pa.int32()), pa.scalar(len(Op), pa.int32())
+# As an Arrow scalar: handed a Python number, Arrow looks for packages that may not be there, each time again.
+_OP_COUNT = pa.scalar(len(Op) + 1, pa.int32())
+
+_NO_PIECES = (b"", b"")
 
 _US_PER_MS = 1000
 
@@ -63,10 +65,16 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     )
 
 
-SSE = Wire("sse", encode)
-WS = Wire("ws", encode)
-ARRAY = Wire("array", encode)
-LINES = Wire("lines", encode)
+def _by_columns(view: View) -> bool:
+    """Tell whether events are made by columns: literals in images, cut images and envelopes are made one by one."""
+    literals = view.format is Format.OBJECTS_JSON and view.images
+    return not (literals or view.envelope or view.columns or view.mark)
+
+
+SSE = Wire("sse", encode, _by_columns)
+WS = Wire("ws", encode, _by_columns)
+ARRAY = Wire("array", encode, _by_columns)
+LINES = Wire("lines", encode, _by_columns)
 
 _ENVELOPE_FRAMES: dict[Wire, Callable[[int, bytes, bytes], bytes]] = {
     SSE: lambda offset, word, value: b"id: %d\nevent: %s\ndata: %s\n\n" % (offset, word, value),
@@ -225,16 +233,13 @@ def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
 def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Joined:
     batch = rows_of(chunk, rows, _columns(view))
     tables = Tables.of(batch, chunk)
-    codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
-    if len(tables.schemas) > 1:
-        codes = pc.add(pc.multiply(tables.places, _OP_COUNT), codes)
-    pieces = [_pieces(schema, op, view) for schema in tables.schemas for op in Op]
+    codes, pieces = _codes(batch, tables, view)
     offset = Digits(batch.column("offset"))
     parts: list[Part] = []
     if view.wire in _BEGINS:
         parts += [_BEGINS[view.wire], offset, Chosen(codes, [piece[0] for piece in pieces])]
     else:
-        parts.append(pieces[0][0])
+        parts.append(pieces[-1][0])
     parts += [offset, Chosen(codes, [piece[1] for piece in pieces])]
     parts.append(Text(_keys(batch.column("key"), tables, view.format)))
     for name in ("before", "after"):
@@ -244,6 +249,15 @@ def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Joined:
     parts += [_marked(view) + b',"commit_ts_ms":', Digits(batch.column("commit_time_us"), _US_PER_MS)]
     parts += [b',"lsn":', offset, b"}" + _ENDS[view.wire]]
     return join(len(batch), parts, framed=view.wire is WS)
+
+
+def _codes(batch: Any, tables: Tables, view: View) -> tuple[Any, list[tuple[bytes, bytes]]]:
+    """Return a column that says which pieces each event has, and the pieces: by table, then by op, from 0 on."""
+    pieces = [_pieces(schema, op, view) if op else _NO_PIECES for schema in tables.schemas for op in (0, *Op)]
+    ops = batch.column("op")
+    if len(tables.schemas) == 1:
+        return ops, pieces
+    return pc.add(pc.multiply(tables.places, _OP_COUNT), pc.cast(ops, pa.int32())), pieces
 
 
 def _keys(keys: Any, tables: Tables, format_: Format) -> Any:

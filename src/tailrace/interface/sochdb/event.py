@@ -75,8 +75,8 @@ def encode_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     )
 
 
-SOCHDB = Wire("sochdb", encode_events)
-SOCHDB_KEY = Wire("sochdb_key", encode_events)
+SOCHDB = Wire("sochdb", encode_events, lambda view: not view.columns)
+SOCHDB_KEY = Wire("sochdb_key", encode_events, lambda view: not view.columns)
 
 _LAYOUTS = {
     SOCHDB: _Layout(
