@@ -1,7 +1,7 @@
 """The presenter: encodes each chunk once per view and filter and keeps the newest results for whoever comes next."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from contextlib import suppress
 
 from msgspec import structs
@@ -34,7 +34,7 @@ _MAKING_MAX = 2
 """Most batches that threads encode at a time."""
 
 _AHEAD_FEEDS_MAX = 2
-_AHEAD_BATCHES_MAX = 2
+_AHEAD_BATCHES_MAX = 3
 """For how many feeds at a time the next batches are prepared, and how many of each at most."""
 
 _ENTRY_BYTES = 512
@@ -55,7 +55,7 @@ class Presenter:
         self._bytes_max = bytes_max
         self._encoded_changes = encoded_changes
         self._cache: OrderedDict[_Key, Encoded | None] = OrderedDict()
-        self._making: dict[_Key, asyncio.Future[None]] = {}
+        self._making: dict[_Key, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(_MAKING_MAX)
         self._ahead: dict[Feed, asyncio.Task[None]] = {}
         self._bytes = 0
@@ -80,10 +80,9 @@ class Presenter:
         key = _key_of(batch, view)
         if key not in self._cache and self._is_worth_preparing(batch, view):
             making = self._making.get(key)
+            await asyncio.shield(making or self._make(key, batch, view))
             if making is None:
-                await self._make(key, batch, view)
-                return
-            await asyncio.shield(making)
+                return  # few are made at a time, which is turn enough
         await self.turns.take()
 
     def is_ready(self, batch: FeedBatch, view: View) -> bool:
@@ -94,7 +93,7 @@ class Presenter:
     def look_ahead(self, feed: Feed, view: View, place: Offset) -> None:
         """Begin to prepare what a feed will want after a place, while its stream writes what it has.
 
-        At most two batches lie ready for a feed that does not move on, and a few feeds are served so at a time: with
+        At most three batches lie ready for a feed that does not move on, and a few feeds are served so at a time: with
         many there is always one that has something to write.
         """
         if feed in self._ahead or len(self._ahead) >= _AHEAD_FEEDS_MAX:
@@ -144,11 +143,15 @@ class Presenter:
         few = len(batch.chunk) < _PREPARED_ROWS_MIN
         return not (few or batch.filter.looks_at_rows or batch.filter.is_restricted) and view.wire.by_columns(view)
 
-    async def _make(self, key: _Key, batch: FeedBatch, view: View) -> None:
-        """Make the events of a batch in a worker thread, and keep them."""
-        making: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def _make(self, key: _Key, batch: FeedBatch, view: View) -> asyncio.Task[None]:
+        """Make the events of a batch in a worker thread, and keep them. From now on it is known that they are made."""
+        making = asyncio.create_task(self._make_beside(key, batch, view))
         self._making[key] = making
-        try:
+        making.add_done_callback(lambda _: self._making.pop(key))
+        return making
+
+    async def _make_beside(self, key: _Key, batch: FeedBatch, view: View) -> None:
+        with suppress(Exception):  # whoever asks for the events has them made on the loop, and meets the error
             async with self._room:
                 rows, encoded = await asyncio.to_thread(_made, batch, view)
             self._encoded_changes.inc(len(rows))
@@ -157,30 +160,24 @@ class Presenter:
             else:
                 self._keep(key, None)
                 self._keep(_whole_key_of(batch, view), encoded)
-        finally:
-            # Whoever waits asks for the events in any case, and meets the error where there was one.
-            del self._making[key]
-            making.set_result(None)
 
     async def _go_ahead(self, feed: Feed, view: View, place: Offset) -> None:
-        made: deque[Offset] = deque()
+        """Prepare the next batches of a feed, side by side: the loop may be writing when one of them is done."""
+        making: list[asyncio.Task[None]] = []
         with suppress(TailraceError, OSError):  # whoever asks for those changes meets the error
-            while len(made) < _AHEAD_BATCHES_MAX:
+            for _ in range(_AHEAD_BATCHES_MAX):
                 batch = await feed.following(place)
                 if batch is None:
-                    return
+                    break
                 wanted = _view_for(batch, view)
                 key = _key_of(batch, wanted)
                 if not self._is_worth_preparing(batch, wanted):
-                    return
-                if key in self._making:
-                    await asyncio.shield(self._making[key])
-                elif key not in self._cache:
-                    await self._make(key, batch, wanted)
+                    break
+                if key not in self._making and key not in self._cache:
+                    making.append(self._make(key, batch, wanted))
                 place = batch.chunk.last
-                made.append(place)
-                while made and made[0] <= feed.after:
-                    made.popleft()
+        if making:
+            await asyncio.wait(making)
 
     def _whole(self, batch: FeedBatch, view: View) -> Encoded:
         """Return the events of all changes of the batch's chunk, ignoring its filter."""

@@ -197,7 +197,7 @@ async def ahead_of(presenter):
         await asyncio.sleep(0.001)
 
 
-async def test_what_follows_is_prepared_meanwhile_but_no_more_than_two_batches():
+async def test_what_follows_is_prepared_meanwhile_but_no_more_than_three_batches():
     async with feeding() as world:
         subscription = await world.subscribe()
         for _ in range(6):
@@ -217,7 +217,7 @@ async def test_what_follows_is_prepared_meanwhile_but_no_more_than_two_batches()
             for chunks in (2, 3):
                 assert (await collector(changes_max=600, ahead=True))[1] == 600 * chunks
                 await ahead_of(collector.presenter)
-                assert made() == 600 * (chunks + 2)
+                assert made() == 600 * (chunks + 3)
             for chunks in (4, 5, 6):
                 assert (await collector(changes_max=600, ahead=True))[1] == 600 * chunks
             await ahead_of(collector.presenter)
