@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup hatch_build.py src/tailrace/log/_payload.c
+$(STAMP): pyproject.toml constraints.txt scripts/setup hatch_build.py src/tailrace/log/_payload.c src/tailrace/delivery/_join.c
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""Compiles the helper of the log where a compiler is. Without one, or when anything fails, Tailrace is pure Python."""
+"""Compiles the helpers where a compiler is. Without one, or when anything fails, Tailrace is pure Python."""
 
 import os
 import shlex
@@ -14,13 +14,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 __all__ = ["CompiledHelper", "compile_helper"]
 
 PURE_VARIABLE = "TAILRACE_PURE"
-SOURCE = Path("src/tailrace/log/_payload.c")
-BUILT = "_payload.abi3.so"
+SOURCES = (Path("src/tailrace/log/_payload.c"), Path("src/tailrace/delivery/_join.c"))
+BUILT_SUFFIX = ".abi3.so"
 COMPILE_SECONDS_MAX = 120
 
 
 class CompiledHelper(BuildHookInterface):  # type: ignore[misc]
-    """Puts the helper into a wheel, or beside its source for an editable installation."""
+    """Puts the helpers into a wheel, or beside their sources for an editable installation."""
 
     PLUGIN_NAME = "custom"
 
@@ -28,17 +28,17 @@ class CompiledHelper(BuildHookInterface):  # type: ignore[misc]
         """Compile, and say so in the tag of the wheel: any Python from 3.11 on, this kind of machine."""
         if self.target_name != "wheel" or os.environ.get(PURE_VARIABLE):
             return
-        source = Path(self.root) / SOURCE
-        if version == "editable":
-            compile_helper(source, source.with_name(BUILT))
-            return
-        self._directory = tempfile.TemporaryDirectory()  # until the wheel is made
-        built = Path(self._directory.name) / BUILT
-        if compile_helper(source, built):
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{platform}"
-            build_data["force_include"][str(built)] = f"tailrace/log/{BUILT}"
+        if version != "editable":
+            self._directory = tempfile.TemporaryDirectory()  # until the wheel is made
+        for name in SOURCES:
+            source = Path(self.root) / name
+            beside = source.with_suffix(BUILT_SUFFIX)
+            built = beside if version == "editable" else Path(self._directory.name) / beside.name
+            if compile_helper(source, built) and version != "editable":
+                platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+                build_data["pure_python"] = False
+                build_data["tag"] = f"cp311-abi3-{platform}"
+                build_data["force_include"][str(built)] = str(beside.relative_to(Path(self.root) / "src"))
 
 
 def compile_helper(source: Path, built: Path) -> bool:
@@ -50,7 +50,7 @@ def compile_helper(source: Path, built: Path) -> bool:
         subprocess.run([*compiler, *flags], check=True, capture_output=True, timeout=COMPILE_SECONDS_MAX)  # noqa: S603
         made.replace(built)
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"tailrace: pure Python is installed, the helper was not compiled: {error}", file=sys.stderr)
+        print(f"tailrace: pure Python is installed, {source.name} was not compiled: {error}", file=sys.stderr)
         made.unlink(missing_ok=True)
         return False
     return True

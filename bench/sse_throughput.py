@@ -1,7 +1,7 @@
-"""Replaying a log over SSE: one subscriber, and a hundred at once, against bare sockets that send the same bytes.
+"""Replaying a log over SSE and WebSocket: one subscriber, and a hundred, against bare sockets with the same bytes.
 
-The log is written first; then the server and the bare server each run as a process of their own, one after the other,
-and this process reads from them with plain sockets.
+The log is written first; then the server and the bare servers each run as a process of their own, and this process
+reads from them in turn with plain sockets, in the same way: what it gets is counted before, in rounds of their own.
 """
 
 import asyncio
@@ -41,7 +41,17 @@ SAMPLE_BYTES = 4 << 20
 ONE_RATE_MIN = 500_000
 MANY_RATE_MIN = 1_500_000
 SHARE_MIN = 0.8
+BARE_ONE_MIN = 0.35
+BARE_MANY_MIN = 0.6
 RSS_MAX_MB = 200
+
+MARKS = {"sse": b"\ndata: {", "ws": b',"data":{"seq":'}
+"""What each event has once, by wire."""
+
+UPGRADE = (
+    "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+)
 
 SCHEMA = TableSchema(
     TableName("app", "orders"),
@@ -162,36 +172,36 @@ class Peer:
         self.process.kill()
         self.process.wait()
 
-    def connect(self, sub_id: str) -> socket.socket:
+    def connect(self, sub_id: str, wire: str = "sse") -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port))
-        request = f"GET /api/v1/cdc/sse/{sub_id}?from_offset=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        more = UPGRADE if wire == "ws" else ""
+        request = f"GET /api/v1/cdc/{wire}/{sub_id}?from_offset=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n"
         connection.sendall(request.encode())
         return connection
 
 
-def replay(peer: Peer, sub_id: str) -> tuple[float, float]:
-    """Read all changes with one subscriber; return changes a second and bytes a change."""
-    connection = peer.connect(sub_id)
-    buffer = bytearray(READ_BYTES)
-    view = memoryview(buffer)
+def replay(peer: Peer, sub_id: str, wire: str, sample: Path | None = None) -> int:
+    """Read all changes with one subscriber, count them, and return how many bytes that were; keep some of them."""
     count = size_bytes = 0
-    tail = b""
-    begin = time.perf_counter()
-    while count < CHANGES:
-        got = connection.recv_into(buffer)
-        assert got, f"the stream ended after {count} changes"
-        count += buffer.count(b"\ndata: ", 0, got) + (tail + bytes(view[:6])).count(b"\ndata: ")
-        tail = bytes(view[max(0, got - 6) : got])
-        size_bytes += got
-    elapsed = time.perf_counter() - begin
+    tail, kept, mark = b"", [], MARKS[wire]
+    with peer.connect(sub_id, wire) as connection:
+        while count < CHANGES:
+            data = connection.recv(READ_BYTES)
+            assert data, f"the stream ended after {count} changes"
+            count += (tail + data).count(mark)
+            tail = data[-(len(mark) - 1) :]
+            size_bytes += len(data)
+            if sample is not None and size_bytes < SAMPLE_BYTES:
+                kept.append(data)
     assert count == CHANGES
-    connection.close()
-    return CHANGES / elapsed, size_bytes / CHANGES
+    if sample is not None:
+        sample.write_bytes(b"".join(kept))
+    return size_bytes
 
 
-def drink(peer: Peer, sub_id: str, size_bytes: int) -> float:
+def drink(peer: Peer, sub_id: str, size_bytes: int, wire: str = "sse") -> float:
     """Read this many bytes with one subscriber; return bytes a second."""
-    connection = peer.connect(sub_id)
+    connection = peer.connect(sub_id, wire)
     buffer = bytearray(READ_BYTES)
     left = size_bytes
     begin = time.perf_counter()
@@ -202,10 +212,10 @@ def drink(peer: Peer, sub_id: str, size_bytes: int) -> float:
     return size_bytes / elapsed
 
 
-def crowd(peer: Peer, sub_id: str) -> list[float]:
+def crowd(peer: Peer, sub_id: str, wire: str = "sse") -> list[float]:
     """Read with many subscribers for a while; return bytes a second of each."""
     selector = selectors.DefaultSelector()
-    connections = [peer.connect(sub_id) for _ in range(SUBSCRIBERS)]
+    connections = [peer.connect(sub_id, wire) for _ in range(SUBSCRIBERS)]
     for place, connection in enumerate(connections):
         connection.setblocking(False)
         selector.register(connection, selectors.EVENT_READ, place)
@@ -230,57 +240,54 @@ def report(name: str, measured: float, bar: float, *, unit: str = "", at_most: b
     return good
 
 
-def measure(directory: Path, sub_ids: list[str]) -> bool:
+def measure_one(server: Peer, bares: dict[str, Peer], sub_ids: list[str], sizes: dict[str, int]) -> bool:
     plain, objects = sub_ids
-    one = {plain: 0.0, objects: 0.0}
-    ratio_one = ratio_many = many = share = bare_many = 0.0
-    server = Peer("--serve", str(directory))
-    try:
+    objects_bytes = replay(server, objects, "sse")
+    rate = max(drink(server, objects, objects_bytes) for _ in range(ROUNDS)) / objects_bytes * CHANGES
+    good = report("one subscriber, objects_json", rate, ONE_RATE_MIN, unit="changes/s")
+    for wire, size_bytes in sizes.items():
+        rates: dict[str, list[float]] = {"ours": [], "bare": []}
+        for _ in range(2 * ROUNDS):
+            rates["ours"].append(drink(server, plain, size_bytes, wire) / size_bytes * CHANGES)
+            rates["bare"].append(drink(bares[wire], plain, size_bytes) / size_bytes * CHANGES)
+        ours, bare = max(rates["ours"]), max(rates["bare"])
+        print(f"{wire}: one event is {size_bytes / CHANGES:.0f} bytes; bare sockets {bare:,.0f} changes a second")
+        good &= report(f"one subscriber, {wire}, plain_json with after", ours, ONE_RATE_MIN, unit="changes/s")
+        good &= report(f"one subscriber, {wire}, against bare sockets", ours / bare, BARE_ONE_MIN)
+    return good & report("one subscriber, peak RSS", server.rss_peak_mb(), RSS_MAX_MB, unit="MB", at_most=True)
+
+
+def measure_many(server: Peer, bares: dict[str, Peer], sub_id: str, sizes: dict[str, int]) -> bool:
+    good = True
+    for wire, size_bytes in sizes.items():
+        ours: list[float] = []
+        bare: list[float] = []
         for _ in range(ROUNDS):
-            for sub_id in sub_ids:
-                rate, size_bytes = replay(server, sub_id)
-                one[sub_id] = max(one[sub_id], rate)
-                if sub_id == plain:
-                    each = size_bytes
-        rss_one = server.rss_peak_mb()
-        sample = directory / "sample"
-        connection = server.connect(plain)
-        got = b""
-        while len(got) < SAMPLE_BYTES:
-            got += connection.recv(READ_BYTES)
-        connection.close()
-        sample.write_bytes(got)
-        bare = Peer("--bare", str(sample))
-        try:
-            for _ in range(ROUNDS):
-                rates = crowd(server, plain)
-                if sum(rates) / each > many:
-                    many, share = sum(rates) / each, min(rates) / (sum(rates) / SUBSCRIBERS)
-                bare_rates = crowd(bare, plain)
-                bare_many = max(bare_many, sum(bare_rates) / each)
-                bare_share = min(bare_rates) / (sum(bare_rates) / SUBSCRIBERS)
-                bare_one = drink(bare, plain, int(each * CHANGES)) / each
-                ratio_one = max(ratio_one, one[plain] / bare_one)
-            ratio_many = many / bare_many
-        finally:
-            bare.end()
-        rss_many = server.rss_peak_mb()
+            ours = max(ours, crowd(server, sub_id, wire), key=sum)
+            bare = max(bare, crowd(bares[wire], sub_id), key=sum)
+        total, bare_total = (sum(rates) / size_bytes * CHANGES for rates in (ours, bare))
+        print(f"{wire}: bare sockets with {SUBSCRIBERS} {bare_total:,.0f} changes a second,", end=" ")
+        print(f"least share {min(bare) / sum(bare) * SUBSCRIBERS:.2f}")
+        good &= report(f"{SUBSCRIBERS} subscribers, {wire}, total", total, MANY_RATE_MIN, unit="changes/s")
+        good &= report(f"{SUBSCRIBERS} subscribers, {wire}, against bare sockets", total / bare_total, BARE_MANY_MIN)
+        share = min(ours) / sum(ours) * SUBSCRIBERS
+        good &= report(f"{SUBSCRIBERS} subscribers, {wire}, least share of the mean", share, SHARE_MIN)
+    rss = server.rss_peak_mb()
+    return good & report(f"{SUBSCRIBERS} subscribers, peak RSS", rss, RSS_MAX_MB, unit="MB", at_most=True)
+
+
+def measure(directory: Path, sub_ids: list[str]) -> bool:
+    server = Peer("--serve", str(directory))
+    bares: dict[str, Peer] = {}
+    try:
+        sizes = {wire: replay(server, sub_ids[0], wire, directory / wire) for wire in MARKS}
+        for wire in MARKS:
+            bares[wire] = Peer("--bare", str(directory / wire))
+        good = measure_one(server, bares, sub_ids, sizes)
+        return good & measure_many(server, bares, sub_ids[0], sizes)
     finally:
-        server.end()
-    print(
-        f"one event is {each:.0f} bytes; bare sockets with {SUBSCRIBERS}: {bare_many:,.0f} a second, "
-        f"least share {bare_share:.2f}"
-    )
-    results = [
-        report("one subscriber, plain_json with after", one[plain], ONE_RATE_MIN, unit="changes/s"),
-        report("one subscriber, objects_json", one[objects], ONE_RATE_MIN, unit="changes/s"),
-        report("one subscriber, peak RSS", rss_one, RSS_MAX_MB, unit="MB", at_most=True),
-        report("100 subscribers, total", many, MANY_RATE_MIN, unit="changes/s"),
-        report("100 subscribers, least share of the mean", share, SHARE_MIN),
-        report("100 subscribers, peak RSS", rss_many, RSS_MAX_MB, unit="MB", at_most=True),
-    ]
-    print(f"against bare sockets with the same bytes: one {ratio_one:.2f}, {SUBSCRIBERS} {ratio_many:.2f}")
-    return all(results)
+        for peer in (server, *bares.values()):
+            peer.end()
 
 
 def main() -> int:

@@ -27,8 +27,16 @@ class CollectLimits(Struct, frozen=True):
     bytes_enough: int | None = None
     """With this many bytes from one chunk, nothing is taken from the next: joining would copy them. None: no limit."""
 
+    ahead: bool = False
+    """Whether the feed will be asked for more at once, so that what follows is worth preparing."""
+
     scan_changes_max: int = 1 << 16
     """Most changes looked at, wanted or not, so that a narrow filter over a long log lets others have their turn."""
+
+    def filled(self, size_bytes: int, count: int) -> bool:
+        """Tell whether this many bytes are enough, or one more event of the mean size would not fit."""
+        enough = self.bytes_enough is not None and size_bytes >= self.bytes_enough
+        return enough or size_bytes + size_bytes // count > self.bytes_max
 
 
 async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectLimits, timeout_s: float) -> Piece:
@@ -53,7 +61,9 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
             # turn.
             if batch is not None and not count:
-                await presenter.turns.take()
+                await presenter.prepare(batch, view)
+            elif batch is not None and not presenter.is_ready(batch, view):
+                break  # what is in hand goes out first
             encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:
@@ -74,12 +84,10 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             count += piece.count
             last = piece.last
             size_bytes += len(piece.data)
-            if size_bytes + size_bytes // count > limits.bytes_max:
-                break  # one more of their size would not fit
-            if limits.bytes_enough is not None and size_bytes >= limits.bytes_enough:
-                break
-            if feed.caught_up:
-                break  # as it mostly is after one live change
+            if feed.caught_up or limits.filled(size_bytes, count):
+                break  # a feed is mostly caught up after one live change
+    if limits.ahead and count and not feed.caught_up:
+        presenter.look_ahead(feed, view, feed.after)
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
 
 

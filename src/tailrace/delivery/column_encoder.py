@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.join import Joined
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.table import TableSchema
 from tailrace.subscription.filter import Rows
@@ -32,20 +33,20 @@ def encode_rows(
     chunk: Chunk,
     rows: Rows,
     few: Callable[[], list[bytes]],
-    many: Callable[[], Any | None] | None = None,
+    many: Callable[[], Joined | None] | None = None,
     rows_few: int = 0,
 ) -> Encoded:
     """Return the events of the given rows of a chunk.
 
-    `few` makes them one by one; `many` makes an Arrow array of them, from `rows_few` rows on, or returns None where
-    the chunk has something that it has no form for.
+    `few` makes them one by one; `many` makes them by columns, from `rows_few` rows on, or returns None where the chunk
+    has something that it has no form for.
     """
     events = None
-    if many is not None and len(rows) >= rows_few and chunk.size_bytes <= _VECTOR_BYTES_MAX:
+    if many is not None and len(rows) >= rows_few and chunk.held_bytes <= _VECTOR_BYTES_MAX:
         events = many()
     if events is None:
         return Encoded.of_list(few(), chunk.offsets(rows), chunk.last)
-    return Encoded.of_array(events, chunk.offsets(rows), chunk.last)
+    return Encoded.of_joined(events, chunk.offsets(rows), chunk.last)
 
 
 def rows_of(chunk: Chunk, rows: Rows, columns: Sequence[str]) -> Any:
@@ -81,9 +82,12 @@ class Tables(Struct, frozen=True):
     @classmethod
     def of(cls, batch: Any, chunk: Chunk) -> "Tables":
         """Find out what tables the rows of a batch are of."""
-        present = pc.unique(batch.column("schema"))
+        column = batch.column("schema")
+        present = pc.unique(column)
         schemas = [chunk.schemas[schema_id] for schema_id in present.to_pylist()]
-        return cls(schemas, pc.index_in(batch.column("schema"), value_set=present))
+        # Neighbours are mostly of one table: then there is nothing to look for.
+        places = _zeros(len(batch)) if len(schemas) == 1 else pc.index_in(column, value_set=present)
+        return cls(schemas, places)
 
     def each(self, values: Sequence[Any], type_: Any) -> Any:
         """Return a column with the value of each row's table."""
@@ -96,6 +100,11 @@ class Tables(Struct, frozen=True):
         values = zip(column.filter(odd).to_pylist(), self.places.filter(odd).to_pylist(), strict=True)
         replacements = [convert(value, self.schemas[place]) for value, place in values]
         return pc.replace_with_mask(target, odd, pa.array(replacements, pa.binary())) if replacements else target
+
+
+def _zeros(count: int) -> Any:
+    """Return a column of 32-bit zeros."""
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(bytes(4 * count))])
 
 
 @cache

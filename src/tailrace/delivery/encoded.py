@@ -3,12 +3,11 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import accumulate
 
-import pyarrow as pa
 from msgspec import Struct
 
+from tailrace.delivery.join import Joined
 from tailrace.model.number import Offset
 from tailrace.subscription.filter import Rows
 
@@ -60,13 +59,10 @@ class Encoded:
         return cls(memoryview(b"".join(events)), ends, numbers, last)
 
     @classmethod
-    def of_array(cls, events: Any, offsets: Sequence[int], last: Offset) -> "Encoded":
-        """Take over the memory of an Arrow binary array that is not empty, all of it where the array shows a part."""
-        _, ends, data = events.buffers()
-        view = memoryview(ends).cast("B")
-        places = view.cast("q") if pa.types.is_large_binary(events.type) else view.cast("i")
+    def of_joined(cls, joined: Joined, offsets: Sequence[int], last: Offset) -> "Encoded":
+        """Take over the memory of joined events."""
         numbers = offsets if isinstance(offsets, range) else array("q", offsets)
-        return cls(memoryview(data), places[events.offset : events.offset + len(events) + 1], numbers, last)
+        return cls(joined.data, joined.ends, numbers, last)
 
     @property
     def size_bytes(self) -> int:
@@ -76,7 +72,7 @@ class Encoded:
 
     def events(self) -> list[bytes]:
         """Return the events one by one."""
-        return [bytes(self._data[begin:end]) for begin, end in pairwise(self._ends)]
+        return Joined(self._data, self._ends).events()
 
     def pick(self, rows: Rows) -> "Encoded":
         """Return the events of some rows, of an object that holds those of all rows of a chunk."""
@@ -95,6 +91,9 @@ class Encoded:
 
     def _bytes(self, begin: int, end: int) -> bytes:
         """Return consecutive events. Feeds cut mostly at the same places, so they share the bytes."""
+        whole = self._data.obj
+        if begin == 0 and end == len(self._offsets) and isinstance(whole, bytes) and len(whole) == len(self._data):
+            return whole
         found = self._cuts.get((begin, end))
         if found is None:
             found = bytes(self._data[self._ends[begin] : self._ends[end]])

@@ -21,6 +21,7 @@ from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceErr
 from tailrace.model.number import Offset
 from tailrace.subscription.feed import Feed
 from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.window import WIDE_CHANGES_MAX
 
 __all__ = ["SCANNED_FAR", "SendLimits", "Sender", "SenderTools", "Sending", "Write"]
 
@@ -82,6 +83,8 @@ class Sending:
         self.last = Offset(0)
         """Offset of the last event that was written."""
 
+        if feed.is_plain and view.wire.by_columns(view):
+            feed.window_changes_max = WIDE_CHANGES_MAX
         self._tools = tools
         self._view = view
         self._limits = limits
@@ -156,7 +159,7 @@ class Sending:
         # Asked for each piece: how many streams share the memory changes all the time.
         bytes_max = presenter.turns.piece_bytes(limits.bytes_max)
         # What is enough for one write is not joined with more of the next chunk: that would copy it.
-        within = CollectLimits(limits.changes_max, bytes_max, min(bytes_max // 8, _WRITE_BYTES_ENOUGH))
+        within = CollectLimits(limits.changes_max, bytes_max, min(bytes_max // 8, _WRITE_BYTES_ENOUGH), ahead=True)
         return await collect(self.feed, presenter, self._view, within, 0.0)
 
     def _framed(self, piece: Piece) -> bytes:

@@ -16,14 +16,21 @@ __all__ = ["View", "Wire", "view_of"]
 class Wire:
     """A form that events have on a connection: its name in metrics, and what makes events of the rows of a chunk.
 
-    Each interface has its own; a wire is equal to itself alone.
+    `by_columns` tells for a view whether many events are made by Arrow or compiled code, which let other threads run:
+    then a worker thread makes them. Each interface has its own wires; a wire is equal to itself alone.
     """
 
-    __slots__ = ("encode", "name")
+    __slots__ = ("by_columns", "encode", "name")
 
-    def __init__(self, name: str, encode: Callable[[Chunk, Rows, "View"], Encoded]) -> None:
+    def __init__(
+        self,
+        name: str,
+        encode: Callable[[Chunk, Rows, "View"], Encoded],
+        by_columns: Callable[["View"], bool] = lambda _view: False,
+    ) -> None:
         self.name = name
         self.encode = encode
+        self.by_columns = by_columns
 
     def __repr__(self) -> str:
         return f"Wire({self.name!r})"

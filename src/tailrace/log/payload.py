@@ -5,35 +5,21 @@ there. The compiled helper writes the message itself, in one pass, and lets othe
 there where a compiler was when Tailrace was installed. See docs/decisions/compiled-helper.md.
 """
 
-import os
 import struct
 from collections.abc import Sequence
 from functools import cache
-from types import ModuleType
 
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from tailrace.compiled import find_compiled
 from tailrace.log import batch
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
 from tailrace.model.number import Index, Offset
 
-__all__ = ["PURE_VARIABLE", "compiled", "encode_payload", "find_head", "layout", "measure"]
-
-PURE_VARIABLE = "TAILRACE_PURE"
-"""The environment variable that switches the compiled helper off, when it is built and when it would be used."""
-
-
-def _find_compiled() -> ModuleType | None:
-    if os.environ.get(PURE_VARIABLE):
-        return None
-    try:
-        from tailrace.log import _payload
-    except ImportError:
-        return None
-    return _payload if layout() == _payload.LAYOUT else None
+__all__ = ["compiled", "encode_payload", "find_head", "layout", "measure"]
 
 
 def layout() -> str:
@@ -41,7 +27,7 @@ def layout() -> str:
     return f"{' '.join(Draft.__struct_fields__)}: {' '.join(ENVELOPE.names)}"
 
 
-compiled = _find_compiled()
+compiled = find_compiled("tailrace.log._payload", layout())
 """The compiled helper; None where it was not built or is switched off."""
 
 

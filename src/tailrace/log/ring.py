@@ -21,8 +21,9 @@ class Ring:
     """Consecutive chunks up to the head, bounded in changes and in the memory that they hold.
 
     A chunk is one frame, as long as it is the newest. Behind it, runs of small chunks are merged step by step, so that
-    a reader that lags a little takes large pieces, and each change is merged only a few times. What is dropped is
-    referenced no longer: there is no list of dropped chunks to be cleaned later.
+    a reader that lags a little takes large pieces, and each change is merged only a few times: its chunk's rank says
+    how often, and falls from the oldest chunk to the newest. What is dropped is referenced no longer: there is no list
+    of dropped chunks to be cleaned later.
     """
 
     def __init__(self, changes_max: int, bytes_max: int) -> None:
@@ -102,19 +103,36 @@ class Ring:
             del column[:count]
 
     def _merge(self) -> None:
-        """Replace the last chunks by one, when there are enough of one rank, and so on upwards."""
-        while True:
-            begin = len(self._chunks) - _MERGE_COUNT
-            if begin < 0 or self._ranks[begin] != self._ranks[-1]:
-                return
-            size = sum(self._sizes[begin:])
-            count = self._chunks[-1].last - self._firsts[begin] + 1
-            if count > _MERGED_CHANGES_MAX or size > _MERGED_BYTES_MAX:
-                return
-            merged = Chunk(pa.concat_batches([chunk.batch for chunk in self._chunks[begin:]]), self._chunks[-1].schemas)
-            merged_bytes = merged.held_bytes
-            self._bytes += merged_bytes - size
-            self._ranks[begin:] = [self._ranks[-1] + 1]
-            self._chunks[begin:] = [merged]
-            self._firsts[begin:] = [merged.first]
-            self._sizes[begin:] = [merged_bytes]
+        """Replace the oldest chunks of a rank by one of the next, when there are enough of it, and so on upwards.
+
+        Of large changes, and of a high rank, not all of them become one, but as many as a chunk should have.
+        """
+        rank, end = 0, len(self._chunks)
+        while end >= _MERGE_COUNT and self._ranks[end - _MERGE_COUNT] == rank:
+            begin = self._ranks.index(rank)  # older chunks have higher ranks
+            count = self._mergeable(begin, end)
+            rank += 1
+            if count > 1:
+                self._join(begin, begin + count)
+            self._ranks[begin] = rank  # also where it is large enough alone
+            end = begin + 1
+
+    def _mergeable(self, begin: int, end: int) -> int:
+        """Return how many chunks from a place on may become one."""
+        first, size_bytes = self._firsts[begin], 0
+        for place in range(begin, end):
+            size_bytes += self._chunks[place].size_bytes
+            changes = self._chunks[place].last - first + 1
+            if changes > _MERGED_CHANGES_MAX or size_bytes > _MERGED_BYTES_MAX:
+                return place - begin
+        return end - begin
+
+    def _join(self, begin: int, end: int) -> None:
+        """Replace some chunks by one."""
+        chunks = self._chunks[begin:end]
+        merged = Chunk(pa.concat_batches([chunk.batch for chunk in chunks]), chunks[-1].schemas)
+        self._bytes += merged.held_bytes - sum(self._sizes[begin:end])
+        self._chunks[begin:end] = [merged]
+        self._firsts[begin:end] = [merged.first]
+        self._sizes[begin:end] = [merged.held_bytes]
+        del self._ranks[begin + 1 : end]

@@ -14,7 +14,7 @@ from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.snapshot import Snapshot
 from tailrace.subscription.wake import Wake
 from tailrace.subscription.watch import FeedWatch
-from tailrace.subscription.window import window_of
+from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
 
 __all__ = ["Feed", "FeedBatch"]
 
@@ -25,6 +25,9 @@ class Feed:
     The feed stands at `after`. It moves by `advance`, so a subscriber takes of a batch as much as it can
     send, and in `next` past changes that are known not to be for it. Nothing is kept between two calls: a subscriber
     that does not read costs no chunk. For one task at a time, except `pause` and `end`.
+
+    `window_changes_max` is how many changes a batch may have: whoever serves the feed may set it to `WIDE_CHANGES_MAX`
+    where `is_plain` and events are not made on the event loop.
 
     While there is a `snapshot`, its rows come first: whoever serves the feed takes them, moves the feed to the
     snapshot's offset, and sets `snapshot` to None.
@@ -44,6 +47,7 @@ class Feed:
         "paused",
         "snapshot",
         "subscription",
+        "window_changes_max",
     )
 
     def __init__(
@@ -59,6 +63,7 @@ class Feed:
         self.after = after
         self.paused = subscription.paused
         self.snapshot: Snapshot | None = None
+        self.window_changes_max = WINDOW_CHANGES_MAX
         self._log = log
         self._wake = wake
         self._restriction = restriction
@@ -120,6 +125,11 @@ class Feed:
         """Tell whether the feed stands at the head, or nothing after its place is for it as far as anybody knows."""
         return self.after >= self._log.head or self._watch.is_clear(self.after)
 
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether tables and ops alone decide what is wanted: Arrow then finds it without a look at each row."""
+        return self._restriction is None and not self._filter.looks_at_rows
+
     def advance(self, through: Offset) -> None:
         """Move to `through`: everything up to it has been sent or was not wanted."""
         assert through >= self.after
@@ -161,6 +171,24 @@ class Feed:
         if self._ended is not None:
             raise self._ended
 
+    async def following(self, place: Offset) -> FeedBatch | None:
+        """Return the changes that `next` will return from a place further on; None where that is not to be foreseen.
+
+        It does not move the feed and waits for no change.
+
+        Raises:
+            BehindHorizonError: The next change was removed by retention.
+            LogClosedError: The log was closed.
+        """
+        if self.paused or not self.is_plain or place >= self._log.head:
+            return None
+        place = await self._log.skip(place, self._wanted)
+        chunk = await self._log.read(place, self._wanted)
+        if chunk is None:
+            return None
+        window = window_of(chunk, place, self.window_changes_max)
+        return FeedBatch(self.subscription.source, window, self._filter, place)
+
     async def _read(self) -> FeedBatch | None:
         self.check()
         if self.paused:
@@ -175,7 +203,7 @@ class Feed:
         if chunk is None:
             self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None
-        window = window_of(chunk, self.after)
+        window = window_of(chunk, self.after, self.window_changes_max)
         if self._restriction is not None:
             window = self._restriction.apply(window)
         batch = FeedBatch(self.subscription.source, window, self._filter, self.after)

@@ -3,15 +3,18 @@
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Offset
 
-__all__ = ["WINDOW_CHANGES_MAX", "window_of"]
+__all__ = ["WIDE_CHANGES_MAX", "WINDOW_CHANGES_MAX", "window_of"]
 
 WINDOW_CHANGES_MAX = 2048
 """Most changes that are filtered and encoded in one go, so that nobody holds the event loop for long."""
 
+WIDE_CHANGES_MAX = 2 * WINDOW_CHANGES_MAX
+"""The same for those whose changes are filtered and encoded beside the event loop."""
 
-def window_of(chunk: Chunk, after: Offset) -> Chunk:
+
+def window_of(chunk: Chunk, after: Offset, changes_max: int = WINDOW_CHANGES_MAX) -> Chunk:
     """Return the part of a chunk that holds the change following `after`. Everybody cuts at the same places."""
-    if len(chunk) <= WINDOW_CHANGES_MAX:
+    if len(chunk) <= changes_max:
         return chunk
-    row = chunk.row_after(after) // WINDOW_CHANGES_MAX * WINDOW_CHANGES_MAX
-    return chunk.memo(("window", row), lambda chunk: chunk.part(row, WINDOW_CHANGES_MAX))
+    row = chunk.row_after(after) // changes_max * changes_max
+    return chunk.memo(("window", row, changes_max), lambda chunk: chunk.part(row, changes_max))

@@ -186,3 +186,84 @@ async def test_collecting_again_and_again_gives_every_match_once_in_order(
                 found += (await collector(changes_max, bytes_max, scan_changes_max=scan_changes_max))[0]
         flat = [op for commit in commits for op in commit]
         assert found == [offset for offset, op in enumerate(flat, start=1) if op in wanted_ops(ops)]
+
+
+CHUNK = [Op.INSERT] * 600
+
+
+async def ahead_of(presenter):
+    """Wait until nothing is prepared any more."""
+    while presenter.is_ahead:
+        await asyncio.sleep(0.001)
+
+
+async def test_what_follows_is_prepared_meanwhile_but_no_more_than_three_batches():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(6):
+            await world.append(*CHUNK)
+        metrics = Metrics()
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            collector.presenter = Presenter(1 << 22, metrics.encoded_changes)
+
+            def made():
+                return metrics.registry.get_sample_value("tailrace_encoded_changes_total")
+
+            assert (await collector(changes_max=600))[1] == 600
+            assert made() == 600
+            await ahead_of(collector.presenter)
+            assert made() == 600
+            for chunks in (2, 3):
+                assert (await collector(changes_max=600, ahead=True))[1] == 600 * chunks
+                await ahead_of(collector.presenter)
+                assert made() == 600 * (chunks + 3)
+            for chunks in (4, 5, 6):
+                assert (await collector(changes_max=600, ahead=True))[1] == 600 * chunks
+            await ahead_of(collector.presenter)
+            assert made() == 600 * 6
+
+
+async def test_what_is_not_ready_is_not_waited_for_with_changes_in_hand():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(Op.INSERT)
+        await world.append(*CHUNK)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            assert await collector(changes_max=1000) == ([1], 1)
+            assert (await collector(changes_max=1000))[1] == 601
+
+
+async def test_an_error_ahead_is_met_when_its_turn_comes():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        for _ in range(3):
+            await world.append(*CHUNK)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            collector = Collector(feed)
+            read = world.log.read
+
+            async def read_or_fail(after, wanted=None):
+                if after >= 600:
+                    raise BehindHorizonError(requested=after + 1, horizon=10_000)
+                return await read(after)
+
+            world.log.read = read_or_fail
+            assert (await collector(changes_max=1000, ahead=True))[1] == 600
+            await ahead_of(collector.presenter)
+            with pytest.raises(BehindHorizonError):
+                await collector(changes_max=1000, ahead=True)
+
+
+async def test_few_feeds_are_prepared_for_at_a_time():
+    async with feeding() as world:
+        subscriptions = [await world.subscribe() for _ in range(4)]
+        await world.append(*CHUNK)
+        await world.append(*CHUNK)
+        presenter = Presenter(1 << 22, Metrics().encoded_changes)
+        for subscription in subscriptions:
+            with world.service.feed(subscription.id, Earliest()) as feed:
+                presenter.look_ahead(feed, VIEW, feed.after)
+        assert presenter.is_ahead == 2
+        await ahead_of(presenter)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from held import held_memory
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.join import Joined
 
 
 @pytest.fixture(params=["of_list", "of_array", "of_large_array", "of_sliced_array"])
@@ -16,12 +17,12 @@ def make(request):
             case "of_list":
                 return Encoded.of_list(events, offsets, last)
             case "of_array":
-                return Encoded.of_array(pa.array(events, pa.binary()), offsets, last)
+                return Encoded.of_joined(Joined.of_array(pa.array(events, pa.binary())), offsets, last)
             case "of_large_array":
-                return Encoded.of_array(pa.array(events, pa.large_binary()), offsets, last)
+                return Encoded.of_joined(Joined.of_array(pa.array(events, pa.large_binary())), offsets, last)
             case _:
                 padded = pa.array([b"before", *events, b"behind"], pa.binary())
-                return Encoded.of_array(padded.slice(1, len(events)), offsets, last)
+                return Encoded.of_joined(Joined.of_array(padded.slice(1, len(events))), offsets, last)
 
     return of
 
@@ -110,6 +111,6 @@ def test_what_is_counted_is_what_is_held(make):
 
 def test_of_a_slice_the_whole_array_is_counted():
     array = pa.array([b"a" * 100] * 1000, pa.binary())
-    encoded = Encoded.of_array(array.slice(3, 2), [1, 2], 2)
+    encoded = Encoded.of_joined(Joined.of_array(array.slice(3, 2)), [1, 2], 2)
     assert held_memory(encoded) <= encoded.size_bytes + 4 * 1000
     assert encoded.size_bytes > 100_000

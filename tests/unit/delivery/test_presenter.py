@@ -1,5 +1,7 @@
 """Facts about encoding once for many."""
 
+import asyncio
+
 import pytest
 
 from feeding import chunk_of, draft_of, schema_of
@@ -109,3 +111,53 @@ def test_what_is_counted_is_what_is_held(rows):
             while after < chunk.last:
                 after = encoded.cut(after, 7, 1 << 20).through
         assert held_memory(presenter, batch, VIEW) - empty <= presenter.size_bytes <= 300_000
+
+
+MANY = ROWS * 20
+
+
+@pytest.mark.parametrize(
+    ("ops", "wanted"),
+    [((Op.INSERT, Op.UPDATE, Op.DELETE), len(MANY)), ((Op.INSERT,), len(MANY) // 3), ((Op.SCHEMA,), 0)],
+    ids=["all", "some", "none"],
+)
+async def test_what_was_prepared_is_what_would_be_encoded_and_is_made_once_for_all(ops, wanted):
+    counting = Counting()
+    await asyncio.gather(*(counting.presenter.prepare(batch_of(*ops, rows=MANY), VIEW) for _ in range(5)))
+    assert counting.count == wanted
+    assert counting.presenter.is_ready(batch_of(*ops, rows=MANY), VIEW)
+    assert len(counting.events(batch_of(*ops, rows=MANY))) == wanted
+    assert counting.count == wanted
+
+
+@pytest.mark.parametrize(
+    ("rows", "view", "options"),
+    [
+        (ROWS, VIEW, {}),
+        (MANY, View(SSE, Format.OBJECTS_JSON, Include(after=True)), {}),
+        (MANY, View(SSE, Format.PLAIN_JSON, Include(), envelope="debezium"), {}),
+        (MANY, VIEW, {"where": "id > 3"}),
+        (MANY, VIEW, {"columns": ("name",)}),
+    ],
+    ids=["few", "literals", "an envelope", "rows are looked at", "images are cut"],
+)
+async def test_what_python_would_do_row_by_row_is_left_to_the_event_loop(rows, view, options):
+    """A thread would only compete for the interpreter's lock."""
+    counting = Counting()
+    plain = batch_of(Op.INSERT, rows=rows, tables=("users",))
+    filter_ = Filter(TableTarget((TableName("app", "users"),)), FilterOptions((Op.INSERT,), **options))
+    batch = FeedBatch("app", plain.chunk, filter_, plain.after)
+    assert counting.presenter.is_ready(batch, view)
+    await counting.presenter.prepare(batch, view)
+    assert counting.count == 0
+
+
+async def test_one_who_leaves_while_events_are_made_for_it_leaves_the_others_theirs():
+    counting = Counting()
+    batch = batch_of(Op.INSERT, rows=MANY)
+    leaving = asyncio.create_task(counting.presenter.prepare(batch, VIEW))
+    staying = asyncio.create_task(counting.presenter.prepare(batch, VIEW))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await staying
+    assert len(counting.events(batch)) == len(MANY) // 3

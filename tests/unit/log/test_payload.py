@@ -1,6 +1,4 @@
 import struct
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
@@ -136,12 +134,3 @@ def test_the_head_of_a_message_is_found_in_what_arrow_writes():
 @needs_compiled
 def test_the_compiled_helper_knows_the_fields_and_columns_of_today():
     assert layout() == payload.compiled.LAYOUT
-
-
-@needs_compiled
-@pytest.mark.parametrize(("value", "used"), [("1", False), ("", True)], ids=["off", "on"])
-def test_the_compiled_helper_is_switched_off_by_the_environment(value, used, monkeypatch):
-    monkeypatch.setenv(payload.PURE_VARIABLE, value)
-    code = "from tailrace.log import payload; print(payload.compiled is not None)"
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found == f"{used}\n"

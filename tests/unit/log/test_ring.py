@@ -41,16 +41,49 @@ def test_the_newest_changes_are_there_within_the_bounds_and_unchanged(counts, ch
     assert ring.find(floor - 1) is None
 
 
+def counts_in(ring: Ring) -> list[int]:
+    """Return how many changes each chunk has."""
+    counts, offset = [], ring.floor
+    while (chunk := ring.find(offset)) is not None:
+        counts.append(len(chunk))
+        offset = chunk.last + 1
+    return counts
+
+
 def test_small_chunks_are_merged_behind_the_newest():
     ring = Ring(10_000, 10_000_000)
     fill(ring, [1] * 2100)
-    chunks, offset = [], 1
-    while (chunk := ring.find(offset)) is not None:
-        chunks.append(len(chunk))
-        offset = chunk.last + 1
-    assert chunks[:2] == [1024, 1024]
-    assert chunks[-1] == 1
-    assert len(chunks) < 40
+    counts = counts_in(ring)
+    assert counts[:2] == [1024, 1024]
+    assert counts[-1] == 1
+    assert len(counts) < 70
+
+
+def test_single_changes_that_a_reader_is_far_behind_are_in_chunks_as_large_as_those_of_groups():
+    ring = Ring(65_536, 1 << 26)
+    fill(ring, [1] * 34_000)
+    counts = counts_in(ring)
+    assert counts[0] == 4096
+    assert sum(count for count in counts if count >= 1024) > 31_000
+
+
+@pytest.mark.parametrize("note_bytes", [2_000, 20_000])
+def test_as_many_large_changes_are_merged_as_a_chunk_should_have(note_bytes):
+    ring = Ring(65_536, 1 << 26)
+    fill(ring, [1] * 2_000, "x" * note_bytes)
+    counts = counts_in(ring)
+    fitting = (1 << 20) // (note_bytes + 400)
+    assert fitting // 2 <= counts[0] <= (1 << 20) // note_bytes
+    assert len(counts) < 1100 // min(fitting, 32) + 2 * 64
+
+
+def test_small_chunks_behind_large_ones_are_merged():
+    ring = Ring(1 << 20, 1 << 28)
+    fill(ring, [4096] * 40 + [1] * 300)
+    counts = counts_in(ring)
+    assert counts[:40] == [4096] * 40
+    assert 32 in counts
+    assert len(counts) < 40 + 70
 
 
 def test_an_empty_ring_holds_nothing():

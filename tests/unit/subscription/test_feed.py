@@ -236,3 +236,27 @@ async def test_what_statistics_let_a_feed_pass_over_is_not_for_it(case):
     assert before == after == list(expected)
     assert blocks_after < 5 < blocks_before or len(expected) > 100
     await log.close()
+
+
+async def test_what_follows_is_seen_without_moving_the_feed():
+    async with feeding() as world:
+        subscription = await world.subscribe()
+        await world.append(*[Op.INSERT] * 3)
+        await world.append(*[Op.INSERT] * 4)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            batch = await feed.following(Offset(3))
+            assert (batch.chunk.first, batch.chunk.last, batch.after) == (4, 7, 3)
+            assert await feed.following(Offset(7)) is None
+            assert await offsets(feed) == [1, 2, 3]
+            feed.pause(paused=True)
+            assert await feed.following(Offset(3)) is None
+
+
+@pytest.mark.parametrize("filters", [{"where": "id > 1"}, {"cel": "true"}])
+async def test_where_rows_are_looked_at_nobody_sees_what_follows(filters):
+    async with feeding() as world:
+        subscription = await world.subscribe(filters=filters)
+        await world.append(*[Op.INSERT] * 3)
+        with world.service.feed(subscription.id, Earliest()) as feed:
+            assert not feed.is_plain
+            assert await feed.following(Offset(0)) is None

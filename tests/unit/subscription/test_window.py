@@ -4,7 +4,7 @@ import pytest
 
 from feeding import chunk_of, draft_of, schema_of
 from tailrace.model.op import Op
-from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
+from tailrace.subscription.window import WIDE_CHANGES_MAX, WINDOW_CHANGES_MAX, window_of
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,11 @@ def test_everybody_gets_the_same_window_of_a_chunk():
     chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * 3000))
     assert window_of(chunk, 7) is window_of(chunk, 8)
     assert window_of(chunk, 7) is not window_of(chunk, 2999)
+
+
+def test_those_who_take_more_at_once_cut_at_their_own_places():
+    chunk = chunk_of([schema_of("users")], draft_of([(Op.INSERT, 1)] * 5000))
+    wide = window_of(chunk, 4500, WIDE_CHANGES_MAX)
+    assert (wide.first, wide.last) == (WIDE_CHANGES_MAX + 1, 5000)
+    assert window_of(chunk, 0, WIDE_CHANGES_MAX).last == WIDE_CHANGES_MAX
+    assert window_of(chunk, 0).last == WINDOW_CHANGES_MAX

@@ -20,10 +20,10 @@ class HttpOptions(Struct, frozen=True):
     poll_scan_s_max: float = 10.0
     """Longest time that a poll without a match looks through the log before it answers how far it came."""
 
-    stream_changes_max: int = 1024
+    stream_changes_max: int = 4096
     """Most changes in one write to a stream; then others have their turn."""
 
-    stream_bytes_max: int = 512 << 10
+    stream_bytes_max: int = 2 << 20
     """Most bytes in one write to a stream; one event may be larger."""
 
     stream_keepalive_s: float = 15.0

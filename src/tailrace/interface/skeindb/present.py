@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.delivery.column_encoder import NOTHING, Tables, cells_of, encode_rows, rows_of, scalar
+from tailrace.delivery.column_encoder import Tables, cells_of, encode_rows, rows_of
 from tailrace.delivery.encoded import Encoded
-from tailrace.delivery.frame import frame_array, frame_of
+from tailrace.delivery.frame import frame_of
+from tailrace.delivery.join import Chosen, Digits, Joined, Part, Text, contains, join
 from tailrace.delivery.view import View, Wire
 from tailrace.interface.skeindb.enveloped import encode_enveloped
 from tailrace.interface.skeindb.literal import key_literals
@@ -40,9 +41,12 @@ _NO_KEY = b"[]"
 
 _LITERAL = b'{"t":'
 
-# As Arrow scalars: handed a Python number, Arrow looks for packages that may not be there, each time again.
-_OP_FIRST, _OP_COUNT = pa.scalar(min(Op), pa.int32()), pa.scalar(len(Op), pa.int32())
-_US_PER_MS = pa.scalar(1000, pa.int64())
+# As an Arrow scalar: handed a Python number, Arrow looks for packages that may not be there, each time again.
+_OP_COUNT = pa.scalar(len(Op) + 1, pa.int32())
+
+_NO_PIECES = (b"", b"")
+
+_US_PER_MS = 1000
 
 
 def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
@@ -61,10 +65,16 @@ def encode(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     )
 
 
-SSE = Wire("sse", encode)
-WS = Wire("ws", encode)
-ARRAY = Wire("array", encode)
-LINES = Wire("lines", encode)
+def _by_columns(view: View) -> bool:
+    """Tell whether events are made by columns: literals in images, cut images and envelopes are made one by one."""
+    literals = view.format is Format.OBJECTS_JSON and view.images
+    return not (literals or view.envelope or view.columns or view.mark)
+
+
+SSE = Wire("sse", encode, _by_columns)
+WS = Wire("ws", encode, _by_columns)
+ARRAY = Wire("array", encode, _by_columns)
+LINES = Wire("lines", encode, _by_columns)
 
 _ENVELOPE_FRAMES: dict[Wire, Callable[[int, bytes, bytes], bytes]] = {
     SSE: lambda offset, word, value: b"id: %d\nevent: %s\ndata: %s\n\n" % (offset, word, value),
@@ -202,41 +212,34 @@ def _pieces(schema: TableSchema, op: int, view: View) -> tuple[bytes, bytes]:
 # ---- column by column
 
 
-def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any:
+def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Joined:
     batch = rows_of(chunk, rows, _columns(view))
     tables = Tables.of(batch, chunk)
-    codes = pc.subtract(pc.cast(batch.column("op"), pa.int32()), _OP_FIRST)
-    if len(tables.schemas) > 1:
-        codes = pc.add(pc.multiply(tables.places, _OP_COUNT), codes)
-    pieces = [_pieces(schema, op, view) for schema in tables.schemas for op in Op]
-    middle = pa.array([piece[1] for piece in pieces], pa.binary()).take(codes)
-    offset = _digits(batch.column("offset"))
+    codes, pieces = _codes(batch, tables, view)
+    offset = Digits(batch.column("offset"))
+    parts: list[Part] = []
     if view.wire in _BEGINS:
-        front = [scalar(_BEGINS[view.wire]), offset, pa.array([piece[0] for piece in pieces], pa.binary()).take(codes)]
+        parts += [_BEGINS[view.wire], offset, Chosen(codes, [piece[0] for piece in pieces])]
     else:
-        front = [scalar(pieces[0][0])]
-    images = []
+        parts.append(pieces[-1][0])
+    parts += [offset, Chosen(codes, [piece[1] for piece in pieces])]
+    parts.append(Text(_keys(batch.column("key"), tables, view.format)))
     for name in ("before", "after"):
         if name in view.images:
             column = _images(_cut_all(batch, name, view.columns), tables, view.format)
-            # Null where there is no image, so the join below leaves the member out.
-            images.append(pc.binary_join_element_wise(scalar(b',"%s":' % name.encode()), column, NOTHING))
-    events = pc.binary_join_element_wise(
-        *front,
-        offset,
-        middle,
-        _keys(batch.column("key"), tables, view.format),
-        *images,
-        pa.scalar(_marked(view) + b',"commit_ts_ms":', pa.binary()),
-        _digits(pc.divide(batch.column("commit_time_us"), _US_PER_MS)),
-        scalar(b',"lsn":'),
-        offset,
-        scalar(b"}" + _ENDS[view.wire]),
-        NOTHING,
-        null_handling="replace",
-        null_replacement=b"",
-    )
-    return frame_array(events) if view.wire is WS else events
+            parts.append(Text(column, b',"%s":' % name.encode()))
+    parts += [_marked(view) + b',"commit_ts_ms":', Digits(batch.column("commit_time_us"), _US_PER_MS)]
+    parts += [b',"lsn":', offset, b"}" + _ENDS[view.wire]]
+    return join(len(batch), parts, framed=view.wire is WS)
+
+
+def _codes(batch: Any, tables: Tables, view: View) -> tuple[Any, list[tuple[bytes, bytes]]]:
+    """Return a column that says which pieces each event has, and the pieces: by table, then by op, from 0 on."""
+    pieces = [_pieces(schema, op, view) if op else _NO_PIECES for schema in tables.schemas for op in (0, *Op)]
+    ops = batch.column("op")
+    if len(tables.schemas) == 1:
+        return ops, pieces
+    return pc.add(pc.multiply(tables.places, _OP_COUNT), pc.cast(ops, pa.int32())), pieces
 
 
 def _keys(keys: Any, tables: Tables, format_: Format) -> Any:
@@ -270,7 +273,7 @@ def _images(images: Any, tables: Tables, format_: Format) -> Any:
 def _unlike_plain(column: Any, tables: Tables, has_json: list[bool]) -> Any:
     """Return a mask of the values whose plain form may differ from what the log keeps; None for none."""
     masks = []
-    if _LITERAL in _bytes_of(column):
+    if contains(column, _LITERAL):
         masks.append(pc.fill_null(pc.match_substring(column, _LITERAL), fill_value=False))
     if any(has_json):
         masks.append(pc.and_(tables.each(has_json, pa.bool_()), pc.is_valid(column)))
@@ -279,19 +282,5 @@ def _unlike_plain(column: Any, tables: Tables, has_json: list[bool]) -> Any:
     return masks[0] if len(masks) == 1 else pc.or_(*masks)
 
 
-def _bytes_of(column: Any) -> bytes:
-    """Return the values of a binary array, joined."""
-    _, ends, data = column.buffers()
-    if data is None:
-        return b""
-    view = memoryview(ends).cast("B").cast("i")
-    begin, end = view[column.offset], view[column.offset + len(column)]
-    return data.slice(begin, end - begin).to_pybytes()  # type: ignore[no-any-return]
-
-
 def _has_json(columns: Sequence[Any]) -> bool:
     return any(column.has_documents for column in columns)
-
-
-def _digits(numbers: Any) -> Any:
-    return pc.cast(numbers, pa.utf8()).view(pa.binary())

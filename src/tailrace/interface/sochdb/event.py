@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from tailrace.delivery.column_encoder import NOTHING, Tables, cells_of, ddl_of, encode_rows, rows_of, scalar
 from tailrace.delivery.encoded import Encoded
+from tailrace.delivery.join import Joined
 from tailrace.delivery.view import View, Wire
 from tailrace.interface.sochdb.raw_image import is_key_value, raw_of_image
 from tailrace.interface.sochdb.varint import field_array, field_of, prefix_array, prefix_of, varint_array, varint_of
@@ -74,8 +75,8 @@ def encode_events(chunk: Chunk, rows: Rows, view: View) -> Encoded:
     )
 
 
-SOCHDB = Wire("sochdb", encode_events)
-SOCHDB_KEY = Wire("sochdb_key", encode_events)
+SOCHDB = Wire("sochdb", encode_events, lambda view: not view.columns)
+SOCHDB_KEY = Wire("sochdb_key", encode_events, lambda view: not view.columns)
 
 _LAYOUTS = {
     SOCHDB: _Layout(
@@ -148,7 +149,7 @@ def _image(image: bytes, schema: TableSchema, columns: tuple[str, ...]) -> bytes
 # ---- column by column
 
 
-def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any | None:
+def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Joined | None:
     batch = rows_of(chunk, rows, _COLUMNS)
     if pc.max(batch.column("op")).as_py() in ROWLESS:
         return None
@@ -169,7 +170,7 @@ def _encode_many(chunk: Chunk, rows: Rows, view: View) -> Any | None:
         if wanted:
             parts += field_array(tag, _images(batch.column(name), tables, view.columns))
     bodies = pc.binary_join_element_wise(*parts, NOTHING, null_handling="replace", null_replacement=b"")
-    return pc.binary_join_element_wise(prefix_array(pc.binary_length(bodies)), bodies, NOTHING)
+    return Joined.of_array(pc.binary_join_element_wise(prefix_array(pc.binary_length(bodies)), bodies, NOTHING))
 
 
 _ESCAPE = "\\"

@@ -26,7 +26,7 @@ from tailrace.subscription.query.service import QueryService
 from tailrace.subscription.query.tracker import QueryStanding, Tracker
 from tailrace.subscription.restrict import Restriction
 from tailrace.subscription.wake import Wake
-from tailrace.subscription.window import window_of
+from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
 
 __all__ = ["QueryFeed", "in_passing"]
 
@@ -58,6 +58,7 @@ class QueryFeed(Feed):
         self.after = after
         self.paused = subscription.paused
         self.snapshot = None
+        self.window_changes_max = WINDOW_CHANGES_MAX
         self._target = subscription.target
         self._queries = queries
         self._verified: VerifiedResult | None = None
@@ -95,6 +96,14 @@ class QueryFeed(Feed):
                 self._interrupted = False
                 return batch
             await self._sleep(left_s)
+
+    async def following(self, _place: Offset) -> None:
+        """Return nothing: what a change means to the query is found out when its turn comes."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell that more than table and op decides."""
+        return False
 
     @property
     def caught_up(self) -> bool:

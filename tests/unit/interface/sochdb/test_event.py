@@ -62,7 +62,7 @@ def chunks(draw, ops):
 @settings(deadline=None, max_examples=40)
 @given(chunks(ROW_OPS), st.sampled_from(VIEWS))
 def test_column_by_column_and_row_by_row_give_equal_bytes(chunk, view):
-    many = sochdb_event._encode_many(chunk, range(len(chunk)), view).to_pylist()
+    many = sochdb_event._encode_many(chunk, range(len(chunk)), view).events()
     assert many == sochdb_event._encode_few(chunk, range(len(chunk)), view)
 
 
