@@ -1,6 +1,7 @@
 """A feed: the ordered changes of one session over one subscription, first those in the log, then those that come."""
 
 import asyncio
+from typing import Protocol
 
 from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
@@ -16,7 +17,20 @@ from tailrace.subscription.wake import Wake
 from tailrace.subscription.watch import FeedWatch
 from tailrace.subscription.window import window_of
 
-__all__ = ["Feed", "FeedBatch"]
+__all__ = ["Feed", "FeedBatch", "FeedRunner"]
+
+
+class FeedRunner(Protocol):
+    """Who runs a feed elsewhere, in another process: what happens to the feed here is passed on to it."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold back changes, or no longer."""
+
+    def end(self, reason: TailraceError) -> None:
+        """End the feed for a reason."""
+
+    def change(self, subscription: Subscription) -> None:
+        """Take the subscription as it is now."""
 
 
 class Feed:
@@ -27,7 +41,7 @@ class Feed:
     that does not read costs no chunk. For one task at a time, except `pause` and `end`.
 
     While there is a `snapshot`, its rows come first: whoever serves the feed takes them, moves the feed to the
-    snapshot's offset, and sets `snapshot` to None.
+    snapshot's offset, and sets `snapshot` to None. A feed that has a `runner` is run by that, and stands here for it.
     """
 
     __slots__ = (
@@ -35,13 +49,14 @@ class Feed:
         "_filter",
         "_interrupted",
         "_log",
-        "_restriction",
         "_schema_count",
         "_sought",
         "_wake",
         "_watch",
         "after",
         "paused",
+        "restriction",
+        "runner",
         "snapshot",
         "subscription",
     )
@@ -59,9 +74,10 @@ class Feed:
         self.after = after
         self.paused = subscription.paused
         self.snapshot: Snapshot | None = None
+        self.restriction = restriction
+        self.runner: FeedRunner | None = None
         self._log = log
         self._wake = wake
-        self._restriction = restriction
         self._filter = compiled if restriction is None else compiled.restricted(restriction)
         self._watch = FeedWatch(_watched(compiled, restriction))
         self._schema_count = 0
@@ -134,11 +150,20 @@ class Feed:
         self.paused = paused
         self._interrupted = True
         self._watch.wake()
+        if self.runner is not None:
+            self.runner.pause(paused=paused)
 
     def end(self, reason: TailraceError) -> None:
         """Make the present or next call of `next` raise `reason`."""
         self._ended = reason
         self._watch.wake()
+        if self.runner is not None:
+            self.runner.end(reason)
+
+    def change(self, subscription: Subscription) -> None:
+        """Note that the subscription is another now: its cursor has moved, or it was paused or resumed."""
+        if self.runner is not None:
+            self.runner.change(subscription)
 
     def share(self) -> None:
         """Note that another feed of the same subscription is open at the same time: they share nothing."""
@@ -176,8 +201,8 @@ class Feed:
             self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None
         window = window_of(chunk, self.after)
-        if self._restriction is not None:
-            window = self._restriction.apply(window)
+        if self.restriction is not None:
+            window = self.restriction.apply(window)
         batch = FeedBatch(self.subscription.source, window, self._filter, self.after)
         return await self._wake.evaluator.evaluate(batch) if self._filter.costly else batch
 
