@@ -25,6 +25,12 @@ def spark(tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(params=["one process", "workers"])
+def one_process_and_workers(request, monkeypatch):
+    """Have streams of the HTTP interface served by the process itself, and then by workers."""
+    monkeypatch.setattr("web.WORKERS", int(request.param == "workers"))
+
+
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that nobody waits for it alone at the end."""
     items.sort(key=lambda item: item.path.name != "test_pipeline_kills.py")

@@ -115,10 +115,6 @@ class Application:
         url, older = directory.metadata_at(config.metadata_url)
         store = await MetaStore.open(url, self._clock, older)
         stack.push_async_callback(store.close)
-        if config.workers:
-            self._fleet = Fleet(config.workers, self._metrics, config.logging.level, config.logging.format)
-            stack.push_async_callback(self._fleet.stop)
-            await self._fleet.begin()
         interfaces = await self._open_shards(sources, directory, store)
         shown = {name: without_password(source.url) for name, source in sources.items()}
         self.addresses = await self._listen(store, interfaces, Addresses("", "", str(directory.path), shown))
@@ -135,6 +131,10 @@ class Application:
             for one in resolved.values():
                 await asyncio.to_thread(one.check)
         logger.info("server starts", extra={**versions(), "settings": shown_settings(config)})
+        if config.workers:  # which load what they need while the logs are opened
+            self._fleet = Fleet(config.workers, self._metrics, config.logging.level, config.logging.format)
+            self._stack.push_async_callback(self._fleet.stop)
+            await self._fleet.begin()
         numbers = await store.shards(list(sources))
         interfaces = await Interfaces.open(store, clock, config.coordinode, config.jimdb)
         tools = SourceTools(clock, self._metrics, config.query.runs_max, config.capture.enabled)

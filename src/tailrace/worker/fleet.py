@@ -61,7 +61,6 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self._started: dict[int, tuple[asyncio.subprocess.Process, socket.socket]] = {}
         self._jobs = 0
-        self._stopping = False
         self._setup: tuple[SetUp, SubscriptionService] | None = None
         metrics.workers.set_function(lambda: sum(member.takes_more for member in self._members.values()))
 
@@ -98,7 +97,6 @@ class Fleet:
 
     async def stop(self) -> None:
         """End all workers; they send what is on its way first."""
-        self._stopping = True
         for member in self._members.values():
             member.channel.send(Stop())
         for task in self._tasks:

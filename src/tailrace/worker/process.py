@@ -1,9 +1,20 @@
 """The process of a worker: takes messages until its channel ends."""
 
 import asyncio
+import logging
 import os
 import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
 
+from tailrace.delivery.http.options import HttpOptions
+from tailrace.log.files import DiskFiles
+from tailrace.log.followed import FollowedLog
+from tailrace.log.options import LogOptions
+from tailrace.log.state import State
+from tailrace.model.errors import LogError
+from tailrace.subscription.log_view import LogView
 from tailrace.worker.channel import Channel
 from tailrace.worker.message import (
     TO_WORKER,
@@ -23,7 +34,9 @@ from tailrace.worker.message import (
 )
 from tailrace.worker.server import WorkerServer
 
-__all__ = ["run"]
+__all__ = ["FollowableLog", "Worker", "run"]
+
+logger = logging.getLogger(__name__)
 
 _REPORT_S = 1.0
 _STOP_S_MAX = 3.0
@@ -31,16 +44,36 @@ _STOP_S_MAX = 3.0
 
 async def run(descriptor: int) -> None:
     """Serve what comes over a channel, until the main process says that it stops. When that is gone, end at once."""
-    worker = _Worker(socket.socket(fileno=descriptor))
-    try:
-        await worker.run()
-    finally:
-        worker.channel.close()
+    await Worker(socket.socket(fileno=descriptor), _follow, HttpOptions(), _leave).run()
 
 
-class _Worker:
-    def __init__(self, end: socket.socket) -> None:
-        self.channel: Channel[ToWorker] = Channel(end, TO_WORKER, self._received, _leave)
+class FollowableLog(LogView, Protocol):
+    """A log that another process writes; see `FollowedLog`."""
+
+    def follow(self, state: State, schema_count: int) -> None:
+        """Take how far the writer has published it."""
+
+    def close(self) -> None:
+        """Let everybody know that there will be no more."""
+
+
+class Worker:
+    """The end of a channel that serves. `open_logs` opens what is to be followed; `lost` is called at the other's end.
+
+    For one event loop.
+    """
+
+    def __init__(
+        self,
+        end: socket.socket,
+        open_logs: Callable[[SetUp], Mapping[str, FollowableLog]],
+        http: HttpOptions,
+        lost: Callable[[], None],
+    ) -> None:
+        self._channel: Channel[ToWorker] = Channel(end, TO_WORKER, self._received, lost)
+        self._open_logs = open_logs
+        self._http = http
+        self._logs: Mapping[str, FollowableLog] = {}
         self._server: WorkerServer | None = None
         self._stop = asyncio.Event()
 
@@ -55,11 +88,13 @@ class _Worker:
                     self._server.report()
         if self._server is not None:
             await self._server.stop(_STOP_S_MAX)
+        self._channel.close()
 
     def _received(self, message: ToWorker, connection: socket.socket | None) -> None:
         if isinstance(message, SetUp):
-            self._server = WorkerServer(message, self.channel.send)
-            self.channel.send(Ready())
+            self._logs = self._open_logs(message)
+            self._server = WorkerServer(message, self._logs, self._http, self._channel.send)
+            self._channel.send(Ready())
             return
         if isinstance(message, Stop):
             self._stop.set()
@@ -68,7 +103,7 @@ class _Worker:
         assert server is not None
         match message:
             case Grown():
-                server.follow(message)
+                self._follow(message)
             case ServeFeeds() | ServeInterval():
                 server.serve(message, connection)
             case Cut(job):
@@ -81,6 +116,22 @@ class _Worker:
                 server.asking.answered(message)
             case Measure():
                 server.report(measured=True)
+
+    def _follow(self, grown: Grown) -> None:
+        log = self._logs[grown.source]
+        try:
+            log.follow(grown.state, grown.schemas)
+        except (LogError, OSError):
+            logger.exception("the log cannot be followed: its feeds end", extra={"source": grown.source})
+            log.close()
+
+
+def _follow(setup: SetUp) -> Mapping[str, FollowableLog]:
+    options = LogOptions(ring_changes_max=setup.ring_changes)
+    return {
+        name: FollowedLog(DiskFiles(Path(source.directory), make=False), options)
+        for name, source in setup.sources.items()
+    }
 
 
 def _leave() -> None:

@@ -5,11 +5,9 @@ and from where, was decided there.
 """
 
 import asyncio
-import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -27,15 +25,12 @@ from tailrace.interface.skeindb.framing import SseFraming
 from tailrace.interface.skeindb.sse import answer_feeds, framing_of_many
 from tailrace.interface.skeindb.stream_options import stream_options
 from tailrace.interface.skeindb.ws import converse
-from tailrace.log.files import DiskFiles
-from tailrace.log.followed import FollowedLog
-from tailrace.log.options import LogOptions
 from tailrace.metrics import Metrics
-from tailrace.model.errors import LogError
 from tailrace.model.number import Offset
 from tailrace.sql.dialect import dialect_of
 from tailrace.subscription.cel.library import load_library
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.log_view import LogView
 from tailrace.subscription.restrict import Restrictions
 from tailrace.subscription.source_filter import FilterCache
 from tailrace.subscription.wake import Wake
@@ -45,7 +40,6 @@ from tailrace.worker.message import (
     EndFeed,
     GivenFeed,
     Gone,
-    Grown,
     PauseFeed,
     Say,
     ServeFeeds,
@@ -55,8 +49,6 @@ from tailrace.worker.message import (
 from tailrace.worker.served import Asking, ServedSubscriptions
 
 __all__ = ["WorkerServer", "WorkerTools"]
-
-logger = logging.getLogger(__name__)
 
 _FILTERS_KEPT = 1024
 _JOB = "tailrace.job"
@@ -81,23 +73,21 @@ class _Job:
 
 
 class WorkerServer:
-    """Serves what is handed over. `send` says something to the main process. For one event loop."""
+    """Serves what is handed over of some logs. `send` says something to the main process. For one event loop."""
 
-    def __init__(self, setup: SetUp, send: Callable[[Struct], None]) -> None:
+    def __init__(
+        self, setup: SetUp, logs: Mapping[str, LogView], http: HttpOptions, send: Callable[[Struct], None]
+    ) -> None:
         self._send = send
+        self._logs = logs
         clock = SystemClock()
-        options = LogOptions(ring_changes_max=setup.ring_changes)
-        self._logs = {
-            name: FollowedLog(DiskFiles(Path(source.directory), make=False), options)
-            for name, source in setup.sources.items()
-        }
         self._wakes = {name: Wake(log, clock) for name, log in self._logs.items()}
         self._running = [asyncio.create_task(wake.run()) for wake in self._wakes.values()]
         self._restrictions = Restrictions({name: dialect_of(source.dialect) for name, source in setup.sources.items()})
         self._filters = FilterCache(_FILTERS_KEPT)
         self.asking = Asking(send)
         self.service = ServedSubscriptions(self._logs, self.asking, setup.retention_changes)
-        metrics, http = Metrics(), HttpOptions()
+        metrics = Metrics()
         self._tools = WorkerTools(
             self.service, Presenter(http.encoded_bytes_max, metrics.encoded_changes), metrics, http
         )
@@ -106,15 +96,6 @@ class WorkerServer:
         self._places: dict[int, Offset] = {}
         self._adopted: dict[int, Adopted] = {}
         self._adopt = adopting(with_cors(self._answer, setup.origins))
-
-    def follow(self, grown: Grown) -> None:
-        """Take how far a log is published."""
-        log = self._logs[grown.source]
-        try:
-            log.follow(grown.state, grown.schemas)
-        except (LogError, OSError):
-            logger.exception("the log cannot be followed: its feeds end", extra={"source": grown.source})
-            log.close()
 
     def serve(self, given: ServeFeeds | ServeInterval, connection: socket.socket | None) -> None:
         """Answer a request on a connection; where no descriptor was left for that, its client sees it closed."""
