@@ -22,7 +22,7 @@ from working import fleet_of
 
 DEADLINE_S = 20.0
 WORKERS = 0
-"""How many workers serve streams, unless a test has options for the server itself; see the fixture `one_process_and_workers`."""
+"""How many workers serve streams; see the fixture `one_process_and_workers`. A server with options has none."""
 
 
 class Web(Feeding):

@@ -13,8 +13,6 @@ from tailrace.delivery.http.protocol import ConnectionLimits
 from tailrace.delivery.tls import TlsConfig, tls_context
 from web import DEADLINE_S, until
 
-pytestmark = pytest.mark.usefixtures("one_process_and_workers")
-
 LIMITS = ConnectionLimits(head_s_max=0.3, body_s_max=0.3, stall_s_max=0.3)
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 UPLOAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"

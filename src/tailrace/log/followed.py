@@ -34,7 +34,7 @@ __all__ = ["FollowedLog"]
 _T = TypeVar("_T")
 
 _FRESH_BYTES_MAX = 1024 * 1024
-"""So many new bytes are decoded as soon as they are published; more of them are left to those who read them."""
+"""Up to this many new bytes are decoded as soon as they are published; more are left to those who read them."""
 
 
 class FollowedLog:
@@ -86,7 +86,7 @@ class FollowedLog:
         return self._last_index
 
     def follow(self, state: State, schema_count: int) -> None:
-        """Take how far the writer has published its log, with so many schema versions; wake those who wait.
+        """Take how far the writer has published its log, and how many schema versions it has; wake those who wait.
 
         A state that is no longer true because the file is gone is passed over: its writer has published a newer one.
 
