@@ -53,7 +53,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
             # turn.
             if batch is not None and not count:
-                await presenter.turns.take()
+                await presenter.turns.take(feed.behind)
             encoded = None if batch is None else _encoded(batch, presenter, view)
         except TailraceError:
             if count:

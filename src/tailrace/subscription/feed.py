@@ -132,6 +132,11 @@ class Feed:
                 await self._watch.sleep(left_s)
 
     @property
+    def behind(self) -> int:
+        """Return how many changes are between its place and the head."""
+        return self._log.head - self.after
+
+    @property
     def caught_up(self) -> bool:
         """Tell whether the feed stands at the head, or nothing after its place is for it as far as anybody knows."""
         return self.after >= self._log.head or self._watch.is_clear(self.after)

@@ -124,20 +124,20 @@ class Fleet:
         sources = [feed.subscription.source for feed in feeds]
         wire = "ws" if kind is StreamKind.WS else "sse"
 
-        def message(member: Member, job: int, head: bytes) -> Struct:
-            return ServeFeeds(job, head, kind, [member.give(feed) for feed in feeds])
+        def message(member: Member, job: Job, head: bytes) -> Struct:
+            return ServeFeeds(job.number, head, kind, [member.give(job, feed) for feed in feeds])
 
         opened = self._metrics.feeds_open.labels(wire)
         opened.inc(len(feeds))
         try:
-            return await self._serve(scope, sources, feeds, answer, message)
+            return await self._serve(scope, sources, answer, message)
         finally:
             opened.dec(len(feeds))
 
     async def interval(self, scope: Scope, interval: Interval, credentials: asyncio.Future[None]) -> bool:
         """Have changes sent in bulk, and return True when that has ended; False where it is to be done here."""
         serving = asyncio.ensure_future(
-            self._serve(scope, [interval.source], (), None, lambda _, job, head: ServeInterval(job, head, interval))
+            self._serve(scope, [interval.source], None, lambda _, job, head: ServeInterval(job.number, head, interval))
         )
         credentials.add_done_callback(lambda _: serving.cancel())
         try:
@@ -152,9 +152,8 @@ class Fleet:
         self,
         scope: Scope,
         sources: Sequence[str],
-        feeds: Sequence[Feed],
         answer: Answer | None,
-        message: Callable[[Member, int, bytes], Struct],
+        message: Callable[[Member, Job, bytes], Struct],
     ) -> bool:
         member = self._least_busy()
         detach = scope.get("extensions", {}).get(DETACH)
@@ -162,10 +161,10 @@ class Fleet:
         if member is None or found is None:
             return False
         self._jobs += 1
-        job = Job(self._jobs, sources, feeds, answer)
+        job = Job(self._jobs, sources, answer)
         for source in set(sources):
             member.channel.send(self._grown(source))  # it may not have been notified of what it had nobody for
-        await member.serve(job, message(member, job.number, found.head), found.connection)
+        await member.serve(job, message(member, job, found.head), found.connection)
         return True
 
     def _least_busy(self) -> Member | None:
@@ -241,6 +240,7 @@ class Fleet:
 
     async def _note_ready(self, member: Member) -> None:
         await member.ready.wait()
+        logger.info("worker ready", extra={"worker": member.number})
         self._ready.set()
 
 

@@ -51,11 +51,13 @@ _UNSENT_BYTES_MAX = 1 << 20
 class Job:
     """One request that a worker answers."""
 
-    def __init__(self, number: int, sources: Sequence[str], feeds: Sequence[Feed], answer: Answer | None) -> None:
+    def __init__(self, number: int, sources: Sequence[str], answer: Answer | None) -> None:
         self.number = number
         self.sources = sources
-        self.feeds = feeds
         self.answer = answer
+        self.feeds: list[int] = []
+        """Numbers of the feeds that were given for it."""
+
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the request is answered, or the worker is gone."""
 
@@ -97,10 +99,11 @@ class Member:
         """Tell whether it can be given something to serve."""
         return self.ready.is_set() and not self.lost.is_set() and self.channel.unsent_bytes < _UNSENT_BYTES_MAX
 
-    def give(self, feed: Feed) -> GivenFeed:
-        """Have an open feed run by it from now on; return what it needs to know of the feed."""
+    def give(self, job: Job, feed: Feed) -> GivenFeed:
+        """Have an open feed run by it for a job; return what it needs to know of the feed."""
         self._feeds_given += 1
         number = self._feeds_given
+        job.feeds.append(number)
         self._feeds[number] = feed
         feed.runner = _Runner(self.channel, number)
         subscription = self._service.subscription(feed.subscription.id).record
@@ -123,8 +126,7 @@ class Member:
         finally:
             del self._jobs[job.number]
             self.served.subtract(job.sources)
-            ended = [number for number, feed in self._feeds.items() if feed in job.feeds]
-            for number in ended:
+            for number in job.feeds:
                 self._feeds.pop(number).runner = None
 
     async def measure(self) -> None:

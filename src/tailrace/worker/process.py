@@ -14,6 +14,7 @@ from tailrace.log.followed import FollowedLog
 from tailrace.log.options import LogOptions
 from tailrace.log.state import State
 from tailrace.model.errors import LogError
+from tailrace.reclaim import Reclaimer
 from tailrace.subscription.log_view import LogView
 from tailrace.worker.channel import Channel
 from tailrace.worker.message import (
@@ -44,7 +45,9 @@ _STOP_S_MAX = 3.0
 
 async def run(descriptor: int) -> None:
     """Serve what comes over a channel, until the main process says that it stops. When that is gone, end at once."""
+    reclaiming = asyncio.create_task(Reclaimer().run())
     await Worker(socket.socket(fileno=descriptor), _follow, HttpOptions(), _leave).run()
+    reclaiming.cancel()
 
 
 class FollowableLog(LogView, Protocol):

@@ -157,7 +157,7 @@ class WorkerServer:
         self._send(Gone(job.given.job))
 
     def _end(self, job: _Job) -> None:
-        self.report()
+        self._send(self._tally.take({number: feed.after for number, feed in job.feeds.items()}))
         for number, feed in job.feeds.items():
             feed.release()
             self._feeds.pop(number, None)
