@@ -82,8 +82,9 @@ async def deliver(directory: Path, *, rare_only: bool, send: bool) -> float:
     chosen = Filter(TableTarget((TABLES[1].table,)), FilterOptions(tuple(Op))) if rare_only else None
     with drained() as sink:
         after = Offset(0)
+        sought = None if chosen is None else chosen.wanted(log.schemas())
         begin = time.perf_counter()
-        while (chunk := await log.read(after)) is not None:
+        while (chunk := await log.read(after, lambda: sought)) is not None:
             rows = chosen.select(chunk) if chosen else range(len(chunk))
             if len(rows):
                 encoded = encode(chunk, rows, VIEW)

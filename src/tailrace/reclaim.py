@@ -7,7 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Reclaimer", "open_descriptors", "trim"]
+from tailrace.library_pages import drop_library_pages
+
+__all__ = ["Reclaimer", "open_descriptors", "settle_down", "trim"]
+
+_SETTLE_S = 1.0
+"""So long after the start, what only starting needed is given back."""
 
 _LOOK_S = 5.0
 """How often connections are counted."""
@@ -32,15 +37,19 @@ class Reclaimer:
         count: Callable[[], int] | None = None,
         collect: Callable[[], object] = gc.collect,
         give_back: Callable[[], None] | None = None,
+        settle: Callable[[], None] | None = None,
     ) -> None:
         self._count = count or open_descriptors
         self._collect = collect
         self._give_back = give_back or trim
+        self._settle = settle or settle_down
         self._most = 0
         self._looks = 0
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled."""
+        """Give back what starting took; then look from time to time, until cancelled."""
+        await asyncio.sleep(_SETTLE_S)
+        await asyncio.to_thread(self._settle)
         while True:
             await asyncio.sleep(_LOOK_S)
             await self.look()
@@ -65,6 +74,12 @@ def open_descriptors() -> int:
         with suppress(OSError):
             return sum(1 for _ in Path(directory).iterdir())
     return 0
+
+
+def settle_down() -> None:
+    """Give back what only starting needed: memory of the C library, and pages of libraries."""
+    trim()
+    drop_library_pages()
 
 
 def trim() -> None:

@@ -34,6 +34,7 @@ from tailrace.meta.pipeline_catalog import PipelineCatalog
 
 LONG = bool(os.environ.get("LONG_TESTS"))
 EXAMPLES = 100 if LONG else 7
+pytestmark = pytest.mark.timeout(1800 if LONG else 120)  # many examples wait for as long as they ask to
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sqlite_capture import Captured, agrees
 
-EXAMPLES = 400 if os.environ.get("TAILRACE_LONG") else 50
+EXAMPLES = 400 if os.environ.get("LONG_TESTS") else 50
 
 SCHEMAS = [
     "CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, c)",

@@ -1,10 +1,12 @@
 """Facts about giving memory back."""
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
+from tailrace import reclaim
 from tailrace.reclaim import Reclaimer, open_descriptors, trim
 
 
@@ -45,6 +47,16 @@ def test_open_connections_are_counted():
     before = open_descriptors()
     with socket.socket(), socket.socket():
         assert open_descriptors() == before + 2
+
+
+async def test_what_starting_took_is_given_back_once_soon_after_it(monkeypatch):
+    monkeypatch.setattr(reclaim, "_SETTLE_S", 0.0)
+    settled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(Reclaimer(settle=lambda: loop.call_soon_threadsafe(settled.set)).run())
+    async with asyncio.timeout(30):
+        await settled.wait()
+    running.cancel()
 
 
 def test_trimming_does_no_harm():

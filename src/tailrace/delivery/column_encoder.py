@@ -44,8 +44,8 @@ def encode_rows(
     if many is not None and len(rows) >= rows_few and chunk.size_bytes <= _VECTOR_BYTES_MAX:
         events = many()
     if events is None:
-        return Encoded.of_list(few(), _offsets(chunk, rows), chunk.last)
-    return Encoded.of_array(events, _offsets(chunk, rows), chunk.last)
+        return Encoded.of_list(few(), chunk.offsets(rows), chunk.last)
+    return Encoded.of_array(events, chunk.offsets(rows), chunk.last)
 
 
 def rows_of(chunk: Chunk, rows: Rows, columns: Sequence[str]) -> Any:
@@ -96,9 +96,3 @@ _read_ddl = msgspec.json.Decoder(_Ddl).decode
 def ddl_of(image: bytes | None) -> str:
     """Return the text of a schema change, of its image; empty where it has none."""
     return _read_ddl(image or b"{}").ddl
-
-
-def _offsets(chunk: Chunk, rows: Rows) -> Sequence[int]:
-    if isinstance(rows, range):
-        return range(chunk.first + rows.start, chunk.first + rows.stop)
-    return [chunk.first + row for row in rows]

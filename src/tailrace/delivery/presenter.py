@@ -1,6 +1,7 @@
 """The presenter: encodes each chunk once per view and filter and keeps the newest results for whoever comes next."""
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from msgspec import structs
 from prometheus_client import Counter
@@ -15,7 +16,7 @@ from tailrace.subscription.query.query_filter import QueryFilter
 
 __all__ = ["Presenter"]
 
-_Key = tuple[str, Offset, Offset, View, Filter | None]
+_Key = tuple[str, Offset, Offset, Hashable, View, Filter | None]
 
 _SHARE_MIN = 0.25
 """From this share of a chunk on, a filter picks its events out of those of the whole chunk."""
@@ -31,7 +32,8 @@ class Presenter:
     """Gives the encoded events of feed batches. For tasks of one event loop.
 
     What was encoded is kept, least recently used out first, up to `bytes_max`. The log never changes what an offset
-    means, so a chunk is known by its source and its first and last offsets, even when it was read again.
+    means, so a chunk is known by its source, its first and last offsets and what was picked of it, even when it was
+    read again.
     """
 
     def __init__(self, bytes_max: int, encoded_changes: Counter) -> None:
@@ -62,7 +64,7 @@ class Presenter:
             view = structs.replace(view, columns=batch.filter.columns)
         if isinstance(batch.filter, QueryFilter):
             view = structs.replace(view, mark=batch.filter.mark)
-        key = (batch.source, chunk.first, chunk.last, view, batch.filter)
+        key = (batch.source, chunk.first, chunk.last, chunk.picked, view, batch.filter)
         cached = self._cache.get(key, _ABSENT)
         if cached is not _ABSENT:
             self._cache.move_to_end(key)
@@ -88,7 +90,7 @@ class Presenter:
     def _whole(self, batch: FeedBatch, view: View) -> Encoded:
         """Return the events of all changes of the batch's chunk, ignoring its filter."""
         chunk = batch.chunk
-        key = (batch.source, chunk.first, chunk.last, view, None)
+        key = (batch.source, chunk.first, chunk.last, chunk.picked, view, None)
         whole = self._cache.get(key)
         if whole is not None:
             self._cache.move_to_end(key)

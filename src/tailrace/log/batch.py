@@ -127,7 +127,7 @@ def gather(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordB
     """Yield the changes of a block in batches that are worth sharing, each of which holds its own memory alone.
 
     Given are the batches of its frames with their sizes, all of which show parts of the block's bytes. Small neighbours
-    are joined, large ones cut. Only a batch that is the whole block is yielded as it is.
+    are joined, large ones cut.
     """
     run: list[pa.RecordBatch] = []
     changes = size_bytes = 0
@@ -135,8 +135,7 @@ def gather(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordB
         if batch.num_rows >= _JOINED_CHANGES_MIN or batch_bytes >= _JOINED_BYTES_MIN:
             if run:
                 yield pa.concat_batches(run)
-            parts = pieces(batch, batch_bytes)
-            yield from parts if len(parts) == len(batches) == 1 else map(owned, parts)
+            yield from map(owned, pieces(batch, batch_bytes))
             run, changes, size_bytes = [], 0, 0
             continue
         run.append(batch)

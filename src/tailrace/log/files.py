@@ -16,6 +16,9 @@ class File(Protocol):
     def read_at(self, place: int, size: int) -> bytes:
         """Return `size` bytes from `place`, fewer only where the file ends."""
 
+    def read_into(self, place: int, buffer: memoryview) -> int:
+        """Fill a buffer with the bytes from `place`; return how many there are, fewer only where the file ends."""
+
     def write_at(self, place: int, parts: Sequence[bytes | memoryview]) -> None:
         """Write all parts one after the other from `place`. Not durable before `sync`; an error may leave any part."""
 
@@ -118,6 +121,16 @@ class DiskFile:
             data = os.pread(self._descriptor, size, place) if size else b""
             parts.append(data)
         return b"".join(parts)
+
+    def read_into(self, place: int, buffer: memoryview) -> int:
+        """Read; a short read is continued until the file ends."""
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self._descriptor, [buffer[done:]], place + done)
+            if not count:
+                break
+            done += count
+        return done
 
     def write_at(self, place: int, parts: Sequence[bytes | memoryview]) -> None:
         """Write; a short write is continued."""

@@ -131,7 +131,7 @@ class FollowedLog:
     async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head. See `Log.read`."""
         chunk = await self._reads.read(after, wanted)
-        if chunk is not None and chunk.last > self._head:
+        if chunk is not None and chunk.picked is None and chunk.last > self._head:
             # The segment that was the newest is sealed and compacted: its file shows more than we were notified of.
             return Chunk(chunk.batch.slice(0, self._head - chunk.first + 1), chunk.schemas)
         return chunk

@@ -286,8 +286,8 @@ class Log:
     async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None when that is the head.
 
-        What the reader will ask for next is read ahead: the next block or, given what is `wanted`, the next that may
-        hold some of that.
+        What the reader will ask for next is read ahead. Given what is `wanted`, the chunk may hold that alone, of many
+        blocks, and perhaps nothing: see `PickedChunk`.
 
         The chunk is shared by all readers and cut where the log finds it cheap: it may begin before the wanted change,
         never behind it. Take what you want of it by offset. It is bounded: about 4096 changes and 2 MiB, or one change.

@@ -101,15 +101,7 @@ class LogReader:
 
     def skip(self, after: Offset, wanted: Wanted) -> Offset:
         """Return an offset, `after` or a later one, up to which no change is wanted. See `Log.skip`. Blocks."""
-        offset = Offset(after + 1)
-        while offset <= self._head:
-            segment = self._skipper.segment_of(offset)
-            found = None if segment is None else self._skipper.load(segment)
-            further = offset if found is None else found.skip(offset, wanted)
-            if further == offset:
-                break
-            offset = further
-        return Offset(offset - 1)
+        return Offset(self._skipper.skip(Offset(after + 1), wanted) - 1)
 
     def refresh(self) -> None:
         """Look how far the log is now: at its state or, where there is none, at the segments themselves.

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.log.cache import BlockCache
+from tailrace.log.picker import Picker
 from tailrace.log.ring import Ring
 from tailrace.log.segments import Segments
 from tailrace.log.statistics import Skipper
@@ -45,6 +46,7 @@ class Reads:
         self._skipper = skipper
         self._ring = ring
         self._cache = BlockCache(cache_bytes_max)
+        self._picker = Picker(segments, skipper, self._cache.put)
         self._window = window
         self._removed = removed
         self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
@@ -54,11 +56,15 @@ class Reads:
         offset = self._following(after)
         if offset is None:
             return None
-        chunk = self._ring.find(offset)
+        chunk = self._ring.find(offset) or self._cache.find(offset)
+        sought = None if chunk is not None or wanted is None else wanted()
         if chunk is None:
-            chunk = self._cache.find(offset) or await self._load(offset)
+            chunk = await (self._load(offset) if sought is None else self._pick(offset, sought))
+        if chunk.picked is None and self._ring.find(offset) is not chunk:
             following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
-            self._read_ahead(following if wanted is None else self._next_wanted(following, wanted))
+            ahead = following if wanted is None else self._next_wanted(following, wanted)
+            if ahead is not None:
+                self._read_ahead(ahead)
         return chunk
 
     async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
@@ -70,8 +76,12 @@ class Reads:
                 break
             found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
             sought = None if found is None else wanted()
-            further = offset if found is None or sought is None else found.skip(offset, sought)
+            if found is None or sought is None:
+                break
+            further = found.skip(offset, sought)
             if further == offset:
+                if sought.by_keys and self._cache.find(offset) is None:  # more is known on disk
+                    offset = await asyncio.to_thread(self._skipper.skip, offset, sought)
                 break
             offset = further
         return after if offset is None else Offset(offset - 1)
@@ -94,6 +104,7 @@ class Reads:
 
     async def finish(self) -> None:
         """Wait until nothing is being read any more."""
+        await self._picker.finish()
         if self._loading:
             await asyncio.wait(self._loading.values())
 
@@ -115,12 +126,25 @@ class Reads:
             raise BehindHorizonError(requested=wanted, horizon=self._removed()) from None
         return next(chunk for chunk in chunks if wanted <= chunk.last)
 
-    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
-        """Return the first change from `offset` on that may be wanted, by the statistics that are in memory."""
-        segment = self._skipper.segment_of(offset)
-        found = None if segment is None else self._skipper.find(segment)
-        sought = None if found is None else wanted()
-        return offset if found is None or sought is None else found.skip(offset, sought)
+    async def _pick(self, offset: Offset, wanted: Wanted) -> Chunk:
+        """Return the wanted changes of some blocks, or the chunk that holds a change where most are wanted."""
+        floor, head = self._ring.floor, self._window()[1]
+        try:
+            return await self._picker.read(offset, head if floor is None else Offset(floor - 1), wanted)
+        except FileNotFoundError:
+            raise BehindHorizonError(requested=offset, horizon=self._removed()) from None
+
+    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset | None:
+        """Return the first change from `offset` on that may be wanted; None where memory does not say it."""
+        while (segment := self._skipper.segment_of(offset)) is not None and (sought := wanted()) is not None:
+            found = self._skipper.find(segment)
+            if found is None:
+                return offset if self._skipper.is_absent(segment) else None
+            further = found.skip(offset, sought)
+            if further == offset:
+                return None if sought.by_keys else offset
+            offset = further
+        return offset
 
     def _read_ahead(self, following: Offset) -> None:
         """Begin to read the block that a reader will want next, while it works on what it has."""

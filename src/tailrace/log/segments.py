@@ -15,6 +15,8 @@ from msgspec import Struct
 from tailrace.log.batch import conform, gather, with_hlc
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
+from tailrace.log.memory import Memory, borrowed
+from tailrace.log.pick import Batches, Picking
 from tailrace.log.segment import (
     Segment,
     index_name,
@@ -25,10 +27,11 @@ from tailrace.log.segment import (
 )
 from tailrace.log.single import SingleFrames
 from tailrace.log.sparse import SparseIndex
-from tailrace.model.chunk import ENVELOPE, Chunk
+from tailrace.model.chunk import ENVELOPE, Chunk, PickedChunk
 from tailrace.model.errors import CorruptSegmentError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
+from tailrace.model.wanted import Wanted
 
 __all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "list_segments"]
 
@@ -147,43 +150,83 @@ class Segments:
             FileNotFoundError: Retention has just removed it.
         """
         view = self._view
-        with self._open(_segment_of(offset, view), view) as opened:
-            try:
-                block = opened.block_of(offset)
-                chunks = self._read(opened, block)
-            except CorruptSegmentError:
-                # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a
-                # fresh index, too, is damage of the segment itself. The index of the active one is the writer's own.
-                if opened.active:
-                    raise
-                rebuilt = self._rebuilt(opened)
-                block = rebuilt.block_of(offset)
-                chunks = self._read(rebuilt, block)
-        if not chunks[0].first <= offset <= chunks[-1].last:
-            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is missing")
-        return chunks
+        with self._open(_segment_of(offset, view), view) as opened, borrowed() as memory:
+            return self._chunks(self._read_at(opened, offset, memory))
 
-    def _read(self, opened: "_Opened", block: Block) -> list[Chunk]:
-        """Return the chunks of a block of an open segment.
+    def _chunks(self, batches: Batches) -> list[Chunk]:
+        return [Chunk(batch, self._schemas) for batch in gather(batches)]
+
+    def _read_at(self, opened: "_Opened", offset: Offset, memory: Memory) -> Batches:
+        """Return the batches of the block of an open segment that holds a change, which show what was read to `memory`.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+        """
+        try:
+            block = opened.block_of(offset)
+            batches = self._read(opened, block, memory)
+        except CorruptSegmentError:
+            # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a fresh
+            # index, too, is damage of the segment itself. The index of the active one is the writer's own.
+            if opened.active:
+                raise
+            rebuilt = self._rebuilt(opened)
+            block = rebuilt.block_of(offset)
+            batches = self._read(rebuilt, block, memory)
+        if not block.first_offset <= offset <= _last_of(batches):
+            raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is missing")
+        return batches
+
+    def _read(self, opened: "_Opened", block: Block, memory: Memory) -> Batches:
+        """Return the batches of a block of an open segment.
 
         Raises:
             CorruptSegmentError: It is damaged.
         """
         name = block.segment.name
-        data = opened.file.read_at(block.begin, max(0, block.end - block.begin))
+        data = memory.read(opened.file, block.begin, max(0, block.end - block.begin))
         if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
-        chunks = []
-        for batch in gather(decode(data, block.begin, block.segment)):
-            newest = pc.max(batch.column("schema")).as_py()
-            if newest > len(self._schemas):
-                reason = f"it refers to schema {newest}, which the log does not have"
-                raise CorruptSegmentError(name, place=block.begin, reason=reason)
-            chunks.append(Chunk(batch, self._schemas))
-        if chunks[0].first != block.first_offset:
-            reason = f"change {block.first_offset} is expected here, not {chunks[0].first}"
+        batches = decode(data, block.begin, block.segment)
+        newest = max(pc.max(batch.column("schema")).as_py() for batch, _ in batches)
+        if newest > len(self._schemas):
+            reason = f"it refers to schema {newest}, which the log does not have"
             raise CorruptSegmentError(name, place=block.begin, reason=reason)
-        return chunks
+        first = batches[0][0].column(0)[0].as_py()
+        if first != block.first_offset:
+            reason = f"change {block.first_offset} is expected here, not {first}"
+            raise CorruptSegmentError(name, place=block.begin, reason=reason)
+        return batches
+
+    def pick_run(
+        self, offset: Offset, through: Offset, wanted: Wanted, skip: Callable[[Offset], Offset]
+    ) -> PickedChunk | list[Chunk]:
+        """Return the changes from one on that may be wanted, of as many blocks as it takes to find a good number.
+
+        `skip` gives the first change from another on that may be wanted, as far as it is known without reading. Where
+        the first block is wanted for the most part, its chunks are returned whole, as `load` does: then others may use
+        them, too.
+
+        Raises:
+            CorruptSegmentError: A segment is damaged.
+            FileNotFoundError: Retention has just removed one.
+        """
+        picking = Picking(wanted)
+        place = offset
+        try:
+            while place <= through and not picking.is_full():
+                view = self._view
+                segment = _segment_of(place, view)
+                with self._open(segment, view) as opened, borrowed() as memory:
+                    while place <= through and not picking.is_full() and _segment_of(place, view) is segment:
+                        batches = self._read_at(opened, place, memory)
+                        if not picking.add(batches):
+                            return picking.made(self._schemas, place) if picking.blocks else self._chunks(batches)
+                        place = skip(Offset(_last_of(batches) + 1))
+        except (CorruptSegmentError, FileNotFoundError):
+            if not picking.blocks:
+                raise  # otherwise what lies before it goes out first, and the next call meets it again
+        return picking.made(self._schemas, place)
 
     def take_run(
         self, offset: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
@@ -357,6 +400,11 @@ class _Opened(Struct, frozen=True):
         return frames
 
 
+def _last_of(batches: Batches) -> Offset:
+    last = batches[-1][0]
+    return Offset(last.column(0)[last.num_rows - 1].as_py())
+
+
 def _segment_of(offset: Offset, view: _View) -> Segment:
     """Return the segment in which a change belongs."""
     number = bisect_right(view.entries, offset, key=lambda segment: segment.first_offset) - 1
@@ -391,7 +439,7 @@ def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
     return segments
 
 
-def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBatch, int]]:
+def decode(data: bytes | memoryview, place: int, segment: Segment) -> Batches:
     """Return the batches of the frames in `data`, which begins at `place` of the segment, each with its size.
 
     All checksums are checked. Neighbouring frames of one change come as one batch.
@@ -400,14 +448,16 @@ def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBat
         CorruptSegmentError: It holds anything but whole good frames.
     """
     buffer = pa.py_buffer(data)
-    batches: list[tuple[pa.RecordBatch, int]] = []
-    single = SingleFrames()
+    batches: Batches = []
+    single, whole = SingleFrames(), b""
     single_bytes = 0
     fast = segment.schema.equals(ENVELOPE)
     try:
         for at, header in walk(data, place):
             begin, size = at + FRAME_HEADER_BYTES, header.payload_bytes
-            if fast and header.change_count == 1 and single.add(data, begin, size):
+            if fast and header.change_count == 1 and not whole:
+                whole = bytes(data)
+            if fast and header.change_count == 1 and single.add(whole, begin, size):
                 single_bytes += size
                 if single_bytes >= _SINGLE_BYTES_MAX:
                     batches.append((single.taken(), single_bytes))
@@ -418,7 +468,7 @@ def decode(data: bytes, place: int, segment: Segment) -> list[tuple[pa.RecordBat
                 single_bytes = 0
             batch = conform(pa.ipc.read_record_batch(buffer.slice(begin, size), segment.schema))
             if fast and header.change_count == 1:
-                single.learn(data, begin, size, batch)
+                single.learn(whole, begin, size, batch)
             batches.append((with_hlc(batch, header.append_time_us), size))
         if single_bytes:
             batches.append((single.taken(), single_bytes))

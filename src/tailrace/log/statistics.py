@@ -2,17 +2,20 @@
 
 They are about changes by their offsets, not about places in a file: so they stay true when the segment is compacted.
 
-0      8    12
-magic  crc  blocks, as MessagePack
+0      8    12            16
+magic  crc  length of it  blocks, as MessagePack | key hashes of each table in each block
+
+A reader keeps what is said of blocks, which is little. Key hashes are read where the rest does not tell.
 """
 
+import struct
 import sys
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
 from time import monotonic
 from typing import Any
 
@@ -22,17 +25,21 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 from msgspec import Struct
 
-from tailrace.log.files import Files
+from tailrace.log.files import File, Files
+from tailrace.log.pick import integer_keys
 from tailrace.log.segment import Segment, read_identity, statistics_name
 from tailrace.log.segments import Segments
 from tailrace.model.chunk import Chunk
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.wanted import AnyKey, KeyWanted, KeyWithin, OneOfKeys, Wanted
 
-__all__ = ["BlockStatistics", "Skipper", "Statistics", "TableStatistics", "block_statistics", "survey"]
+__all__ = ["BlockStatistics", "Hashes", "Skipper", "Statistics", "Survey", "TableStatistics", "survey"]
 
-_MAGIC = b"TRSTATS1"
-_HEAD_BYTES = 12
+_MAGIC = b"TRSTATS2"
+_HEAD_BYTES = 16
+_READ_BYTES = 16 * 1024
+"""What is read at first: mostly all that is said of the blocks."""
+
 _KEYS_MAX = 8192
 """Of more keys in a block, nothing is noted."""
 
@@ -44,8 +51,9 @@ _ABSENT_S = 1.0
 class TableStatistics(Struct, frozen=True, array_like=True):
     """Changes of one schema version in a block.
 
-    `lower` and `upper` are the smallest and the largest key where each is one integer. `hashes` are the sorted CRC-32
-    of all keys, four bytes each; none where there are too many.
+    `lower` and `upper` are the smallest and the largest key where each is one integer. The sorted CRC-32 of all keys,
+    four bytes each, are `hashes_count` from the byte `hashes_place` behind the blocks on, with a checksum; none where
+    there are too many keys.
     """
 
     schema: SchemaId
@@ -53,20 +61,35 @@ class TableStatistics(Struct, frozen=True, array_like=True):
     ops: tuple[int, ...]
     lower: int | None
     upper: int | None
-    hashes: bytes
+    hashes_place: int
+    hashes_count: int
+    hashes_crc: int
 
-    def may_have(self, wanted: KeyWanted) -> bool:
-        """Tell whether one of the keys may be wanted."""
+    def may_have(self, wanted: KeyWanted, hashes: "Hashes | None" = None) -> bool:
+        """Tell whether one of the keys may be wanted. More is known where `hashes` gives those of the keys."""
         match wanted:
             case AnyKey():
                 return True
             case OneOfKeys(keys):
-                return not self.hashes or any(_has(self._hashes(), isal_zlib.crc32(key)) for key in keys)
+                left = [key for key in keys if self._is_within(key)]
+                decided = not left or not self.hashes_count or (self.lower is not None and self.lower == self.upper)
+                found = None if decided or hashes is None else hashes(self)
+                return bool(left) if found is None else any(_has(found, isal_zlib.crc32(key)) for key in left)
             case KeyWithin(lower, upper):
                 return self.lower is None or self.upper is None or (lower <= self.upper and self.lower <= upper)
 
-    def _hashes(self) -> memoryview:
-        return memoryview(self.hashes).cast("I") if sys.byteorder == "little" else memoryview(_swapped(self.hashes))
+    def _is_within(self, key: bytes) -> bool:
+        """Tell whether a key may lie between the smallest and the largest; only one integer does, where those are."""
+        if self.lower is None or self.upper is None:
+            return True
+        try:
+            return self.lower <= int(key[1:-1]) <= self.upper
+        except ValueError:
+            return False
+
+
+Hashes = Callable[[TableStatistics], memoryview | None]
+"""Gives the hashes of a table in a block; None where they cannot be had."""
 
 
 class BlockStatistics(Struct, frozen=True, array_like=True):
@@ -80,13 +103,13 @@ class BlockStatistics(Struct, frozen=True, array_like=True):
     commit_time_us_max: int
     tables: tuple[TableStatistics, ...]
 
-    def may_have(self, wanted: Wanted) -> bool:
-        """Tell whether one of the changes may be wanted."""
+    def may_have(self, wanted: Wanted, hashes: Hashes | None = None) -> bool:
+        """Tell whether one of the changes may be wanted. More is known where `hashes` gives those of keys."""
         for table in self.tables:
             if table.schema > wanted.known:
                 return True
             key = wanted.schemas.get(table.schema)
-            if key is not None and not wanted.ops.isdisjoint(table.ops) and table.may_have(key):
+            if key is not None and not wanted.ops.isdisjoint(table.ops) and table.may_have(key, hashes):
                 return True
         return False
 
@@ -94,39 +117,105 @@ class BlockStatistics(Struct, frozen=True, array_like=True):
 class Statistics:
     """The blocks of one segment, in order and without a gap."""
 
-    __slots__ = ("blocks", "size_bytes")
+    __slots__ = ("_begin", "_identity", "blocks", "size_bytes")
 
-    def __init__(self, blocks: Sequence[BlockStatistics], size_bytes: int) -> None:
+    def __init__(self, blocks: Sequence[BlockStatistics], identity: int, begin: int) -> None:
+        """Take what is said of the blocks of a segment, and where in the file the hashes begin."""
         self.blocks = blocks
-        self.size_bytes = size_bytes
+        self.size_bytes = 2 * begin + 256 * len(blocks)
+        self._identity = identity
+        self._begin = begin
 
-    def skip(self, offset: Offset, wanted: Wanted) -> Offset:
+    def skip(self, offset: Offset, wanted: Wanted, hashes: Hashes | None = None) -> Offset:
         """Return the first change from `offset` on that may be wanted; that behind the last one where none is."""
         number = bisect_left(self.blocks, offset, key=lambda block: block.last)
         for block in self.blocks[number:]:
-            if block.may_have(wanted):
+            if block.may_have(wanted, hashes):
                 return max(offset, block.first)
         return max(offset, Offset(self.blocks[-1].last + 1))
 
-    def pack(self, identity: int) -> bytes:
-        """Return the bytes of the sidecar file of a segment. The checksum begins with the segment's identity."""
-        encoded = msgspec.msgpack.encode(self.blocks)
-        return _MAGIC + isal_zlib.crc32(encoded, identity).to_bytes(4, "little") + encoded
+    def hashes(self, table: TableStatistics, file: File) -> memoryview | None:
+        """Return the hashes of keys of a table, read from the file that these statistics are from. Blocking.
+
+        None where they are damaged, or where that is another file by now.
+        """
+        data = file.read_at(self._begin + table.hashes_place, 4 * table.hashes_count)
+        return _native(data) if isal_zlib.crc32(data, self._identity) == table.hashes_crc else None
 
     @classmethod
-    def unpack(cls, data: bytes, identity: int) -> "Statistics | None":
+    def read(cls, file: File, identity: int) -> "Statistics | None":
         """Return the statistics in a sidecar file; None when it is damaged or of another segment."""
-        crc = int.from_bytes(data[len(_MAGIC) : _HEAD_BYTES], "little")
-        if data[: len(_MAGIC)] != _MAGIC or isal_zlib.crc32(memoryview(data)[_HEAD_BYTES:], identity) != crc:
+        data = file.read_at(0, _READ_BYTES)
+        if data[: len(_MAGIC)] != _MAGIC or len(data) < _HEAD_BYTES:
+            return None
+        crc, size = _HEAD.unpack_from(data, len(_MAGIC))
+        if size > file.size():
+            return None
+        encoded = data[_HEAD_BYTES : _HEAD_BYTES + size]
+        if len(encoded) < size:
+            encoded = file.read_at(_HEAD_BYTES, size)
+        if isal_zlib.crc32(encoded, identity) != crc:
             return None
         try:
-            blocks = _decoder.decode(memoryview(data)[_HEAD_BYTES:])
+            blocks = _decoder.decode(encoded)
         except msgspec.DecodeError:
             return None
-        return cls(blocks, len(data) + 256 * len(blocks)) if blocks else None
+        return cls(blocks, identity, _HEAD_BYTES + size) if blocks else None
 
 
+_HEAD = struct.Struct("<II")
 _decoder = msgspec.msgpack.Decoder(tuple[BlockStatistics, ...])
+
+
+class Survey:
+    """Collects the statistics of a segment, block by block, as they are written."""
+
+    def __init__(self, identity: int) -> None:
+        self._identity = identity
+        self._blocks: list[BlockStatistics] = []
+        self._hashes: list[bytes] = []
+        self._hashes_bytes = 0
+
+    def add(self, chunks: Sequence[Chunk]) -> BlockStatistics:
+        """Add the next block, given its chunks."""
+        block = self._block(chunks)
+        self._blocks.append(block)
+        return block
+
+    def pack(self) -> bytes:
+        """Return the bytes of the sidecar file. Its checksums begin with the segment's identity."""
+        encoded = msgspec.msgpack.encode(self._blocks)
+        head = _HEAD.pack(isal_zlib.crc32(encoded, self._identity), len(encoded))
+        return b"".join([_MAGIC, head, encoded, *self._hashes])
+
+    def _block(self, chunks: Sequence[Chunk]) -> BlockStatistics:
+        names = ["commit_time_us", "op", "schema", "key"]
+        table = pa.Table.from_batches([chunk.batch.select(names) for chunk in chunks])
+        times = pc.min_max(table.column("commit_time_us")).as_py()
+        tables = []
+        for schema in sorted(pc.unique(table.column("schema")).to_pylist()):
+            mine = table.filter(pc.equal(table.column("schema"), pa.scalar(schema, pa.int32())))
+            keys = pc.unique(mine.column("key"))
+            ops = tuple(sorted(pc.unique(mine.column("op")).to_pylist()))
+            stored = self._stored(keys.to_pylist() if len(keys) <= _KEYS_MAX else [])
+            tables.append(TableStatistics(SchemaId(schema), mine.num_rows, ops, *_bounds(keys), *stored))
+        return BlockStatistics(
+            chunks[0].first,
+            chunks[-1].last,
+            Index(chunks[0].batch.column("index")[0].as_py()),
+            Index(chunks[-1].batch.column("index")[-1].as_py()),
+            times["min"],
+            times["max"],
+            tuple(tables),
+        )
+
+    def _stored(self, keys: Sequence[bytes]) -> tuple[int, int, int]:
+        """Keep the hashes of keys; return their place and count, and their checksum."""
+        hashes = array("I", sorted({isal_zlib.crc32(key) for key in keys}))
+        data = bytes(_native(hashes.tobytes()))
+        place, self._hashes_bytes = self._hashes_bytes, self._hashes_bytes + len(data)
+        self._hashes.append(data)
+        return place, len(hashes), isal_zlib.crc32(data, self._identity)
 
 
 class Skipper:
@@ -187,11 +276,36 @@ class Skipper:
                     self._bytes -= self._kept.popitem(last=False)[1].size_bytes
         return found
 
+    def skip(self, offset: Offset, wanted: Wanted) -> Offset:
+        """Return the first change from `offset` on that may be wanted, which may be the one to come next. Blocking."""
+        while True:
+            segment = self.segment_of(offset)
+            found = None if segment is None else self.load(segment)
+            further = offset if segment is None or found is None else self._skip(segment, found, offset, wanted)
+            if further == offset:
+                return offset
+            offset = further
+
+    def _skip(self, segment: Segment, found: Statistics, offset: Offset, wanted: Wanted) -> Offset:
+        with ExitStack() as opened:
+            file: File | None = None
+
+            def hashes(table: TableStatistics) -> memoryview | None:
+                nonlocal file
+                if file is None:
+                    file = opened.enter_context(closing(self._files.open(statistics_name(segment.first_index))))
+                return found.hashes(table, file)
+
+            try:
+                return found.skip(offset, wanted, hashes)
+            except FileNotFoundError:
+                return found.skip(offset, wanted)
+
     def _read(self, segment: Segment) -> Statistics | None:
-        with closing(self._files.open(statistics_name(segment.first_index))) as file:
-            data = file.read_at(0, file.size())
         with closing(self._files.open(segment.name)) as file:
-            return Statistics.unpack(data, read_identity(file))
+            identity = read_identity(file)
+        with closing(self._files.open(statistics_name(segment.first_index))) as file:
+            return Statistics.read(file, identity)
 
 
 def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None, None, None]:
@@ -204,52 +318,23 @@ def survey(files: Files, segments: Segments, segment: Segment) -> Generator[None
     if Skipper(files, segments).load(segment) is not None:
         return
     sparse, _ = segments.index(segment)
-    blocks = []
-    for number in range(len(sparse)):
-        blocks.append(block_statistics(segments.load(sparse.first_offset(number))))
-        yield
-    if not blocks:
+    if not len(sparse):
         return
     with closing(files.open(segment.name)) as file:
-        identity = read_identity(file)
+        found = Survey(read_identity(file))
+    for number in range(len(sparse)):
+        found.add(segments.load(sparse.first_offset(number)))
+        yield
     with closing(files.create(statistics_name(segment.first_index))) as file:
-        file.write_at(0, [Statistics(blocks, 0).pack(identity)])
-
-
-def block_statistics(chunks: Sequence[Chunk]) -> BlockStatistics:
-    """Return the statistics of the chunks of a block. Pure."""
-    table = pa.Table.from_batches([chunk.batch.select(["commit_time_us", "op", "schema", "key"]) for chunk in chunks])
-    times = pc.min_max(table.column("commit_time_us")).as_py()
-    tables = []
-    for schema in sorted(pc.unique(table.column("schema")).to_pylist()):
-        mine = table.filter(pc.equal(table.column("schema"), pa.scalar(schema, pa.int32())))
-        keys = pc.unique(mine.column("key"))
-        lower, upper = _bounds(keys)
-        hashes = (
-            array("I", sorted({isal_zlib.crc32(key) for key in keys.to_pylist()}))
-            if len(keys) <= _KEYS_MAX
-            else array("I")
-        )
-        packed = hashes.tobytes() if sys.byteorder == "little" else _swapped(hashes.tobytes()).tobytes()
-        ops = tuple(sorted(pc.unique(mine.column("op")).to_pylist()))
-        tables.append(TableStatistics(SchemaId(schema), mine.num_rows, ops, lower, upper, packed))
-    return BlockStatistics(
-        chunks[0].first,
-        chunks[-1].last,
-        Index(chunks[0].batch.column("index")[0].as_py()),
-        Index(chunks[-1].batch.column("index")[-1].as_py()),
-        times["min"],
-        times["max"],
-        tuple(tables),
-    )
+        file.write_at(0, [found.pack()])
 
 
 def _bounds(keys: Any) -> tuple[int | None, int | None]:
     """Return the smallest and the largest of keys that are one integer each; None where one is something else."""
-    try:
-        bounds = pc.min_max(pc.binary_slice(keys, 1, -1).cast(pa.utf8()).cast(pa.int64())).as_py()
-    except pa.ArrowInvalid:
+    numbers = integer_keys(keys)
+    if numbers is None:
         return None, None
+    bounds = pc.min_max(numbers).as_py()
     return bounds["min"], bounds["max"]
 
 
@@ -258,7 +343,10 @@ def _has(hashes: memoryview, wanted: int) -> bool:
     return place < len(hashes) and hashes[place] == wanted
 
 
-def _swapped(data: bytes) -> "array[int]":
+def _native(data: bytes) -> memoryview:
+    """Return numbers that are written in little-endian order as this machine has them; and the other way round."""
+    if sys.byteorder == "little":
+        return memoryview(data).cast("I")
     numbers = array("I", data)
     numbers.byteswap()
-    return numbers
+    return memoryview(numbers)

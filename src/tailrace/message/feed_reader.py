@@ -102,7 +102,7 @@ class FeedReader:
         if batch is None:
             self._tell(0.0)
             return None
-        rows = [row for row in batch.rows() if batch.chunk.first + row > batch.after]
+        rows = [row for row in batch.rows() if batch.chunk.offset_of(row) > batch.after]
         if not rows:
             return Arrived((), batch.chunk.last)
         return Arrived(list(batch.chunk.changes(rows)), batch.chunk.last)

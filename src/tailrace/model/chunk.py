@@ -1,5 +1,6 @@
 """A run of numbered changes in memory, as one Arrow record batch: what the log hands out and feeds pass on."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 
-__all__ = ["ENVELOPE", "Change", "Chunk", "Known"]
+__all__ = ["ENVELOPE", "Change", "Chunk", "Known", "PickedChunk"]
 
 ENVELOPE: pa.Schema = pa.schema(
     [
@@ -95,7 +96,7 @@ class Chunk:
     it must be small beside the chunk.
     """
 
-    __slots__ = ("_count", "_held_bytes", "_memo", "_size_bytes", "batch", "first", "last", "schemas")
+    __slots__ = ("_count", "_held_bytes", "_memo", "_size_bytes", "batch", "first", "last", "picked", "schemas")
 
     def __init__(
         self,
@@ -106,6 +107,9 @@ class Chunk:
         """Take a batch; what is known of it need not be found out, which costs more than all else for one change."""
         self.batch = batch
         self.schemas = schemas
+        self.picked: Hashable = None
+        """By what its changes were picked, where some between first and last may be left out; None: all are here."""
+
         self._count: int = batch.num_rows
         self.first = Offset(batch.column(0)[0].as_py()) if known is None else known.first
         self.last = Offset(self.first + self._count - 1)
@@ -132,6 +136,29 @@ class Chunk:
         if self._held_bytes is None:
             self._held_bytes = _CHUNK_BYTES + self.batch.get_total_buffer_size()
         return self._held_bytes
+
+    def offset_of(self, row: int) -> Offset:
+        """Return the offset of a row."""
+        return Offset(self.first + row)
+
+    def offsets(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return the offsets of some rows; a range for a range."""
+        first = self.first
+        if isinstance(rows, range):
+            return range(first + rows.start, first + rows.stop)
+        return [first + row for row in rows]
+
+    def row_after(self, offset: Offset) -> int:
+        """Return the first row behind an offset, which is not beyond the last one; the count of rows for none."""
+        return max(0, offset + 1 - self.first)
+
+    def part(self, begin: int, count: int) -> "Chunk":
+        """Return some consecutive rows, at least one, as a chunk that shows a part of the same memory."""
+        return Chunk(self.batch.slice(begin, count), self.schemas)
+
+    def remade(self, batch: pa.RecordBatch) -> "Chunk":
+        """Return a chunk of the same changes in another form, row by row."""
+        return Chunk(batch, self.schemas)
 
     def memo(self, key: Hashable, compute: Callable[["Chunk"], _T]) -> _T:
         """Return `compute(self)`, computed once for equal keys, as long as there are not very many different ones."""
@@ -160,3 +187,55 @@ class Chunk:
         columns = [batch.column(name).to_pylist() for name in _CHANGE_COLUMNS]
         for offset, index, time_us, txid, op, schema, key, before, after in zip(*columns, strict=True):
             yield Change(offset, index, time_us, txid, Op(op), self.schemas[schema], key, before, after)
+
+
+class PickedChunk(Chunk):
+    """The changes between `first` and `last` that may be wanted by someone; there may be none.
+
+    Whoever keeps something for a chunk by its first and last offset must tell those with another `picked` apart.
+    """
+
+    __slots__ = ("_offsets",)
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        schemas: Mapping[SchemaId, TableSchema],
+        first: Offset,
+        last: Offset,
+        picked: Hashable,
+    ) -> None:
+        super().__init__(batch, schemas, Known(first, batch.nbytes))
+        self.last = last
+        self.picked = picked
+        self._offsets: Sequence[int] = _numbers(batch.column(0)) if len(self) else ()
+
+    def offset_of(self, row: int) -> Offset:
+        """Return the offset of a row."""
+        return Offset(self._offsets[row])
+
+    def offsets(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return the offsets of some rows."""
+        offsets = self._offsets
+        return [offsets[row] for row in rows]
+
+    def row_after(self, offset: Offset) -> int:
+        """Return the first row behind an offset; the count of rows for none."""
+        return bisect_right(self._offsets, offset)
+
+    def part(self, begin: int, count: int) -> Chunk:
+        """Return some consecutive rows with all that was left out behind them, and before them where they are first."""
+        end = min(begin + count, len(self))
+        first = Offset(self._offsets[begin - 1] + 1) if begin else self.first
+        last = Offset(self._offsets[end] - 1) if end < len(self) else self.last
+        return PickedChunk(self.batch.slice(begin, end - begin), self.schemas, first, last, self.picked)
+
+    def remade(self, batch: pa.RecordBatch) -> Chunk:
+        """Return a chunk of the same changes in another form, row by row."""
+        return PickedChunk(batch, self.schemas, self.first, self.last, self.picked)
+
+
+def _numbers(column: pa.Array) -> memoryview:
+    """Return 64-bit integers as they lie in memory."""
+    values = memoryview(column.buffers()[1]).cast("B").cast("q")
+    return values[column.offset : column.offset + len(column)]

@@ -39,3 +39,11 @@ class Wanted(Struct, frozen=True):
     schemas: Mapping[SchemaId, KeyWanted]
     ops: frozenset[int]
     known: int
+
+    @property
+    def by_keys(self) -> bool:
+        """Tell whether single keys are wanted, so that more than the bounds of keys must be known."""
+        return any(isinstance(key, OneOfKeys) for key in self.schemas.values())
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.schemas.items()), self.ops, self.known))

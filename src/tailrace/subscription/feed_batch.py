@@ -59,22 +59,19 @@ class FeedBatch(Struct, frozen=True):
         Raises:
             PredicateError: It fails on the very next change.
         """
-        begin = self.after + 1 - self.chunk.first
+        begin = self.chunk.row_after(self.after)
         passing, failing = 0, len(self.chunk) - begin + 1  # this many changes pass, this many do not
         failure: PredicateError | None = None
         while passing + 1 < failing:
             middle = (passing + failing) // 2
             try:
-                self.filter.select(self._part(begin, middle))
+                self.filter.select(self.chunk.part(begin, middle))
                 passing = middle
             except PredicateError as error:
                 failing, failure = middle, error
         if passing == 0 and failure is not None:
             raise failure
-        return structs.replace(self, chunk=self._part(begin, passing))
-
-    def _part(self, begin: int, count: int) -> Chunk:
-        return Chunk(self.chunk.batch.slice(begin, count), self.chunk.schemas)
+        return structs.replace(self, chunk=self.chunk.part(begin, passing))
 
 
 class _Looked(Struct, frozen=True):
@@ -105,7 +102,7 @@ class Evaluator:
         if kept is not None and kept.chunk.first <= batch.after + 1 <= kept.chunk.last:
             self._kept.move_to_end(key)
             return FeedBatch(batch.source, kept.chunk, batch.filter, batch.after, kept.passing)
-        made = await self._evaluate(batch, max(0, batch.after + 1 - batch.chunk.first))
+        made = await self._evaluate(batch, batch.chunk.row_after(batch.after))
         if keep:
             self._kept[key] = made
             while len(self._kept) > _KEPT_MAX:
@@ -137,7 +134,7 @@ class Evaluator:
 def _part(batch: FeedBatch, begin: int, count: int) -> FeedBatch:
     chunk = batch.chunk
     if begin or count < len(chunk):
-        chunk = Chunk(chunk.batch.slice(begin, count), chunk.schemas)
+        chunk = chunk.part(begin, count)
     return FeedBatch(batch.source, chunk, batch.filter, Offset(chunk.first - 1))
 
 

@@ -61,4 +61,4 @@ class Lags:
 def _commit_time_us(chunk: Chunk, offset: Offset) -> int:
     if len(chunk) == 1:  # one commit after the other: all who are delivered to want the same
         return chunk.cells("commit_time_us")[0]  # type: ignore[no-any-return]
-    return chunk.batch.column("commit_time_us")[offset - chunk.first].as_py()  # type: ignore[no-any-return]
+    return chunk.batch.column("commit_time_us")[chunk.row_after(offset) - 1].as_py()  # type: ignore[no-any-return]

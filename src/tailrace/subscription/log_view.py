@@ -59,7 +59,7 @@ class LogView(LogWindow, Protocol):
         """
 
     async def read(self, after: Offset, wanted: Callable[[], Wanted | None] | None = None) -> Chunk | None:
-        """Do what `LogWindow.read` does. What is read ahead meanwhile may go by what the reader says it wants."""
+        """Do what `LogWindow.read` does. Given what is `wanted`, the chunk may hold that alone: see `PickedChunk`."""
 
     async def wait(self, after: Offset, timeout_s: float) -> bool:
         """Return True as soon as the head is beyond `after`, False when that took too long.

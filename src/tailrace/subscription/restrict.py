@@ -24,7 +24,7 @@ offsets stay consecutive, but as one with the op `HIDDEN`, which no filter wants
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -158,7 +158,7 @@ class Restriction:
                 rows, *(chunk.batch.column(name).take(places).to_pylist() for name in ("op", "key", "before", "after"))
             )
             edits.judge(changes, *_sight(predicate, changes, schema))
-        return chunk if edits.none else Chunk(edits.made(chunk.batch), chunk.schemas)
+        return chunk if edits.none else chunk.remade(edits.made(chunk.batch))
 
     def _for_schema(self, schema_id: SchemaId, schema: TableSchema) -> RowPredicate | None:
         if schema_id not in self._compiled:
@@ -181,7 +181,7 @@ class RestrictedChunks:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[tuple[Identity, Offset, Offset], tuple[Chunk, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Identity, Offset, Offset, Hashable], tuple[Chunk, int]] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -191,7 +191,7 @@ class RestrictedChunks:
 
     def find(self, identity: Identity, chunk: Chunk) -> Chunk | None:
         """Return what a restriction leaves of a chunk; None when that is not here."""
-        key = (identity, chunk.first, chunk.last)
+        key = (identity, chunk.first, chunk.last, chunk.picked)
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
@@ -200,7 +200,7 @@ class RestrictedChunks:
     def put(self, identity: Identity, restricted: Chunk) -> None:
         """Keep what a restriction leaves of a chunk; it must not be here yet."""
         held_bytes = restricted.held_bytes
-        self._kept[identity, restricted.first, restricted.last] = restricted, held_bytes
+        self._kept[identity, restricted.first, restricted.last, restricted.picked] = restricted, held_bytes
         self._bytes += held_bytes
         while self._bytes > self._bytes_max:
             _, (_, oldest_bytes) = self._kept.popitem(last=False)

@@ -13,5 +13,5 @@ def window_of(chunk: Chunk, after: Offset) -> Chunk:
     """Return the part of a chunk that holds the change following `after`. Everybody cuts at the same places."""
     if len(chunk) <= WINDOW_CHANGES_MAX:
         return chunk
-    row = (after + 1 - chunk.first) // WINDOW_CHANGES_MAX * WINDOW_CHANGES_MAX
-    return chunk.memo(("window", row), lambda chunk: Chunk(chunk.batch.slice(row, WINDOW_CHANGES_MAX), chunk.schemas))
+    row = chunk.row_after(after) // WINDOW_CHANGES_MAX * WINDOW_CHANGES_MAX
+    return chunk.memo(("window", row), lambda chunk: chunk.part(row, WINDOW_CHANGES_MAX))

@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 
-__all__ = ["Crash", "MemoryFiles"]
+__all__ = ["Crash", "MemoryFile", "MemoryFiles"]
 
 _PAGE_BYTES = 64
 """Small, so that short frames cover many pages and can be torn in many ways."""
@@ -159,6 +159,12 @@ class MemoryFile:
         with self._files.lock:
             self._check_open(write=False)
             return bytes(self._content.seen[place : place + size])
+
+    def read_into(self, place: int, buffer: memoryview) -> int:
+        """Fill a buffer, less of it only where the file ends."""
+        data = self.read_at(place, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def write_at(self, place: int, parts: Sequence[bytes | memoryview]) -> None:
         """Write all parts; on a full disk, what fits."""

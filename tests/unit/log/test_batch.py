@@ -108,7 +108,7 @@ def test_small_neighbours_are_joined_and_large_ones_left_alone():
     batch = encode_drafts([with_schema(1)], 1, 1)
     assert [joined.num_rows for joined in gather([(batch, 1000)] * 300)] == [132, 132, 36]
     assert [joined.num_rows for joined in gather([(batch, 1000)] * 2 + [(batch, 500_000)] * 3)] == [2, 1, 1, 1]
-    assert next(gather([(batch, 500_000)])) is batch
+    assert next(gather([(batch, 500_000)])) == batch
     assert list(gather([])) == []
 
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from log_samples import SCHEMA, SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_of
 from tailrace.log.compact import compact, put_in_place
 from tailrace.log.recover import examine
+from tailrace.log.segment import statistics_name
 from tailrace.log.segments import Segments, list_segments
-from tailrace.log.statistics import survey
+from tailrace.log.statistics import Skipper, survey
 from tailrace.log.verify import verify
 from tailrace.model.number import SchemaId, hlc_time_us
 from tailrace.testing.clock import FakeClock
@@ -27,7 +28,10 @@ PARTS = GOLDENS / "version-2"
 """A commit of three parts between two others; the segment with it is of version 2, the first one of version 1."""
 
 COMPACTED = GOLDENS / "version-1-compacted"
-"""The log of `version-1-hybrid`, its first segment compacted, with statistics."""
+"""The log of `version-1-hybrid`, its first segment compacted, with statistics in their first form."""
+
+SURVEYED = GOLDENS / "version-1-surveyed"
+"""The same with statistics as they are written today."""
 
 SEGMENTS = ["oplog-00000000000000000001.bin", "oplog-00000000000000000002.bin"]
 
@@ -131,8 +135,9 @@ def test_the_same_bytes_are_written_for_parts(name):
     assert written_parts().names() == golden(PARTS).names()
 
 
-def test_a_compacted_log_is_read_and_continued():
-    files = golden(COMPACTED)
+@pytest.mark.parametrize("directory", [COMPACTED, SURVEYED])
+def test_a_compacted_log_is_read_and_continued(directory):
+    files = golden(directory)
     assert contents(files) == rows_of(DRAFTS)
     assert hlcs_of(files) == hlcs_of(golden())
     assert verify(files).problems == ()
@@ -140,10 +145,23 @@ def test_a_compacted_log_is_read_and_continued():
     assert contents(files) == rows_of([*DRAFTS, draft(7)])
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in COMPACTED.iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in SURVEYED.iterdir()))
 def test_the_same_bytes_are_written_by_compaction(name):
-    assert written_compacted().bytes_of(name) == (COMPACTED / name).read_bytes()
-    assert written_compacted().names() == golden(COMPACTED).names()
+    assert written_compacted().bytes_of(name) == (SURVEYED / name).read_bytes()
+    assert written_compacted().names() == golden(SURVEYED).names()
+    assert name.endswith(".sta") or (SURVEYED / name).read_bytes() == (COMPACTED / name).read_bytes()
+
+
+def test_statistics_in_their_first_form_are_written_again():
+    files = golden(COMPACTED)
+    found = examine(files)
+    segments = Segments(files, {SchemaId(1): SCHEMA})
+    segments.replace(found.segments, found.sparse, found.end)
+    assert Skipper(files, segments).load(segments.entries[0]) is None
+    for _ in survey(files, segments, segments.entries[0]):
+        pass
+    name = statistics_name(segments.entries[0].first_index)
+    assert files.bytes_of(name) == (SURVEYED / name).read_bytes()
 
 
 def test_a_compacted_segment_stays_readable_for_a_program_that_knows_no_compaction():

@@ -8,72 +8,44 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from log_samples import SCHEMA, SMALL, PlainLog, draft
-from tailrace.log.batch import encode_drafts
+from tailrace.log.files import File
 from tailrace.log.reader import LogReader
 from tailrace.log.recover import examine
 from tailrace.log.segment import segment_name, statistics_name
 from tailrace.log.segments import Segments
-from tailrace.log.statistics import Skipper, Statistics, block_statistics, survey
-from tailrace.model.chunk import Chunk
-from tailrace.model.commit import Draft
+from tailrace.log.statistics import Hashes, Skipper, Statistics, Survey, survey
 from tailrace.model.image import NO_KEY
-from tailrace.model.number import Index, Offset, Position, SchemaId
+from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.wanted import AnyKey, KeyWanted, KeyWithin, OneOfKeys, Wanted
 from tailrace.testing.files import MemoryFiles
-
-integers = st.integers(-50, 50).map(lambda number: b"[%d]" % number)
-keys = integers | st.sampled_from([NO_KEY, b'["a"]', b"[1,2]"])
-changes = st.tuples(st.sampled_from(Op), st.integers(1, 4), keys)
-wanted_keys = (
-    st.just(AnyKey())
-    | st.frozensets(keys, max_size=2).map(OneOfKeys)
-    | st.tuples(st.integers(-60, 60), st.integers(0, 20)).map(lambda two: KeyWithin(two[0], two[0] + two[1]))
-)
-wanteds = st.builds(
-    Wanted,
-    st.dictionaries(st.integers(1, 4), wanted_keys, max_size=3),
-    st.frozensets(st.sampled_from(list(map(int, Op)))),
-    st.integers(3, 4),
-)
+from wanting import block_of, changes, passes, wanteds
 
 
-def block_of(block: list[tuple[Op, int, bytes]], first: int) -> Chunk:
-    made = Draft(Position("p"), 1000 + first)
-    for op, schema, key in block:
-        made.add(op, SchemaId(schema), key, after=b"{}")
-    return Chunk(encode_drafts([made], Offset(first), Index(first)), {})
+def file_of(found: Survey) -> File:
+    files = MemoryFiles()
+    files.put("statistics", found.pack())
+    return files.open("statistics")
 
 
-def passes(wanted: Wanted, change: tuple[Op, int, bytes]) -> bool:
-    """Tell whether a change is wanted, looked at by itself. A key that is no integer may lie between any two."""
-    op, schema, key = change
-    if schema > wanted.known:
-        return True
-    if schema not in wanted.schemas or op not in wanted.ops:
-        return False
-    match wanted.schemas[schema]:
-        case AnyKey():
-            return True
-        case OneOfKeys(chosen):
-            return key in chosen
-        case KeyWithin(lower, upper):
-            return not key[1:-1].lstrip(b"-").isdigit() or lower <= int(key[1:-1]) <= upper
+def hashes_in(statistics: Statistics, file: File) -> Hashes:
+    return lambda table: statistics.hashes(table, file)
 
 
 @given(st.lists(st.lists(changes, min_size=1, max_size=6), min_size=1, max_size=8), wanteds, st.data())
 def test_no_change_that_is_wanted_is_passed_over(blocks, wanted, data):
-    made, first = [], 1
+    made, first, found = [], 1, Survey(7)
     for block in blocks:
-        made.append(block_statistics([block_of(block, first)]))
+        made.append(found.add([block_of(block, first)]))
         first += len(block)
-    statistics = Statistics.unpack(Statistics(made, 0).pack(7), 7)
+    file = file_of(found)
+    statistics = Statistics.read(file, 7)
     assert statistics is not None
     assert list(statistics.blocks) == made
     rows = [change for block in blocks for change in block]
     offset = data.draw(st.integers(1, len(rows)))
-    further = statistics.skip(Offset(offset), wanted)
-    assert offset <= further <= len(rows) + 1
+    further = statistics.skip(Offset(offset), wanted, hashes_in(statistics, file))
+    assert offset <= statistics.skip(Offset(offset), wanted) <= further <= len(rows) + 1
     assert not any(passes(wanted, rows[row - 1]) for row in range(offset, further))
     assert further == offset or further == len(rows) + 1 or further in {block.first for block in made}
 
@@ -85,30 +57,61 @@ def test_no_change_that_is_wanted_is_passed_over(blocks, wanted, data):
         ({2: AnyKey()}, False),
         ({1: OneOfKeys(frozenset({b"[7]"}))}, True),
         ({1: OneOfKeys(frozenset({b"[8]"}))}, False),
+        ({1: OneOfKeys(frozenset({b"[5]"}))}, False),
+        ({1: OneOfKeys(frozenset({b'["a"]', NO_KEY}))}, False),
         ({1: KeyWithin(8, 9)}, False),
         ({1: KeyWithin(7, 7)}, True),
         ({1: KeyWithin(-3, 4)}, True),
     ],
 )
 def test_a_block_is_told_by_its_tables_and_keys(wanted: dict[SchemaId, KeyWanted], may):
-    block = block_statistics([block_of([(Op.INSERT, 1, b"[7]"), (Op.UPDATE, 1, b"[4]")], 1)])
-    assert block.may_have(Wanted(wanted, frozenset({1, 2}), 2)) is may
+    found = Survey(7)
+    block = found.add([block_of([(Op.INSERT, 1, b"[7]"), (Op.UPDATE, 1, b"[4]")], 1)])
+    statistics = Statistics.read(file := file_of(found), 7)
+    assert statistics is not None
+    assert block.may_have(Wanted(wanted, frozenset({1, 2}), 2), hashes_in(statistics, file)) is may
     assert not block.may_have(Wanted(wanted, frozenset({3}), 2))
     assert block.may_have(Wanted(wanted, frozenset({3}), 0))
 
 
 def test_a_block_says_which_commits_and_times_it_has():
-    block = block_statistics([block_of([(Op.INSERT, 1, b"[7]")], 5), block_of([(Op.DELETE, 2, b"[1]")] * 2, 6)])
+    block = Survey(7).add([block_of([(Op.INSERT, 1, b"[7]")], 5), block_of([(Op.DELETE, 2, b"[1]")] * 2, 6)])
     assert (block.first, block.last, block.first_index, block.last_index) == (5, 7, 5, 6)
     assert (block.commit_time_us_min, block.commit_time_us_max) == (1005, 1006)
     assert [(table.schema, table.changes, table.ops) for table in block.tables] == [(1, 1, (1,)), (2, 2, (3,))]
-    assert block.tables[1].hashes == block_statistics([block_of([(Op.INSERT, 2, b"[1]")], 1)]).tables[0].hashes
+    assert [(table.hashes_place, table.hashes_count) for table in block.tables] == [(0, 1), (4, 1)]
+
+
+def test_bounds_of_keys_tell_without_their_hashes_and_hashes_what_lies_between():
+    found = Survey(7)
+    block = found.add([block_of([(Op.INSERT, 1, b"[%d]" % number) for number in (3, 5, 9)], 1)])
+    seek = [Wanted({SchemaId(1): OneOfKeys(frozenset({b"[%d]" % key}))}, frozenset({1}), 1) for key in (2, 4, 5)]
+    assert [block.may_have(wanted) for wanted in seek] == [False, True, True]
+    statistics = Statistics.read(file := file_of(found), 7)
+    assert statistics is not None
+    assert [block.may_have(wanted, hashes_in(statistics, file)) for wanted in seek] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_hashes_that_are_damaged_or_cut_short_say_nothing():
+    found = Survey(7)
+    block = found.add([block_of([(Op.INSERT, 1, b"[3]"), (Op.INSERT, 1, b"[9]")], 1)])
+    absent = Wanted({SchemaId(1): OneOfKeys(frozenset({b"[5]"}))}, frozenset({1}), 1)
+    files, good = MemoryFiles(), found.pack()
+    for bad in (good[:-1], good[:-8], good[:-1] + bytes([good[-1] ^ 1])):
+        files.put("statistics", bad)
+        statistics = Statistics.read(file := files.open("statistics"), 7)
+        assert statistics is not None
+        assert block.may_have(absent, hashes_in(statistics, file))
 
 
 def test_of_too_many_keys_nothing_is_said():
-    block = block_statistics([block_of([(Op.INSERT, 1, b"[%d]" % number) for number in range(9000)], 1)])
-    assert block.tables[0].hashes == b""
-    assert block.may_have(Wanted({SchemaId(1): OneOfKeys(frozenset({b"[-5]"}))}, frozenset({1}), 1))
+    block = Survey(7).add([block_of([(Op.INSERT, 1, b"[%d]" % (2 * number)) for number in range(9000)], 1)])
+    assert block.tables[0].hashes_count == 0
+    assert block.may_have(Wanted({SchemaId(1): OneOfKeys(frozenset({b"[5]"}))}, frozenset({1}), 1), lambda _: None)
     assert not block.may_have(Wanted({SchemaId(1): KeyWithin(-5, -1)}, frozenset({1}), 1))
 
 
@@ -152,13 +155,13 @@ def test_statistics_that_are_damaged_or_of_another_file_are_none(files):
     segments = segments_of(files)
     list(survey(files, segments, segments.entries[0]))
     good = files.bytes_of(statistics_name(Index(1)))
-    for bad in (b"", good[:-1], good[:20] + bytes([good[20] ^ 1]) + good[21:], b"x" * 40):
+    damaged = [good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :] for place in range(30)]
+    for bad in (b"", good[:10], good[:30], b"x" * 40, b"TRSTATS1" + good[8:], *damaged):
         files.put(statistics_name(Index(1)), bad)
         assert Skipper(files, segments).load(segments.entries[0]) is None
-    identity = segments.entries[0].identity
-    blocks = Statistics.unpack(good, identity)
-    assert blocks is not None
-    files.put(statistics_name(Index(1)), blocks.pack(identity + 1))
+    other = Survey(segments.entries[0].identity + 1)
+    other.add(segments.load(Offset(1)))
+    files.put(statistics_name(Index(1)), other.pack())
     assert Skipper(files, segments).load(segments.entries[0]) is None
 
 

@@ -16,7 +16,7 @@ async def passing(feed):
     """Take what a feed gives until it has no more; return the offsets that pass."""
     found = []
     while (batch := await feed.next(0.0)) is not None:
-        found += [offset for row in batch.rows() if (offset := batch.chunk.first + row) > batch.after]
+        found += [offset for row in batch.rows() if (offset := batch.chunk.offset_of(row)) > batch.after]
         feed.advance(batch.chunk.last)
     return found
 

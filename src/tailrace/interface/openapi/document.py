@@ -94,8 +94,18 @@ def _schemas(methods: Mapping[str, Signature]) -> dict[str, Any]:
     return {**schemas, "Command": command, **rpc_schemas(methods, schemas)}
 
 
+_ENVELOPED = {
+    "description": "A change in the envelope that was asked for, where that is not our own.",
+    "type": "object",
+    "not": {"required": ["seq"]},  # else any event of ours that is not as described would pass as one of these
+}
+
+
 def _narrow(schemas: dict[str, Any]) -> None:
     """Say what the types of Python do not: what encoded bytes hold, and which words a text may be."""
-    schemas[PollResult.__name__]["properties"]["events"] = {"type": "array", "items": ref_of(Event.__name__)}
+    schemas[PollResult.__name__]["properties"]["events"] = {
+        "type": "array",
+        "items": {"anyOf": [ref_of(Event.__name__), _ENVELOPED]},
+    }
     schemas[Problem.__name__]["properties"]["code"] = {"enum": error_codes()}
     schemas[ErrorAnswer.__name__]["properties"]["ok"] = {"const": False}

@@ -98,7 +98,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     tells_offset = view.wire in _BEGINS
     events = []
     for row, (time_us, op, schema_id, key, *images) in zip(rows, _cells(chunk, rows, view), strict=True):
-        offset = chunk.first + row
+        offset = chunk.offset_of(row)
         if (schema_id, op) not in known:
             known[schema_id, op] = _constants(chunk.schemas[schema_id], op, view)
         template, key_form, image_form = known[schema_id, op]

@@ -109,7 +109,7 @@ def _encode_few(chunk: Chunk, rows: Rows, view: View) -> list[bytes]:
     for row in rows:
         index, time_us, op, schema_id, key, before, after = (column[row].as_py() for column in columns)
         schema = chunk.schemas[schema_id]
-        event = b"%c%s" % (layout.sequence, varint_of(chunk.first + row))
+        event = b"%c%s" % (layout.sequence, varint_of(chunk.offset_of(row)))
         if time_us:
             event += b"%c%s" % (layout.timestamp_us, varint_of(time_us))
         if layout.txn_id:

@@ -59,6 +59,7 @@ def ask(predicate: Predicate, after: bytes | None, before: bytes | None = None) 
         return error.reason
 
 
+@pytest.mark.timeout(1800 if EXAMPLES > 1000 else 120)
 @settings(max_examples=EXAMPLES, deadline=None)
 @example(0)
 @given(st.integers(0, 2**64))
