@@ -192,7 +192,7 @@ def test_streams_are_shared_among_workers_and_follow(work, database):
         assert message(three)["id"] == 50
         three.send(json.dumps({"type": "ack", "offset": 50}))
         assert message(three)["event"] == "ack"
-        assert server.call("cdc.poll", {"sub_id": sub_id})["events"] == []
+        assert server.call("cdc.poll", {"sub_id": sub_id, "from_offset": 0})["events"] == []
         server.call("cdc.close", {"sub_id": sub_id})
         assert one.record() is None
         with pytest.raises(ConnectionClosed):
@@ -209,7 +209,7 @@ def test_what_a_worker_acknowledges_is_acknowledged_everywhere(work, database):
     with sse(server, sub_id) as stream:
         assert stream.ids(29) == list(range(1, 30))
         wait_until(lambda: server.call("cdc.list", {})["subscriptions"][0]["acked_offset"] == 29, "it is acknowledged")
-    assert server.call("cdc.poll", {"sub_id": sub_id})["events"] == []
+    assert server.call("cdc.poll", {"sub_id": sub_id, "from_offset": 0})["events"] == []
     insert(database, 30)
     with sse(server, sub_id, "?from_offset=0") as stream:
         assert stream.ids(1) == [30]
@@ -288,7 +288,7 @@ def test_a_worker_shows_a_principal_its_rows_until_its_key_is_revoked(work, data
     wait_until(lambda: tables_known(server), "the table is known")
     made = run("token", "create", "ada", "--table", "app.t", "--rows", "app.t=id < 10", *at(server))
     assert made.returncode == 0, made.stderr
-    key = {"x-api-key": json.loads(made.stdout)["key"]}
+    key = {"x-api-key": json.loads(made.stdout)["token"]}
     sub_id = server.call("cdc.subscribe_table", {"db": "app", "table": "t"}, **key)["sub_id"]
     with sse(server, sub_id, **key) as stream:
         insert(database, 9, 10, 8)
