@@ -34,6 +34,12 @@ def postgres_servers():
         sys.modules["postgres_servers"].stop_all()
 
 
+@pytest.fixture(params=["one process", "workers"])
+def one_process_and_workers(request, monkeypatch):
+    """Have streams of the HTTP interface served by the process itself, and then by workers."""
+    monkeypatch.setattr("web.WORKERS", int(request.param == "workers"))
+
+
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that nobody waits for it alone at the end."""
     items.sort(key=lambda item: item.path.name != "test_pipeline_kills.py")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 
 import httpx
 import websockets.asyncio.client
@@ -18,8 +18,11 @@ from tailrace.meta.key_store import KeyStore
 from tailrace.meta.store import MetaStore
 from tailrace.metrics import Metrics
 from tailrace.subscription.access import Scopes
+from working import fleet_of
 
 DEADLINE_S = 20.0
+WORKERS = 0
+"""How many workers serve streams; see the fixture `one_process_and_workers`. A server with options has none."""
 
 
 class Web(Feeding):
@@ -58,6 +61,11 @@ class Web(Feeding):
         assert list(envelope) == ["id", "ok", "error"], envelope
         assert envelope["ok"] is False
         return envelope["error"]["code"], envelope["error"]["message"]
+
+    async def settled(self):
+        """Wait until workers have been notified of all that happened, and what they counted is in the metrics."""
+        if self.fleet is not None:
+            await self.fleet.measure()
 
     @asynccontextmanager
     async def stream(self, sub_id, query="", headers=()):
@@ -174,17 +182,39 @@ async def web(log=None, service=None, server=None, url="sqlite://", auth=None, c
     """Serve a service over a log in memory, to everybody or as `auth` says."""
     metrics, waiting_for, clock = Metrics(), [], clock or SystemClock()
     async with feeding(url, log=log, **(service or {})) as world, access_of(auth or AuthConfig(), clock) as access:
-        scopes = Scopes(world.service, access.keeper, access.limits)
-        app = create_app(
-            scopes, lambda: waiting_for, metrics, clock, HttpOptions(**options), gate=access.gate, site=site
-        )
+        scopes, http = Scopes(world.service, access.keeper, access.limits), HttpOptions(**options)
         async with (
-            serve(app, "127.0.0.1", 0, on_stop=world.service.stop, stop_timeout_s=1, **(server or {})) as address,
+            workers_of(WORKERS if server is None else 0, world, metrics, http, site) as fleet,
+            serve(
+                create_app(
+                    scopes,
+                    lambda: waiting_for,
+                    metrics,
+                    clock,
+                    http,
+                    gate=access.gate,
+                    site=site,
+                    hand_over=fleet,
+                ),
+                "127.0.0.1",
+                0,
+                on_stop=world.service.stop,
+                stop_timeout_s=1,
+                **(server or {}),
+            ) as address,
             httpx.AsyncClient(base_url=address.url, timeout=DEADLINE_S, verify=False) as client,
         ):
             served = Web(world, client, address, metrics, waiting_for)
-            served.access = access
+            served.access, served.fleet = access, fleet
             yield served
+
+
+def workers_of(count, world, metrics, http, site):
+    """Return the workers that serve streams, where there are to be some."""
+    if not count:
+        return nullcontext()
+    origins = [] if site is None else sorted(site.origins)
+    return fleet_of({"app": world.log}, world.service, metrics, http, origins, count)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -35,6 +35,9 @@ from tailrace.subscription.access import Scopes
 from tailrace.subscription.assemble import ServedSource, open_scopes
 from tailrace.subscription.pressure import pressure_changes
 from tailrace.subscription.query.options import query_options
+from tailrace.subscription.service import SubscriptionService
+from tailrace.worker.fleet import Fleet
+from tailrace.worker.message import FollowedSource
 
 __all__ = ["Addresses", "Application"]
 
@@ -69,6 +72,7 @@ class Application:
         self._stack = AsyncExitStack()
         self._shards: list[Shard] = []
         self._metrics = Metrics()
+        self._fleet: Fleet | None = None
         self.addresses = Addresses("", "", "", {})
 
     async def __aenter__(self) -> Self:
@@ -127,6 +131,10 @@ class Application:
             for one in resolved.values():
                 await asyncio.to_thread(one.check)
         logger.info("server starts", extra={**versions(), "settings": shown_settings(config)})
+        if config.workers:  # which load what they need while the logs are opened
+            self._fleet = Fleet(config.workers, self._metrics, config.logging.level, config.logging.format)
+            self._stack.push_async_callback(self._fleet.stop)
+            await self._fleet.begin()
         numbers = await store.shards(list(sources))
         interfaces = await Interfaces.open(store, clock, config.coordinode, config.jimdb)
         tools = SourceTools(clock, self._metrics, config.query.runs_max, config.capture.enabled)
@@ -169,15 +177,36 @@ class Application:
         apart = own_port is not None and not 0 < own_port == config.http_port
         writable = not config.sources or config.gateway.sql_write
         app, gateway_app = interfaces.on_http(
-            core, access.gate, site, self._waiting_for, sql_write=writable, gateway_apart=apart
+            core,
+            access.gate,
+            site,
+            self._waiting_for,
+            sql_write=writable,
+            gateway_apart=apart,
+            hand_over=self._fleet,
         )
+        elsewhere = await self._set_up_fleet(scopes.service)
         gateway = None
         if own_port and apart:
             url = await ports.open_http(gateway_app, own_port, "--ws-port", "gateway", scopes.service.stop)
             gateway = url.replace("http", "ws", 1)
-        http = await ports.open_http(app, config.http_port, "--http-port", "http", scopes.service.stop)
+        stop_feeds = scopes.service.stop
+        http = await ports.open_http(app, config.http_port, "--http-port", "http", stop_feeds, elsewhere)
         self._start_sinks(scopes, store)
         return structs.replace(addresses, http=http, grpc=grpc, gateway=gateway)
+
+    async def _set_up_fleet(self, service: SubscriptionService) -> Callable[[], int]:
+        """Have the workers follow the logs; return what counts their connections."""
+        fleet, config = self._fleet, self._config
+        if fleet is None:
+            return lambda: 0
+        if config.tls.cert:
+            logger.warning("workers serve no TLS connections: the main process serves all streams")
+        sources = {shard.name: FollowedSource(shard.directory, shard.opened.dialect) for shard in self._shards}
+        logs = {shard.name: shard.log for shard in self._shards}
+        ring_changes = log_options(config.log, config.retention).ring_changes_max
+        await fleet.set_up(sources, logs, service, config.allowed_origins, ring_changes)
+        return lambda: fleet.connections
 
     def _start_sinks(self, scopes: Scopes, store: MetaStore) -> None:
         secrets = Secrets(self._config.secrets_file)

@@ -51,6 +51,8 @@ _PREFIX = "TAILRACE_"
 _ALIASES = {"SKEINDB_CDC_RETENTION_EVENTS": "retention.events"}
 """Variables of the systems whose interfaces we have, for people who come from there. Our own variable wins."""
 
+_WORKERS_MAX = 64
+
 _CLIENT_VARIABLES = frozenset({"TAILRACE_SERVER", "TAILRACE_TOKEN"})
 """Read by the commands that call a server; they mean nothing to the server itself."""
 
@@ -99,6 +101,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     metadata_url: str = ""
+    workers: int = 0
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     capture: CaptureConfig = CaptureConfig()
     log: LogConfig = LogConfig()
@@ -144,6 +147,7 @@ SETTINGS = (
     Setting("allowed_hosts", "Names that callers may call the server by, separated by commas; '*' for any."),
     Setting("allowed_origins", "Origins of web pages that may call, separated by commas; '*' for any."),
     Setting("metadata_url", "Metadata database; by default an SQLite file in the data directory."),
+    Setting("workers", "Processes that deliver streams, beside the one that captures; 0 delivers in that one."),
     Setting("sources", "NAME=URL of a source, or a URL alone for the name 'default'. May be given more than once."),
     Setting("capture.enabled", "Capture changes; without, only keys, values and statements are served."),
     Setting("log.ring_changes", "Keep this many of the newest changes in memory."),
@@ -348,6 +352,8 @@ def _check(config: Config) -> None:
     ):
         if not 0 <= port <= 65535:
             raise ConfigError(f"{path}: {port} is not a port (0 to 65535)")
+    if not 0 <= config.workers <= _WORKERS_MAX:
+        raise ConfigError(f"workers: {config.workers} is not a number of processes (0 to {_WORKERS_MAX})")
     if config.retention.events is not None:
         _check_size("retention.events", config.retention.events)
     _check_size("retention.bytes", config.retention.bytes)

@@ -114,6 +114,13 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.workers = Gauge("tailrace_workers", "Workers that serve streams now.", registry=self.registry)
+        self.worker_feeds = Gauge(
+            "tailrace_worker_feeds", "Feeds and bulk reads that a worker serves.", ["worker"], registry=self.registry
+        )
+        self.worker_restarts = Counter(
+            "tailrace_worker_restarts_total", "Workers that ended and were started again.", registry=self.registry
+        )
         self.rpc_calls = Counter(
             "tailrace_rpc_calls_total", "RPC calls by method and outcome.", ["method", "code"], registry=self.registry
         )

@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 class Shard:
     """One source with its log and the pump between them. Get one by `open`; `close` it at last."""
 
-    def __init__(self, number: int, opened: OpenedSource, log: Log) -> None:
+    def __init__(self, number: int, opened: OpenedSource, log: Log, directory: Path) -> None:
         self.number = number
+        self.directory = str(directory)
         self.name = opened.capture.name
         self.opened = opened
         self.log = log
@@ -46,7 +47,7 @@ class Shard:
         log = await Log.open(DiskFiles(directory), options, clock, hybrid=hybrid, floor=floor, source=name)
         window = {"horizon": log.horizon, "head": log.head, "position": log.position}
         logger.info("log opened", extra={"source": name, **window})
-        return cls(number, opened, log)
+        return cls(number, opened, log, directory)
 
     def waiting_for(self) -> Sequence[str]:
         """Return why capture does not move, in words; nothing when it does."""

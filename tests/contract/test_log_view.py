@@ -1,4 +1,4 @@
-"""Facts about what subscriptions read of a log, on the real one and on the fake."""
+"""Facts about what subscriptions read of a log: on the real one, as another process follows it, and on the fake."""
 
 import asyncio
 import threading
@@ -9,6 +9,7 @@ import pytest
 from feeding import draft_of, schema_of
 from tailrace.clock import SystemClock
 from tailrace.log.files import DiskFiles
+from tailrace.log.followed import FollowedLog
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError
@@ -20,10 +21,36 @@ from tailrace.testing.log import MemoryLog
 KEPT = 5
 
 
-@pytest.fixture(params=["the log", "the fake"])
+class Followed(FollowedLog):
+    """A log that is followed as soon as it is published; what readers have no part in is done by the writer."""
+
+    def __init__(self, writer, files):
+        super().__init__(files, LogOptions())
+        self._writer = writer
+        self._publish()
+        writer.listen(self._publish)
+
+    def __getattr__(self, name):
+        return getattr(self._writer, name)
+
+    async def put_schema(self, schema):
+        number = await self._writer.put_schema(schema)
+        self._publish()
+        return number
+
+    async def close(self):
+        await self._writer.close()
+        super().close()
+
+    def _publish(self):
+        self.follow(self._writer.state, len(self._writer.schemas()))
+
+
+@pytest.fixture(params=["the log", "the log followed", "the fake"])
 async def log(request, tmp_path):
-    if request.param == "the log":
+    if request.param.startswith("the log"):
         log = await Log.open(DiskFiles(tmp_path), LogOptions(retention_changes=KEPT), SystemClock())
+        log = Followed(log, DiskFiles(tmp_path)) if request.param.endswith("followed") else log
     else:
         log = MemoryLog()
     await log.put_schema(schema_of("users"))

@@ -11,6 +11,8 @@ from tailrace.access.options import AuthConfig, PrincipalConfig
 from tailrace.model.op import Op
 from web import web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 AUTH = AuthConfig(
     enabled=True,
     tokens=("master",),

@@ -14,6 +14,8 @@ from tailrace.model.op import Op
 from tailrace.testing.clock import FakeClock
 from web import DEADLINE_S, timeless, web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 MINE, YOURS = "name = 'mine'", "name = 'yours'"
 AUTH = AuthConfig(
     enabled=True,

@@ -17,6 +17,8 @@ from tailrace.model.errors import BehindHorizonError
 from tailrace.model.op import Op
 from web import until, web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 PATH = "/api/v1/bulk/app"
 ONCE = BulkOptions(outage_s_max=0.0, timeout_s=20.0)
 AGAIN = BulkOptions(outage_s_max=10.0, timeout_s=20.0)

@@ -10,6 +10,8 @@ from tailrace.interface.skeindb.message import PollParams
 from tailrace.model.op import Op
 from web import timeless, web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 SUB = "sub_0000000000000001"
 OPS = [Op.INSERT, Op.UPDATE, Op.DELETE]
 TOLD = {

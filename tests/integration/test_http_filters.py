@@ -7,6 +7,8 @@ from tailrace.model.op import Op
 from tailrace.model.table import Column, Kind
 from web import web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 SUB = "sub_0000000000000001"
 SUBSCRIBE = "cdc.subscribe_table"
 USERS = {"db": "app", "table": "users"}

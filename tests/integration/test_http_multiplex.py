@@ -11,6 +11,8 @@ from tailrace.delivery.http.streaming import STREAMS_MAX
 from tailrace.model.op import Op
 from web import Connection, until, web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 ONE, TWO, THREE = (f"sub_{number:016x}" for number in (1, 2, 3))
 
 

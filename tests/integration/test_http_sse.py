@@ -5,10 +5,13 @@ import json
 import socket
 
 import httpx
+import pytest
 
 from feeding import draft_of
 from tailrace.model.op import Op
 from web import DEADLINE_S, Connection, until, web
+
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
 
 SUB = "sub_0000000000000001"
 
@@ -176,6 +179,7 @@ async def test_each_change_of_state_is_told_once():
             assert states([await stream.record()]) == ["throttle"]
             assert (await stream.record())["event"] == "insert"
             await world.service.subscription(subscription.id).acknowledge(6)
+            await world.settled()
             await world.append(Op.INSERT)
             assert (await stream.record())["event"] == "insert"  # healthy again: nothing is said of that
             await world.append(*[Op.INSERT] * 5)

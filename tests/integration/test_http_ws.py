@@ -23,6 +23,8 @@ from tailrace.subscription.access import Scopes
 from tailrace.testing.log import MemoryLog
 from web import DEADLINE_S, WebSocket, until, web
 
+pytestmark = pytest.mark.usefixtures("one_process_and_workers")
+
 SUB = "sub_0000000000000001"
 
 
@@ -260,10 +262,12 @@ async def test_a_client_that_does_not_read_holds_back_itself_alone():
             async with world.socket(f"/{SUB}", max_queue=None) as stream:
                 assert (await stream.ids(80_000))[-1] == 80_000
             # The eager one got all; the lazy one no more than the buffers on the way hold.
+            await world.settled()
             assert delivered(world) - 80_000 < 60_000
             before = delivered(world)
             await world.append(Op.INSERT)
             assert (await world.call("system.ping"))["pong"]
+            await world.settled()
             assert delivered(world) == before
 
 

@@ -56,6 +56,7 @@ def test_every_setting_can_be_set_by_its_variable():
         "allowed_hosts": "a.example, *.b.example",
         "allowed_origins": "https://a.example,https://b.example:8443",
         "grpc_port": "2",
+        "workers": "3",
         "capture.enabled": "false",
         "log.ring_changes": "64k",
         "log.compact": "false",
@@ -96,6 +97,7 @@ def test_every_setting_can_be_set_by_its_variable():
     assert config.allowed_hosts == ("a.example", "*.b.example")
     assert config.allowed_origins == ("https://a.example", "https://b.example:8443")
     assert (config.data_dir, config.host, config.metadata_url) == ("text", "text", "text")
+    assert config.workers == 3
     assert (config.capture.enabled, config.log.ring_changes, config.log.compact) == (False, "64k", False)
     assert (config.retention.events, config.retention.bytes, config.retention.age) == ("5", "1GiB", "1h")
     assert config.gateway.sql_write
@@ -288,6 +290,7 @@ def test_a_sink_that_makes_no_sense_is_refused(file):
         ({}, {"query.rows_max": "many"}, "--query-rows-max: 'many' is not a whole number"),
         ({}, {"logging.level": "loud"}, "--logging-level: 'loud' is not debug"),
         ({"TAILRACE_HTTP_PORT": "1"}, {"http_port": 70000}, "--http-port: 70000 is not a port"),
+        ({}, {"workers": 65}, "--workers: 65 is not a number of processes (0 to 64)"),
         ({"TAILRACE_AUTH": "maybe"}, {}, "TAILRACE_AUTH: 'maybe' is not true or false"),
     ],
 )

@@ -46,7 +46,7 @@ def _limit_flags(command: _F) -> _F:
 
 class _Serve(GroupedCommand):
     headings: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Sources and data": ("sources", "source_options", "data_dir", "metadata_url", "capture"),
+        "Sources and data": ("sources", "source_options", "data_dir", "metadata_url", "workers", "capture"),
         "Addresses": ("host", "http_port", "grpc_port", "gateway_port", "allowed_"),
         "Log and retention": ("log_", "retention_"),
         "Access": ("auth",),
@@ -77,6 +77,7 @@ class _Serve(GroupedCommand):
 @click.option("--allowed-hosts", metavar="NAMES", help="Host names that clients may use; '*' for any.")
 @click.option("--allowed-origins", metavar="ORIGINS", help="Web origins that may call the server; '*' for any.")
 @click.option("--metadata-url", help="Metadata database, by default an SQLite file in the data directory.")
+@click.option("--workers", type=int, metavar="N", help="Processes that deliver streams; 0 delivers in this one.")
 @click.option("--capture/--no-capture", "capture_enabled", default=None, help="Capture changes or not.")
 @click.option("--log-ring-changes", metavar="N", help="Keep the newest N changes in memory.")
 @click.option("--retention-events", metavar="N", help="Keep at most N changes.")

@@ -61,7 +61,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
             # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
             # turn.
             if batch is not None and not count:
-                await presenter.prepare(batch, view)
+                await presenter.prepare(batch, view, feed.behind)
             elif batch is not None and not presenter.is_ready(batch, view):
                 break  # what is in hand goes out first
             encoded = None if batch is None else _encoded(batch, presenter, view)

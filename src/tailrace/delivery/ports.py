@@ -40,8 +40,18 @@ class Ports:
                 extra={"host": host},
             )
 
-    async def open_http(self, app: ASGIApp, port: int, flag: str, name: str, on_stop: Callable[[], None]) -> str:
+    async def open_http(
+        self,
+        app: ASGIApp,
+        port: int,
+        flag: str,
+        name: str,
+        on_stop: Callable[[], None],
+        elsewhere: Callable[[], int] = lambda: 0,
+    ) -> str:
         """Serve an application from now on; return its URL. Metrics know the port by the name.
+
+        `elsewhere` returns how many connections of the port other processes have.
 
         Raises:
             ListenError: The port is taken, or the address is not of this machine. `flag` sets another port.
@@ -55,6 +65,7 @@ class Ports:
             tls=tls_context(self._tls, ["http/1.1"]),
             metrics=self._metrics,
             name=name,
+            elsewhere=elsewhere,
         )
         with _port_of(flag):
             return (await self._stack.enter_async_context(server)).url

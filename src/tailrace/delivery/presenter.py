@@ -72,9 +72,10 @@ class Presenter:
         """Return for how many feeds something is being prepared that they will want next."""
         return len(self._ahead)
 
-    async def prepare(self, batch: FeedBatch, view: View) -> None:
+    async def prepare(self, batch: FeedBatch, view: View, behind: int) -> None:
         """Have the events of a batch made beside the event loop where that is worth it; then it is the caller's turn.
 
+        `behind` is how many changes the caller is behind the head: those that follow have their turn first.
         Those who want the same wait for the same. Only a few are made at a time, so that what is made is not dropped
         before its caller could take it.
         """
@@ -85,7 +86,7 @@ class Presenter:
             await asyncio.shield(making or self._make(key, batch, view))
             if making is None:
                 return  # few are made at a time, which is turn enough
-        await self.turns.take()
+        await self.turns.take(behind)
 
     def is_ready(self, batch: FeedBatch, view: View) -> bool:
         """Tell whether `encoded` has nothing to do that would be worth preparing."""

@@ -7,7 +7,7 @@ SSE and WebSocket put records between them and add to it, see `tailrace.interfac
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,11 +19,13 @@ from tailrace.delivery.view import View
 from tailrace.metrics import Metrics
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError, UnknownSubscriptionError
 from tailrace.model.number import Offset
+from tailrace.model.subscription import Subscription, SubscriptionId
 from tailrace.subscription.feed import Feed
-from tailrace.subscription.service import SubscriptionService
+from tailrace.subscription.log_view import LogView
+from tailrace.subscription.status import SubscriptionStatus
 from tailrace.subscription.window import WIDE_CHANGES_MAX
 
-__all__ = ["SCANNED_FAR", "SendLimits", "Sender", "SenderTools", "Sending", "Write"]
+__all__ = ["SCANNED_FAR", "SendLimits", "Sender", "SenderTools", "Sending", "SentService", "SentSubscription", "Write"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +39,45 @@ _WRITE_BYTES_ENOUGH = 32 << 10
 """A write of this many bytes costs little more than the sending of its bytes."""
 
 
+class SentSubscription(Protocol):
+    """What streams need of the handle of a subscription; see `SubscriptionHandle`."""
+
+    @property
+    def record(self) -> Subscription:
+        """Return the subscription as it is now; one that changes is another object."""
+        ...
+
+    def status(self) -> SubscriptionStatus:
+        """Return where it stands now."""
+        ...
+
+    async def acknowledge(self, offset: Offset) -> Subscription:
+        """Move the cursor to `offset`; return the subscription as it is then."""
+        ...
+
+    async def snapshot_sent(self, offset: Offset | None) -> None:
+        """Note where the snapshot belongs that was wholly sent; None when one is begun."""
+        ...
+
+
+class SentService(Protocol):
+    """What streams need of the subscription service, for feeds that are open already."""
+
+    @property
+    def logs(self) -> Mapping[str, LogView]:
+        """Return the logs by source name."""
+        ...
+
+    def subscription(self, subscription_id: SubscriptionId) -> SentSubscription:
+        """Return the handle of a subscription."""
+        ...
+
+
 class SenderTools(Protocol):
     """What all streams of a server share. Who may open which feed was decided before."""
 
     @property
-    def service(self) -> SubscriptionService:
+    def service(self) -> SentService:
         """Return the service, for feeds that are open already."""
         ...
 

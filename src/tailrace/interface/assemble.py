@@ -11,7 +11,8 @@ from tailrace.access.gate import Gate, OpenGate
 from tailrace.clock import Clock
 from tailrace.delivery.grpc.call import Service
 from tailrace.delivery.http.application import guarded
-from tailrace.delivery.http.health import Readiness, health_routes
+from tailrace.delivery.http.hand_over import HandOver
+from tailrace.delivery.http.health import Look, Readiness, health_routes
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.streaming import StreamTools
 from tailrace.delivery.presenter import Presenter
@@ -85,7 +86,15 @@ class Interfaces:
         return [*sochdb_services(core, key_values(self._sources)), *streams, pulled], pulls.stop
 
     def on_http(
-        self, core: Core, gate: Gate, site: Site, readiness: Readiness, *, sql_write: bool, gateway_apart: bool
+        self,
+        core: Core,
+        gate: Gate,
+        site: Site,
+        readiness: Readiness,
+        *,
+        sql_write: bool,
+        gateway_apart: bool,
+        hand_over: HandOver | None = None,
     ) -> tuple[ASGIApp, ASGIApp]:
         """Return the application of the HTTP port, and that of a port which has the WebSocket gateway alone.
 
@@ -94,7 +103,9 @@ class Interfaces:
         options, stores = HttpOptions(), gateway_stores(self._sources, sql_write=sql_write)
         pipelines = Pipelines(core.store, core.scopes, core.clock)
         shared = None if gateway_apart else stores
-        app = create_app(core.scopes, readiness, core.metrics, core.clock, options, shared, gate, pipelines, site)
+        app = create_app(
+            core.scopes, readiness, core.metrics, core.clock, options, shared, gate, pipelines, site, hand_over
+        )
         return app, create_gateway_app(core.scopes, core.metrics, core.clock, options, stores, gate, site)
 
 
@@ -108,24 +119,27 @@ def create_app(
     gate: Gate = OpenGate(),  # noqa: B008 - it holds nothing
     pipelines: Pipelines | None = None,
     site: Site | None = None,
+    hand_over: HandOver | None = None,
 ) -> ASGIApp:
     """Return the application. It holds nothing that must be closed: ending the service's feeds ends its streams.
 
     `stores` are for the WebSocket gateway, which is not there without them. `gate` says who calls. `pipelines` are
-    shown where they are given. `site` says which names and pages are served.
+    shown where they are given. `site` says which names and pages are served. `hand_over` has other processes serve
+    streams.
     """
     site = site or Site(guarded=not isinstance(gate, OpenGate))
     presenter = Presenter(options.encoded_bytes_max, metrics.encoded_changes)
-    tools = StreamTools(scopes, presenter, metrics, options)
+    tools = StreamTools(scopes, presenter, metrics, options, hand_over)
     methods = skeindb_methods(tools, clock)
     observe(scopes.service, metrics, clock)
-    look = None if pipelines is None else partial(look_at, pipelines, metrics.pipelines)
+    looks: list[Look] = [] if pipelines is None else [partial(look_at, pipelines, metrics.pipelines)]
+    looks += [] if hand_over is None else [hand_over.measure]
     routes: list[Route | WebSocketRoute] = [
         *skeindb_routes(tools, methods, clock),
-        *bulk_routes(scopes, metrics, options, clock),
+        *bulk_routes(scopes, metrics, options, clock, hand_over),
         *([] if pipelines is None else pipeline_routes(pipelines)),
         # Where others are hidden, so are the names of sources.
-        *health_routes(readiness, metrics, scopes, look, with_reasons=isinstance(gate, OpenGate)),
+        *health_routes(readiness, metrics, scopes, looks, with_reasons=isinstance(gate, OpenGate)),
     ]
     gateway = [] if stores is None else gateway_routes(tools, stores, clock)
     document = OpenApiEndpoint(methods.table, [OPENAPI_PATH, *(route.path for route in routes)])

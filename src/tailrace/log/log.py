@@ -4,33 +4,32 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 from tailrace.clock import Clock
 from tailrace.log.batch import pieces
-from tailrace.log.cache import BlockCache
 from tailrace.log.commits import LogCommits
 from tailrace.log.files import Files
 from tailrace.log.group import GroupCommit
 from tailrace.log.hybrid import HybridClock
 from tailrace.log.options import LogOptions
 from tailrace.log.payload import measure
-from tailrace.log.picker import Picker
 from tailrace.log.progress import Progressed, write_progress
+from tailrace.log.reads import Reads
 from tailrace.log.recover import RecoveredLog, recover
 from tailrace.log.retention import age_horizon, at_most, byte_horizon, horizon_by_changes, removable
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas, numbered
 from tailrace.log.segment import index_name, statistics_name
 from tailrace.log.segments import Segments, SegmentSummary
+from tailrace.log.state import State
 from tailrace.log.statistics import Skipper
 from tailrace.log.tend import Tender
 from tailrace.log.waiters import Waiters
 from tailrace.log.writer import Stored, Writer, disk_error
 from tailrace.model.chunk import Chunk
 from tailrace.model.commit import Appended, CommitId, Draft
-from tailrace.model.errors import BehindHorizonError, BeyondHeadError, LogClosedError, LogError
+from tailrace.model.errors import LogClosedError, LogError
 from tailrace.model.number import Index, Offset, Position, SchemaId
 from tailrace.model.table import TableName, TableSchema
 from tailrace.model.wanted import Wanted
@@ -40,12 +39,6 @@ __all__ = ["Log"]
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-
-_RUN_BYTES_MAX = 1536 * 1024
-"""Most bytes that are read at once for one who wants many changes."""
-
-_READ_AHEAD_MAX = 2
-"""Nothing is read ahead while this many blocks are being read."""
 
 
 class Log:
@@ -84,8 +77,6 @@ class Log:
         self._segments.replace(found.segments, found.sparse, found.end)
         self.commits = LogCommits(self._segments, self._window)
         self._ring = Ring(options.ring_changes_max, options.ring_bytes_max)
-        self._cache = BlockCache(options.cache_bytes_max)
-        self._loading: dict[Offset, asyncio.Future[list[Chunk]]] = {}
         self._waiters = Waiters()
         self._position_waiters = Waiters()
         self._progress_lock = asyncio.Lock()
@@ -101,7 +92,14 @@ class Log:
             writer, options, clock, append_time_us=found.append_time_us, hybrid=hybrid, publish=self._publish
         )
         self._skipper = Skipper(files, self._segments)
-        self._picker = Picker(self._segments, self._skipper, self._cache.put)
+        self._reads = Reads(
+            self._segments,
+            self._skipper,
+            self._ring,
+            options.cache_bytes_max,
+            window=self._readable,
+            removed=lambda: self._horizon,
+        )
         self._tender = Tender(
             files, self._segments, self._skipper, options, self._retain_lock, lambda: self._head, self._named
         )
@@ -161,6 +159,19 @@ class Log:
     def last_commit(self) -> CommitId | None:
         """Return the newest commit as its source knows it; None when there is none."""
         return self._last_commit
+
+    @property
+    def state(self) -> State:
+        """Return how far others may read now, as the state file tells it those who cannot be asked."""
+        segments = self._segments
+        return State(
+            head=self._head,
+            last_index=self._last_index,
+            horizon=self._horizon,
+            active_index=segments.entries[-1].first_index if segments.entries else Index(0),
+            synced_bytes=segments.end,
+            time_us=self._clock.now_us(),
+        )
 
     @property
     def segment_indexes(self) -> Sequence[Index]:
@@ -287,19 +298,7 @@ class Log:
             CorruptSegmentError: The segment that holds it is damaged.
             LogClosedError: The log was closed.
         """
-        offset = self._wanted(after)
-        if offset is None:
-            return None
-        chunk = self._ring.find(offset) or self._cache.find(offset)
-        sought = None if chunk is not None or wanted is None else wanted()
-        if chunk is None:
-            chunk = await (self._load(offset) if sought is None else self._pick(offset, sought))
-        if chunk.picked is None and self._ring.find(offset) is not chunk:
-            following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
-            ahead = following if wanted is None else self._next_wanted(following, wanted)
-            if ahead is not None:
-                self._read_ahead(ahead)
-        return chunk
+        return await self._reads.read(after, wanted)
 
     async def skip(self, after: Offset, wanted: Callable[[], Wanted | None]) -> Offset:
         """Return an offset, `after` or a later one, up to which no change is wanted, by the statistics of blocks.
@@ -312,22 +311,7 @@ class Log:
             BeyondHeadError: `after` is larger than the head.
             LogClosedError: The log was closed.
         """
-        offset = self._wanted(after)
-        while offset is not None and offset <= self._head and self._ring.find(offset) is None:
-            segment = self._skipper.segment_of(offset)
-            if segment is None or self._skipper.is_absent(segment):
-                break
-            found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
-            sought = None if found is None else wanted()
-            if found is None or sought is None:
-                break
-            further = found.skip(offset, sought)
-            if further == offset:
-                if sought.by_keys and self._cache.find(offset) is None:  # more is known on disk
-                    offset = await asyncio.to_thread(self._skipper.skip, offset, sought)
-                break
-            offset = further
-        return after if offset is None else Offset(offset - 1)
+        return await self._reads.skip(after, wanted)
 
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes, in a worker thread, of consecutive chunks, the first as `read` would return it.
@@ -340,19 +324,7 @@ class Log:
             CorruptSegmentError: A segment is damaged.
             LogClosedError: The log was closed.
         """
-        wanted = self._wanted(after)
-        if wanted is None or through > self._head:
-            raise BeyondHeadError(requested=through, head=self._head)
-        chunk = self._ring.find(wanted) or self._cache.find(wanted)
-        if chunk is None:
-            try:
-                run = await asyncio.to_thread(self._segments.take_run, wanted, through, _RUN_BYTES_MAX, take)
-            except FileNotFoundError:
-                raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-            if run is not None:
-                return run[0]
-            chunk = await self._load(wanted)
-        return await asyncio.to_thread(take, [chunk])
+        return await self._reads.read_run(after, through, take)
 
     def recent(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""
@@ -368,14 +340,9 @@ class Log:
         Raises:
             LogClosedError: The log was closed.
         """
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while self._head <= after:
-            if self._closed:
-                raise LogClosedError("the log is closed")
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or not await self._waiters.wait(left_s):
-                return self._head > after
-        return True
+        if self._closed and self._head <= after:
+            raise LogClosedError("the log is closed")
+        return await self._waiters.wait_until(lambda: self._head > after, timeout_s)
 
     async def wait_position(self, known: Position | None, timeout_s: float) -> bool:
         """Return True as soon as `position` is another than `known`, False after the timeout.
@@ -432,9 +399,7 @@ class Log:
         self._retain_soon.set()
         self._tender.close()
         await self._housekeeping
-        await self._picker.finish()
-        if self._loading:
-            await asyncio.wait(self._loading.values())
+        await self._reads.finish()
         await self._group.close()
         self._waiters.close()
         self._position_waiters.close()
@@ -480,63 +445,10 @@ class Log:
     def _window(self) -> tuple[Offset, Offset, Index]:
         return self._horizon, self._head, self._last_index
 
-    def _wanted(self, after: Offset) -> Offset | None:
+    def _readable(self) -> tuple[Offset, Offset]:
         if self._closed:
             raise LogClosedError("the log is closed")
-        if after > self._head:
-            raise BeyondHeadError(requested=after, head=self._head)
-        wanted = Offset(after + 1)
-        if wanted < self._horizon:
-            raise BehindHorizonError(requested=wanted, horizon=self._horizon)
-        return wanted if wanted <= self._head else None
-
-    async def _load(self, wanted: Offset) -> Chunk:
-        """Return the chunk that holds a change, read from its segment once for all who want it now."""
-        try:
-            chunks = await asyncio.shield(self._begin_load(wanted))
-        except FileNotFoundError:
-            raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None
-        return next(chunk for chunk in chunks if wanted <= chunk.last)
-
-    async def _pick(self, offset: Offset, wanted: Wanted) -> Chunk:
-        """Return the wanted changes of some blocks, or the chunk that holds a change where most are wanted."""
-        floor = self._ring.floor
-        try:
-            return await self._picker.read(offset, self._head if floor is None else Offset(floor - 1), wanted)
-        except FileNotFoundError:
-            raise BehindHorizonError(requested=offset, horizon=self._horizon) from None
-
-    def _next_wanted(self, offset: Offset, wanted: Callable[[], Wanted | None]) -> Offset | None:
-        """Return the first change from `offset` on that may be wanted; None where memory does not say it."""
-        while (segment := self._skipper.segment_of(offset)) is not None and (sought := wanted()) is not None:
-            found = self._skipper.find(segment)
-            if found is None:
-                return offset if self._skipper.is_absent(segment) else None
-            further = found.skip(offset, sought)
-            if further == offset:
-                return None if sought.by_keys else offset
-            offset = further
-        return offset
-
-    def _read_ahead(self, following: Offset) -> None:
-        """Begin to read the block that a reader will want next, while it works on what it has."""
-        if following > self._head or len(self._loading) >= _READ_AHEAD_MAX:
-            return
-        if self._ring.find(following) is None and self._cache.find(following) is None:
-            self._begin_load(following)
-
-    def _begin_load(self, wanted: Offset) -> asyncio.Future[list[Chunk]]:
-        loading = self._loading.get(wanted)
-        if loading is None:
-            loading = asyncio.get_running_loop().run_in_executor(None, self._segments.load, wanted)
-            self._loading[wanted] = loading
-            loading.add_done_callback(partial(self._end_load, wanted))
-        return loading
-
-    def _end_load(self, wanted: Offset, loading: asyncio.Future[list[Chunk]]) -> None:
-        del self._loading[wanted]
-        if not loading.cancelled() and loading.exception() is None:  # an error is for those who wait for it
-            self._cache.put(loading.result())
+        return self._horizon, self._head
 
     def _publish(self, stored: Stored) -> None:
         """Show a frame that is on disk to everybody."""

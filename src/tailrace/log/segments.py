@@ -98,6 +98,11 @@ class Segments:
         """Return all segments, oldest first."""
         return self._view.entries
 
+    @property
+    def end(self) -> int:
+        """Return how many bytes of the active segment are synced."""
+        return self._view.end
+
     def replace(self, entries: Sequence[Segment], active: SparseIndex, end: int) -> None:
         """Take another list, whose last segment has this index and is synced up to byte `end`."""
         self._view = _View(tuple(entries), active, end)

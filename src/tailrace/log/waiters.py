@@ -36,6 +36,20 @@ class Waiters:
             expiry.cancel()
             self._futures.discard(future)
 
+    async def wait_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Return True as soon as something is `reached`, which is asked after each `wake`; False after the timeout.
+
+        Raises:
+            LogClosedError: `close` was called meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while not reached():
+            left_s = deadline_s - loop.time()
+            if left_s <= 0 or not await self.wait(left_s):
+                return reached()
+        return True
+
     def wake(self) -> None:
         """Let everybody go on."""
         for future in self._futures:

@@ -1,6 +1,7 @@
 """A feed: the ordered changes of one session over one subscription, first those in the log, then those that come."""
 
 import asyncio
+from typing import Protocol
 
 from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
@@ -16,7 +17,20 @@ from tailrace.subscription.wake import Wake
 from tailrace.subscription.watch import FeedWatch
 from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
 
-__all__ = ["Feed", "FeedBatch"]
+__all__ = ["Feed", "FeedBatch", "FeedRunner"]
+
+
+class FeedRunner(Protocol):
+    """Who runs a feed elsewhere, in another process: what happens to the feed here is passed on to it."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold back changes, or no longer."""
+
+    def end(self, reason: TailraceError) -> None:
+        """End the feed for a reason."""
+
+    def change(self, subscription: Subscription) -> None:
+        """Take the subscription as it is now."""
 
 
 class Feed:
@@ -30,7 +44,7 @@ class Feed:
     where `is_plain` and events are not made on the event loop.
 
     While there is a `snapshot`, its rows come first: whoever serves the feed takes them, moves the feed to the
-    snapshot's offset, and sets `snapshot` to None.
+    snapshot's offset, and sets `snapshot` to None. A feed that has a `runner` is run by that, and stands here for it.
     """
 
     __slots__ = (
@@ -38,13 +52,14 @@ class Feed:
         "_filter",
         "_interrupted",
         "_log",
-        "_restriction",
         "_schema_count",
         "_sought",
         "_wake",
         "_watch",
         "after",
         "paused",
+        "restriction",
+        "runner",
         "snapshot",
         "subscription",
         "window_changes_max",
@@ -64,9 +79,10 @@ class Feed:
         self.paused = subscription.paused
         self.snapshot: Snapshot | None = None
         self.window_changes_max = WINDOW_CHANGES_MAX
+        self.restriction = restriction
+        self.runner: FeedRunner | None = None
         self._log = log
         self._wake = wake
-        self._restriction = restriction
         self._filter = compiled if restriction is None else compiled.restricted(restriction)
         self._watch = FeedWatch(_watched(compiled, restriction))
         self._schema_count = 0
@@ -121,6 +137,11 @@ class Feed:
                 await self._watch.sleep(left_s)
 
     @property
+    def behind(self) -> int:
+        """Return how many changes are between its place and the head."""
+        return self._log.head - self.after
+
+    @property
     def caught_up(self) -> bool:
         """Tell whether the feed stands at the head, or nothing after its place is for it as far as anybody knows."""
         return self.after >= self._log.head or self._watch.is_clear(self.after)
@@ -128,7 +149,7 @@ class Feed:
     @property
     def is_plain(self) -> bool:
         """Tell whether tables and ops alone decide what is wanted: Arrow then finds it without a look at each row."""
-        return self._restriction is None and not self._filter.looks_at_rows
+        return self.restriction is None and not self._filter.looks_at_rows
 
     def advance(self, through: Offset) -> None:
         """Move to `through`: everything up to it has been sent or was not wanted."""
@@ -144,11 +165,20 @@ class Feed:
         self.paused = paused
         self._interrupted = True
         self._watch.wake()
+        if self.runner is not None:
+            self.runner.pause(paused=paused)
 
     def end(self, reason: TailraceError) -> None:
         """Make the present or next call of `next` raise `reason`."""
         self._ended = reason
         self._watch.wake()
+        if self.runner is not None:
+            self.runner.end(reason)
+
+    def change(self, subscription: Subscription) -> None:
+        """Note that the subscription is another now: its cursor has moved, or it was paused or resumed."""
+        if self.runner is not None:
+            self.runner.change(subscription)
 
     def share(self) -> None:
         """Note that another feed of the same subscription is open at the same time: they share nothing."""
@@ -204,8 +234,8 @@ class Feed:
             self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None
         window = window_of(chunk, self.after, self.window_changes_max)
-        if self._restriction is not None:
-            window = self._restriction.apply(window)
+        if self.restriction is not None:
+            window = self.restriction.apply(window)
         batch = FeedBatch(self.subscription.source, window, self._filter, self.after)
         return await self._wake.evaluator.evaluate(batch) if self._filter.costly else batch
 

@@ -145,6 +145,8 @@ class SubscriptionHandle:
     def _changed(self, **changes: Any) -> Subscription:
         self._check()
         self.record = msgspec.structs.replace(self.record, **changes)
+        for feed in self._tools.feeds(self.id):
+            feed.change(self.record)
         return self.record
 
     def _check(self) -> None:

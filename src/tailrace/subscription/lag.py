@@ -28,7 +28,8 @@ class Lags:
 
         self._clock = clock
         self._marks: deque[tuple[Offset, int]] = deque(maxlen=_MARKS_KEPT)
-        self._delivered = Offset(0)
+        self.delivered_through = Offset(0)
+        """The newest change that was delivered."""
 
     def grown(self, head: Offset) -> None:
         """Note that the log has grown to `head` just now."""
@@ -40,9 +41,9 @@ class Lags:
 
     def delivered(self, chunk: Chunk, through: Offset) -> None:
         """Note that changes up to `through`, which is in the chunk, are being handed to a subscriber."""
-        if through <= self._delivered:
+        if through <= self.delivered_through:
             return
-        self._delivered = through
+        self.delivered_through = through
         self.end_to_end_s = self._since(_commit_time_us(chunk, through))
         marks = self._marks
         if len(marks) > 1 and marks[-2][0] < through <= marks[-1][0]:
@@ -51,6 +52,11 @@ class Lags:
             place = bisect_left(marks, through, key=lambda mark: mark[0])
         if place < len(marks) and (place > 0 or len(marks) < _MARKS_KEPT):
             self.delivery_s = self._since(marks[place][1])
+
+    def delivered_elsewhere(self, through: Offset, delivery_s: float, end_to_end_s: float) -> None:
+        """Note that another process has handed changes up to `through` to a subscriber, and how long they took."""
+        if through > self.delivered_through:
+            self.delivered_through, self.delivery_s, self.end_to_end_s = through, delivery_s, end_to_end_s
 
     def _since(self, time_us: int) -> float:
         return max(0, self._clock.now_us() - time_us) / 1_000_000

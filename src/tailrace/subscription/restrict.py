@@ -228,9 +228,13 @@ class Restrictions:
         predicates = tuple(sorted(principal.predicates(source, fold).items()))
         if tables is None and not predicates:
             return None
-        identity = (source, tables, predicates)
+        return self.of((source, tables, predicates))
+
+    def of(self, identity: Identity) -> Restriction:
+        """Return the restriction that hides what another one of this identity hides, perhaps in another process."""
         restriction = self._alive.get(identity)
         if restriction is None:
+            fold = dialect_for(identity[0], self._dialects).fold
             restriction = self._alive[identity] = Restriction(identity, fold, self._kept)
         return restriction
 

@@ -123,7 +123,7 @@ MANY = ROWS * 20
 )
 async def test_what_was_prepared_is_what_would_be_encoded_and_is_made_once_for_all(ops, wanted):
     counting = Counting()
-    await asyncio.gather(*(counting.presenter.prepare(batch_of(*ops, rows=MANY), VIEW) for _ in range(5)))
+    await asyncio.gather(*(counting.presenter.prepare(batch_of(*ops, rows=MANY), VIEW, 0) for _ in range(5)))
     assert counting.count == wanted
     assert counting.presenter.is_ready(batch_of(*ops, rows=MANY), VIEW)
     assert len(counting.events(batch_of(*ops, rows=MANY))) == wanted
@@ -148,15 +148,15 @@ async def test_what_python_would_do_row_by_row_is_left_to_the_event_loop(rows, v
     filter_ = Filter(TableTarget((TableName("app", "users"),)), FilterOptions((Op.INSERT,), **options))
     batch = FeedBatch("app", plain.chunk, filter_, plain.after)
     assert counting.presenter.is_ready(batch, view)
-    await counting.presenter.prepare(batch, view)
+    await counting.presenter.prepare(batch, view, 0)
     assert counting.count == 0
 
 
 async def test_one_who_leaves_while_events_are_made_for_it_leaves_the_others_theirs():
     counting = Counting()
     batch = batch_of(Op.INSERT, rows=MANY)
-    leaving = asyncio.create_task(counting.presenter.prepare(batch, VIEW))
-    staying = asyncio.create_task(counting.presenter.prepare(batch, VIEW))
+    leaving = asyncio.create_task(counting.presenter.prepare(batch, VIEW, 0))
+    staying = asyncio.create_task(counting.presenter.prepare(batch, VIEW, 0))
     await asyncio.sleep(0)
     leaving.cancel()
     await staying

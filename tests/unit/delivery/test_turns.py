@@ -95,3 +95,58 @@ def test_the_more_streams_there_are_the_smaller_are_their_pieces(streams, piece)
     for one in held:
         one.__exit__(None, None, None)
     assert turns.piece_bytes(512 << 10) == 512 << 10
+
+
+async def test_who_follows_is_not_held_up_by_replays():
+    turns, order = Turns(), []
+
+    async def stream(name, behind):
+        await turns.take(behind)
+        order.append(name)
+
+    replays = [asyncio.create_task(stream("replay", 10_000)) for _ in range(500)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert 0 < len(order) < 100
+    await stream("live", 0)
+    assert len(order) < 120
+    await asyncio.gather(*replays)
+    assert order.count("replay") == 500
+
+
+async def test_replays_that_are_behind_catch_up_and_none_waits_for_ever():
+    turns = Turns(lambda: 0.0)
+    places = [0] * 100 + [100] * 100
+    turns._most = 8
+
+    async def stream(number):
+        while places[number] < 200:
+            await turns.take(1_000_000 - places[number])
+            places[number] += 1
+            turns._most = 8
+            await asyncio.sleep(0)
+
+    streams = [asyncio.create_task(stream(number)) for number in range(200)]
+    while min(places) < 100:
+        await asyncio.sleep(0)
+        assert max(places) < 200
+    assert min(places[100:]) > 100  # those ahead had turns as well
+    await asyncio.gather(*streams)
+
+
+async def test_replays_have_turns_however_many_follow():
+    turns, replayed = Turns(), 0
+
+    async def follow():
+        while replayed < 10:
+            await turns.take(0)
+            await asyncio.sleep(0)
+
+    async def replay():
+        nonlocal replayed
+        for _ in range(10):
+            await turns.take(1_000_000)
+            replayed += 1
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(replay(), *(follow() for _ in range(500)))

@@ -126,6 +126,6 @@ async def test_a_large_commit_is_read_once_and_comes_in_pieces():
 
 async def test_what_is_read_in_bulk_takes_no_memory_from_others():
     async with filled(MemoryFiles(), [[1] * 5] * 40) as log:
-        before = log._cache.size_bytes
+        before = log._reads._cache.size_bytes
         assert (await read(log, 0, 200))[0].num_rows == 200
-        assert log._cache.size_bytes == before
+        assert log._reads._cache.size_bytes == before

@@ -18,7 +18,7 @@ from tailrace.delivery.http.gate import HttpGate, SiteGate
 from tailrace.delivery.site import Site
 from tailrace.metrics import Metrics
 
-__all__ = ["guarded"]
+__all__ = ["guarded", "with_cors"]
 
 
 def guarded(routes: Sequence[Route | WebSocketRoute], site: Site, metrics: Metrics, gate: Gate) -> ASGIApp:
@@ -27,20 +27,25 @@ def guarded(routes: Sequence[Route | WebSocketRoute], site: Site, metrics: Metri
         routes=routes,
         middleware=[
             Middleware(SiteGate, site=site, metrics=metrics),
-            Middleware(
-                CORSMiddleware,
-                allow_origins=sorted(site.origins),
-                allow_methods=["GET", "POST"],
-                allow_headers=["*"],
-                expose_headers=["ETag"],
-                allow_private_network=True,  # those who may call at all, may from a page of the internet too
-            ),
+            Middleware(with_cors, origins=sorted(site.origins)),
             Middleware(HttpGate, gate=gate),
         ],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False  # a path that is not there is a 404
     return app
+
+
+def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """Return an application whose answers pages of these origins may read."""
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["ETag"],
+        allow_private_network=True,  # those who may call at all, may from a page of the internet too
+    )
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ from tailrace.metrics import Metrics
 from tailrace.model.errors import PermissionDeniedError
 from tailrace.subscription.access import Scopes
 
-__all__ = ["HealthResult", "Readiness", "ReadyResult", "health_routes"]
+__all__ = ["HealthResult", "Look", "Readiness", "ReadyResult", "health_routes"]
 
 Readiness = Callable[[], Sequence[str]]
 """Returns what the server still waits for, in words; nothing when it is ready."""
@@ -45,16 +45,16 @@ class ReadyResult(Struct, frozen=True):
 
 
 def health_routes(
-    readiness: Readiness, metrics: Metrics, scopes: Scopes, look: Look | None, *, with_reasons: bool
+    readiness: Readiness, metrics: Metrics, scopes: Scopes, looks: Sequence[Look], *, with_reasons: bool
 ) -> Sequence[Route]:
     """Return the routes. What the server waits for is in them `with_reasons`: nobody is asked who they are there.
 
-    `look` is awaited before metrics are shown, for those that are not known all the time.
+    `looks` are awaited before metrics are shown, for those that are not known all the time.
     """
     return [
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _ready_endpoint(readiness, with_reasons=with_reasons), methods=["GET"]),
-        Route("/metrics", _metrics_endpoint(metrics, scopes, look), methods=["GET"]),
+        Route("/metrics", _metrics_endpoint(metrics, scopes, looks), methods=["GET"]),
     ]
 
 
@@ -79,7 +79,7 @@ def _ready_endpoint(readiness: Readiness, *, with_reasons: bool) -> _Endpoint:
     return ready
 
 
-def _metrics_endpoint(metrics: Metrics, scopes: Scopes, look: Look | None) -> _Endpoint:
+def _metrics_endpoint(metrics: Metrics, scopes: Scopes, looks: Sequence[Look]) -> _Endpoint:
     """Return an endpoint that shows the metrics in Prometheus' text form, to those who may see them."""
 
     async def show(request: Request) -> Response:
@@ -87,7 +87,7 @@ def _metrics_endpoint(metrics: Metrics, scopes: Scopes, look: Look | None) -> _E
             scopes.of(principal_of(request.scope)).measured()
         except PermissionDeniedError as error:
             return json_answer(HTTPStatus.FORBIDDEN, encode_error(None, problem_of(error)))
-        if look is not None:
+        for look in looks:
             await look()
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

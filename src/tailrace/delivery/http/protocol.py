@@ -10,6 +10,8 @@ from msgspec import Struct
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from tailrace.delivery.http.detach import DETACH, GONE, Detached, detached, head_of
+
 __all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits", "unsent_bytes"]
 
 PIECES = "tailrace.pieces"
@@ -70,10 +72,12 @@ class BoundedProtocol(HttpToolsProtocol):
     unparsed, and then in the socket.
     """
 
-    def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any) -> None:
+    def __init__(self, *arguments: Any, limits: ConnectionLimits, head: bytes = b"", **options: Any) -> None:
+        """Take `head` as the first bytes: the request of a connection that was taken from another protocol."""
         super().__init__(*arguments, **options)
         self.logger = logger
         self._limits = limits
+        self._given = head
         self._head_bytes = 0
         self._body_bytes = 0
         self._unparsed = memoryview(b"")
@@ -93,6 +97,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
         self._await(_Part.HEAD)
+        if self._given:
+            given, self._given = self._given, b""
+            self.data_received(given)
 
     def data_received(self, data: bytes) -> None:
         """Take what came from the socket."""
@@ -140,6 +147,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._running.message_event.set()
         self._unparsed = memoryview(b"")
         self.pipeline.clear()
+        if GONE in self.app_state:
+            self.app_state[GONE]()
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
@@ -178,7 +187,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         # An upgrade to a WebSocket has no cycle.
         if self.cycle is not None and self.cycle.scope is scope:  # type: ignore[redundant-expr]
-            scope["extensions"] = {PIECES: partial(self._send_piece, self.cycle)}  # type: ignore[dict-item]
+            scope["extensions"] = {
+                PIECES: partial(self._send_piece, self.cycle),  # type: ignore[dict-item]
+                DETACH: partial(self._detach, self.cycle),  # type: ignore[dict-item]
+            }
 
     def on_body(self, body: bytes) -> None:
         """Take a part of its body."""
@@ -219,6 +231,19 @@ class BoundedProtocol(HttpToolsProtocol):
         if unsent_bytes(self.transport):
             self.transport.abort()
         super().timeout_keep_alive_handler()
+
+    def _detach(self, cycle: RequestResponseCycle) -> Detached | None:
+        """Give away the connection with the one request that is on it."""
+        alone = cycle is self.cycle and not (self.pipeline or self._unparsed)
+        if not alone or self._part is not None or cycle.response_started or cycle.disconnected:
+            return None
+        version = self.scope["http_version"]
+        found = detached(self.transport, head_of(self.scope["method"], self.url, version, self.scope["headers"]))
+        if found is not None:
+            self._stop_clocks()
+            self._unset_keepalive_if_required()
+            cycle.disconnected = True
+        return found
 
     async def _send_piece(self, cycle: RequestResponseCycle, data: bytes) -> None:
         if cycle.disconnected:

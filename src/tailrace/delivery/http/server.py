@@ -5,17 +5,20 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
+from uvicorn.server import ServerState
 
+from tailrace.delivery.http.detach import GONE
 from tailrace.delivery.http.protocol import BoundedProtocol, ConnectionLimits
 from tailrace.delivery.http.ws_protocol import FramesProtocol
 from tailrace.delivery.listener import Listener, listen
 from tailrace.metrics import Metrics
 
-__all__ = ["Address", "serve"]
+__all__ = ["Address", "Adopt", "Adopted", "adopting", "serve"]
 
 _CONNECTIONS_MAX = 20_000
 """Connections at one time; whoever comes then is answered 503."""
@@ -76,34 +79,20 @@ async def serve(
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
     metrics: Metrics | None = None,
     name: str = "http",
+    elsewhere: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[Address]:
     """Serve an application for the length of an `async with` block; port 0 takes a free one.
 
     The socket listens before the block begins; with `tls` it speaks that. At its end `on_stop` is called, which must
-    make open streams end; what is still open after `stop_timeout_s` is cut.
+    make open streams end; what is still open after `stop_timeout_s` is cut. `elsewhere` returns how many connections of
+    this port other processes have: they count with those that are open here.
 
     Raises:
         ListenError: The address cannot be listened on.
     """
     listening = listen(host, port)
     bound_host, bound_port = listening.getsockname()[:2]
-    config = uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        ws=FramesProtocol,
-        ws_max_size=_MESSAGE_BYTES_MAX,
-        ws_ping_interval=ping_s,
-        ws_ping_timeout=pong_s_max,
-        ws_per_message_deflate=False,
-        lifespan="off",
-        interface="asgi3",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_keep_alive=_IDLE_S_MAX,
-        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
-    )
-    config.load()
+    config = _config(app, ping_s, pong_s_max, stop_timeout_s)
 
     def open_port(server: _Server) -> Listener:
         state, app_state = server.server_state, server.lifespan.state
@@ -111,7 +100,7 @@ async def serve(
             listening,
             name,
             lambda: BoundedProtocol(config=config, server_state=state, app_state=app_state, limits=limits),
-            opened=lambda: len(state.connections),
+            opened=lambda: len(state.connections) + elsewhere(),
             opened_max=connections_max,
             handshake_s_max=handshake_s_max,
             tls=tls,
@@ -131,6 +120,93 @@ async def serve(
         on_stop()
         server.should_exit = True
         await task
+
+
+class Adopted:
+    """A connection that came from another process, from its arrival to its end."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._cut = False
+
+    def joined(self, transport: asyncio.Transport) -> None:
+        """Note that it is served."""
+        self._transport = transport
+        if self._cut:
+            transport.abort()
+
+    def cut(self) -> None:
+        """Close it at once."""
+        self._cut = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Close it as soon as what is on its way is sent."""
+        if self._transport is None:
+            self.cut()
+        else:
+            self._transport.get_protocol().shutdown()  # type: ignore[attr-defined]
+
+
+Adopt = Callable[[socket.socket, bytes, dict[str, Any], Callable[[], None]], Adopted]
+"""Serves a connection whose first request is given, with a state for its requests; calls back when it is closed."""
+
+
+def adopting(app: ASGIApp) -> Adopt:
+    """Return what has an application answer requests on connections that came from another process."""
+    config, server_state = _config(app, _PING_S, _PONG_S_MAX, 1.0), ServerState()
+    loop, tasks, limits = asyncio.get_running_loop(), set[asyncio.Task[None]](), ConnectionLimits()
+
+    def adopt(connection: socket.socket, head: bytes, state: dict[str, Any], gone: Callable[[], None]) -> Adopted:
+        adopted = Adopted()
+
+        async def begin() -> None:
+            try:
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: BoundedProtocol(
+                        config=config,
+                        server_state=server_state,
+                        app_state={**state, GONE: gone},
+                        limits=limits,
+                        head=head,
+                    ),
+                    connection,
+                )
+            except OSError:  # the client has gone already
+                connection.close()
+                gone()
+            else:
+                adopted.joined(transport)
+
+        connection.setblocking(False)
+        task = loop.create_task(begin())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return adopted
+
+    return adopt
+
+
+def _config(app: ASGIApp, ping_s: float, pong_s_max: float, stop_timeout_s: float) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws=FramesProtocol,
+        ws_max_size=_MESSAGE_BYTES_MAX,
+        ws_ping_interval=ping_s,
+        ws_ping_timeout=pong_s_max,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=_IDLE_S_MAX,
+        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
+    )
+    config.load()
+    return config
 
 
 class _Server(uvicorn.Server):

@@ -2,15 +2,17 @@
 
 from enum import StrEnum
 from http import HTTPStatus
+from typing import Protocol
 
 from msgspec import Struct
 from starlette.responses import PlainTextResponse
 from starlette.types import Send
 
+from tailrace.delivery.http.hand_over import HandOver
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.ws_protocol import FRAMES
 from tailrace.delivery.presenter import Presenter
-from tailrace.delivery.sender import Write
+from tailrace.delivery.sender import SenderTools, Write
 from tailrace.metrics import Metrics
 from tailrace.model.errors import (
     AccessError,
@@ -31,6 +33,7 @@ __all__ = [
     "REFUSED",
     "STREAMS_MAX",
     "Ending",
+    "SessionTools",
     "StreamTools",
     "close",
     "ending_of",
@@ -42,6 +45,15 @@ STREAMS_MAX = 64
 """Most subscriptions on one connection."""
 
 
+class SessionTools(SenderTools, Protocol):
+    """What serves feeds over HTTP that are open already."""
+
+    @property
+    def options(self) -> HttpOptions:
+        """Return the settings."""
+        ...
+
+
 class StreamTools(Struct, frozen=True):
     """What all streams over HTTP share. Who may open which feed is decided by `scopes`; see there."""
 
@@ -49,6 +61,8 @@ class StreamTools(Struct, frozen=True):
     presenter: Presenter
     metrics: Metrics
     options: HttpOptions
+    hand_over: HandOver | None = None
+    """Other processes that serve streams; None where all are served here."""
 
     @property
     def service(self) -> SubscriptionService:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
@@ -10,6 +11,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
+from tailrace.delivery.http.detach import DETACH, GONE, Detached, detached, head_of
 from tailrace.delivery.http.protocol import unsent_bytes
 
 __all__ = ["FRAMES", "FramesProtocol"]
@@ -43,6 +45,12 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         self.conn.logger = logger
         self.conn.debug = False
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        if GONE in self.app_state:
+            self.app_state[GONE]()
+
     async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
         """Send an ASGI message; returns when the connection can take more.
 
@@ -74,6 +82,8 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         if not event.path.startswith(_COMMANDS):
             self.conn.max_message_size = _REQUEST_BYTES_MAX
         super().handle_connect(event)
+        if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            self.scope["extensions"][DETACH] = self._detach  # type: ignore[assignment]
 
     def handle_ping(self) -> None:
         """Answer a ping."""
@@ -100,6 +110,15 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         super().keepalive_timeout()
         if unsent_bytes(self.transport):
             self.transport.abort()
+
+    def _detach(self) -> Detached | None:
+        """Give away the connection with the request for an upgrade, which is not answered yet."""
+        if self.handshake_complete or self.disconnected or self.conn.reader.buffer or not self.queue.empty():
+            return None
+        found = detached(self.transport, head_of("GET", self.request.path.encode(), "1.1", self.scope["headers"]))
+        if found is not None:
+            self.handshake_complete = self.close_sent = True
+        return found
 
     def _cut_later(self) -> None:
         """Cut the connection of a peer that does not read the last bytes: closing alone would wait for that."""

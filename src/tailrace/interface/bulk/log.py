@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.delivery.http.answer import json_answer
 from tailrace.delivery.http.envelope import encode_error
 from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.http.hand_over import HandOver, Interval
 from tailrace.delivery.http.options import HttpOptions
 from tailrace.delivery.http.place import OPS, start_of
 from tailrace.delivery.problem import problem_of
@@ -49,7 +50,7 @@ from tailrace.subscription.access_bulk import BulkSight, bulk_sight
 from tailrace.subscription.bulk import BULK_SCHEMA, bulk_runs, check_window, find_cuts, find_start
 from tailrace.subscription.log_view import LogView
 
-__all__ = ["log_routes", "number_of", "refusal", "sight_of"]
+__all__ = ["answer_interval", "log_routes", "number_of", "refusal", "sight_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +82,16 @@ _STATUS = {
 }
 
 
-def log_routes(scopes: Scopes, metrics: Metrics, options: HttpOptions) -> list[Route]:
+def log_routes(
+    scopes: Scopes, metrics: Metrics, options: HttpOptions, hand_over: HandOver | None = None
+) -> list[Route]:
     """Return the routes of the bulk interface."""
     answers = BulkEndpoint(scopes, options)
     return [
         Route(_PATH, answers.describe, methods=["GET"]),
         Route(f"{_PATH}/cuts", answers.cuts, methods=["GET"]),
         Route(f"{_PATH}/subscriptions", answers.subscribe, methods=["POST"]),
-        Route(f"{_PATH}/changes", BulkChangesEndpoint(scopes, metrics), methods=["GET"]),
+        Route(f"{_PATH}/changes", BulkChangesEndpoint(scopes, metrics, hand_over), methods=["GET"]),
     ]
 
 
@@ -170,9 +173,10 @@ class BulkEndpoint:
 class BulkChangesEndpoint:
     """Streams the changes of an interval. A stream that breaks off was not whole: its client asks for the rest."""
 
-    def __init__(self, scopes: Scopes, metrics: Metrics) -> None:
+    def __init__(self, scopes: Scopes, metrics: Metrics, hand_over: HandOver | None = None) -> None:
         self._scopes = scopes
         self._metrics = metrics
+        self._hand_over = hand_over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. It ends with the credentials that it came with."""
@@ -195,49 +199,59 @@ class BulkChangesEndpoint:
                 schemas = sight.schemas(tables)  # what came may be of a new version
             through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
-            encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), _compression(request))
+            interval = Interval(sight.source, after, through, schemas, _compression(request))
         except TailraceError as error:
             await refusal(error)(scope, receive, send)
             return
-        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"tailrace-through", b"%d" % through)]
-        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": headers})
-        if request.method == "HEAD":
-            await send({"type": "http.response.body", "body": b""})
-            return
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(self._stream(log, after, through, schemas, encoder, send))
-            watching = group.create_task(_cancel_when_gone(receive, serving))
-            serving.add_done_callback(lambda _: watching.cancel())
-            credentials.add_done_callback(lambda _: serving.cancel())
+        away = self._hand_over
+        if away is None or request.method != "GET" or not await away.interval(scope, interval, credentials):
+            await answer_interval(self._metrics, log, interval, credentials, scope, receive, send)
 
-    async def _stream(
-        self,
-        log: LogView,
-        after: Offset,
-        through: Offset,
-        schemas: frozenset[SchemaId] | None,
-        encoder: BulkEncoder,
-        send: Send,
-    ) -> None:
-        changes = self._metrics.delivered_changes.labels(_WIRE)
-        size = self._metrics.delivered_bytes.labels(_WIRE)
-        await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
-        sent_through = after
-        try:
-            async with aclosing(bulk_runs(log, after, through, schemas, encoder.encode_run)) as runs:
-                async for place, run in runs:
-                    if not run and place - sent_through < _QUIET_CHANGES_MAX:
-                        continue
-                    for count, message in run or [(0, encoder.encode(_NOTHING))]:
-                        changes.inc(count)
-                        size.inc(len(message))
-                        await send({"type": "http.response.body", "body": message, "more_body": True})
-                    sent_through = place
-        except TailraceError as error:
-            # The status is sent. Without an end the client sees that something is missing, and asks again.
-            logger.warning("bulk stream broken off", extra={"problem": str(error)})
-            return
-        await send({"type": "http.response.body", "body": END})
+
+async def answer_interval(
+    metrics: Metrics,
+    log: LogView,
+    interval: Interval,
+    credentials: asyncio.Future[None],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Send the changes of an interval that the log has, until they are sent, the client leaves or `credentials` end."""
+    headers = [(b"content-type", CONTENT_TYPE.encode()), (b"tailrace-through", b"%d" % interval.through)]
+    await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": headers})
+    if scope["method"] == "HEAD":
+        await send({"type": "http.response.body", "body": b""})
+        return
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(_stream(metrics, log, interval, send))
+        watching = group.create_task(_cancel_when_gone(receive, serving))
+        serving.add_done_callback(lambda _: watching.cancel())
+        credentials.add_done_callback(lambda _: serving.cancel())
+
+
+async def _stream(metrics: Metrics, log: LogView, interval: Interval, send: Send) -> None:
+    changes = metrics.delivered_changes.labels(_WIRE)
+    size = metrics.delivered_bytes.labels(_WIRE)
+    after, schemas = interval.after, interval.schemas
+    encoder = BulkEncoder(stream_schema(_chosen(log, schemas)), Compression(interval.compression))
+    await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
+    sent_through = after
+    try:
+        async with aclosing(bulk_runs(log, after, interval.through, schemas, encoder.encode_run)) as runs:
+            async for place, run in runs:
+                if not run and place - sent_through < _QUIET_CHANGES_MAX:
+                    continue
+                for count, message in run or [(0, encoder.encode(_NOTHING))]:
+                    changes.inc(count)
+                    size.inc(len(message))
+                    await send({"type": "http.response.body", "body": message, "more_body": True})
+                sent_through = place
+    except TailraceError as error:
+        # The status is sent. Without an end the client sees that something is missing, and asks again.
+        logger.warning("bulk stream broken off", extra={"problem": str(error)})
+        return
+    await send({"type": "http.response.body", "body": END})
 
 
 def _end(credentials: asyncio.Future[None]) -> None:

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.gate import principal_of
+from tailrace.delivery.http.hand_over import StreamKind
 from tailrace.delivery.http.protocol import PIECES
-from tailrace.delivery.http.streaming import REFUSED, STREAMS_MAX, Ending, StreamTools, refusal_of
+from tailrace.delivery.http.streaming import REFUSED, STREAMS_MAX, Ending, SessionTools, StreamTools, refusal_of
 from tailrace.delivery.sender import Write
 from tailrace.interface.skeindb.framing import Framing, SseFraming, SseManyFraming, parse_places
 from tailrace.interface.skeindb.resume import begins_with_snapshot, seen_in, start_after
@@ -25,7 +26,7 @@ from tailrace.model.number import Offset
 from tailrace.model.subscription import SubscriptionId, parse_sub_id
 from tailrace.subscription.feed import Feed
 
-__all__ = ["SseEndpoint", "SseManyEndpoint", "parse_streams"]
+__all__ = ["SseEndpoint", "SseManyEndpoint", "answer_feeds", "framing_of_many", "parse_streams"]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -50,7 +51,8 @@ class SseEndpoint:
             start = start_after(seen or Offset(0), subscription.cursor)
             snapshot = begins_with_snapshot(subscription, seen)
             with service.feed(subscription.id, start, snapshot=snapshot) as feed:
-                await _answer(self._tools, request, [feed], SseFraming(), receive, send)
+                if not await _hand_over(self._tools, request, StreamKind.SSE, [feed]):
+                    await answer_feeds(self._tools, request, [feed], SseFraming(), receive, send)
         except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
 
@@ -74,8 +76,8 @@ class SseManyEndpoint:
                     start = start_after(seen or Offset(0), subscription.cursor)
                     snapshot = begins_with_snapshot(subscription, seen)
                     feeds.append(stack.enter_context(service.feed(subscription_id, start, snapshot=snapshot)))
-                places = {feed.subscription.id: feed.after for feed in feeds if feed.snapshot is None}
-                await _answer(self._tools, request, feeds, SseManyFraming(places), receive, send)
+                if not await _hand_over(self._tools, request, StreamKind.SSE_MANY, feeds):
+                    await answer_feeds(self._tools, request, feeds, framing_of_many(feeds), receive, send)
         except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
 
@@ -104,8 +106,25 @@ def parse_streams(names: Sequence[str], last_event_id: str | None) -> dict[Subsc
     return streams
 
 
-async def _answer(
-    tools: StreamTools, request: Request, feeds: Sequence[Feed], framing: Framing, receive: Receive, send: Send
+def framing_of_many(feeds: Sequence[Feed]) -> SseManyFraming:
+    """Return the framing of a connection that carries several feeds."""
+    return SseManyFraming({feed.subscription.id: feed.after for feed in feeds if feed.snapshot is None})
+
+
+async def _hand_over(tools: StreamTools, request: Request, kind: StreamKind, feeds: Sequence[Feed]) -> bool:
+    """Have another process answer, where one does; return whether one did.
+
+    Raises:
+        InvalidRequestError: What is asked of the streams is not to be had.
+    """
+    if tools.hand_over is None or request.method != "GET":
+        return False
+    stream_options(request.query_params, [feed.subscription for feed in feeds])
+    return await tools.hand_over.feeds(request.scope, kind, feeds)
+
+
+async def answer_feeds(
+    tools: SessionTools, request: Request, feeds: Sequence[Feed], framing: Framing, receive: Receive, send: Send
 ) -> None:
     """Send the feeds and return when all have ended, or the client has gone.
 

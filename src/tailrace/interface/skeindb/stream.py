@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from tailrace.delivery.encoded import Piece
-from tailrace.delivery.http.streaming import Ending, StreamTools, ending_of
+from tailrace.delivery.http.streaming import Ending, SessionTools, ending_of
 from tailrace.delivery.problem import problem_of
 from tailrace.delivery.sender import SCANNED_FAR, Sender, Sending, SendLimits, Write
 from tailrace.delivery.view import view_of
@@ -79,7 +79,7 @@ _ROWS_WAIT_S = 1.0
 class Stream(Sending):
     """The records of one feed: its events, and control records between them."""
 
-    def __init__(self, tools: StreamTools, feed: Feed, framing: Framing, options: StreamOptions = USUAL) -> None:
+    def __init__(self, tools: SessionTools, feed: Feed, framing: Framing, options: StreamOptions = USUAL) -> None:
         self._options = tools.options
         limits = SendLimits(tools.options.stream_changes_max, tools.options.stream_bytes_max)
         view = view_of(framing.wire, feed.subscription, options.envelope)
@@ -255,7 +255,7 @@ class Stream(Sending):
 class Session(Sender):
     """Serves feeds over one connection, each in a task of its own; see `Sender`."""
 
-    def __init__(self, tools: StreamTools, framing: Framing, write: Write, asked: StreamOptions = USUAL) -> None:
+    def __init__(self, tools: SessionTools, framing: Framing, write: Write, asked: StreamOptions = USUAL) -> None:
         super().__init__(tools, write)
         self._tools = tools
         self._framing = framing

@@ -14,7 +14,17 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from tailrace.delivery.http.gate import principal_of
-from tailrace.delivery.http.streaming import REFUSED, STREAMS_MAX, Ending, StreamTools, close, refusal_of, writer_to
+from tailrace.delivery.http.hand_over import Answer, StreamKind
+from tailrace.delivery.http.streaming import (
+    REFUSED,
+    STREAMS_MAX,
+    Ending,
+    SessionTools,
+    StreamTools,
+    close,
+    refusal_of,
+    writer_to,
+)
 from tailrace.delivery.problem import problem_of
 from tailrace.interface.skeindb.command import Ack, Command, Pause, Resume, Subscribe, Unsubscribe, decode_command
 from tailrace.interface.skeindb.framing import WsFraming, WsManyFraming
@@ -29,7 +39,7 @@ from tailrace.model.subscription import SubscriptionId, parse_sub_id, sub_id_of
 from tailrace.subscription.access import Scoped
 from tailrace.subscription.feed import Feed
 
-__all__ = ["WsEndpoint", "WsManyEndpoint"]
+__all__ = ["WsEndpoint", "WsManyEndpoint", "converse"]
 
 
 class WsEndpoint:
@@ -51,11 +61,10 @@ class WsEndpoint:
             snapshot = begins_with_snapshot(subscription, seen)
             options = stream_options(request.query_params, [subscription])
             with service.feed(subscription.id, start, snapshot=snapshot) as feed:
-                await send({"type": "websocket.accept"})
-                framing = WsFraming()
-                session = Session(self._tools, framing, writer_to(send), options)
-                answering = _Answering(self._methods.of(service), session, framing, subscription.id)
-                await _converse(session, feed, answering, receive, send)
+                answer = _Answering(self._methods.of(service), WsFraming(), subscription.id).answer
+                away = self._tools.hand_over
+                if away is None or not await away.feeds(scope, StreamKind.WS, [feed], answer):
+                    await converse(self._tools, feed, options, answer, receive, send)
         except REFUSED as error:
             await refusal_of(error)(scope, receive, send)
         except OSError:
@@ -89,24 +98,15 @@ class _Answering:
     def __init__(
         self,
         methods: Methods,
-        session: Session,
         framing: WsFraming | WsManyFraming,
         subscription_id: SubscriptionId | None,
     ) -> None:
         self._methods = methods
-        self._session = session
         self._framing = framing
         self._subscription_id = subscription_id
 
-    async def listen(self, receive: Receive) -> None:
-        """Answer commands until the client has gone."""
-        try:
-            while (message := await receive())["type"] != "websocket.disconnect":
-                await self._answer(message.get("text"))
-        except OSError:
-            return  # the client left while it was answered
-
-    async def _answer(self, text: str | None) -> None:
+    async def answer(self, text: str | None) -> bytes:
+        """Carry out what a client says; return the answer as frames."""
         subscription_id = self._subscription_id
         try:
             self._methods.count()
@@ -115,7 +115,7 @@ class _Answering:
             event, result = await self.carry_out(command, subscription_id)
         except TailraceError as error:
             event, result = "error", problem_of(error)
-        await self._session.say(self._framing.answer(subscription_id, event, msgspec.json.encode(result)))
+        return self._framing.answer(subscription_id, event, msgspec.json.encode(result))
 
     def _named(self, command: Command) -> SubscriptionId:
         """Return the subscription that a command is for."""
@@ -146,7 +146,7 @@ class _Connection(_Answering):
     def __init__(self, tools: StreamTools, service: Scoped, methods: Methods, send: Send, asked: StreamOptions) -> None:
         framing = WsManyFraming()
         session = Session(tools, framing, writer_to(send), asked)
-        super().__init__(methods.of(service), session, framing, None)
+        super().__init__(methods.of(service), framing, None)
         self._service = service
         self._asked = asked
         self._many = session
@@ -159,7 +159,7 @@ class _Connection(_Answering):
     async def run(self, receive: Receive) -> None:
         """Listen and stream until the client has gone, its credentials are no longer good, or the server stops."""
         async with self._group:
-            self._listening = self._group.create_task(self.listen(receive))
+            self._listening = self._group.create_task(_listen(self._many, self.answer, receive))
             self._listening.add_done_callback(lambda _: [task.cancel() for task in self._streams.values()])
             with self._service.hold(self._expire, counted=False):
                 await asyncio.wait([self._listening])
@@ -227,13 +227,26 @@ class _Connection(_Answering):
         self._listening.cancel()
 
 
-async def _converse(session: Session, feed: Feed, answering: _Answering, receive: Receive, send: Send) -> None:
-    """Stream and listen until one of the two ends."""
+async def converse(
+    tools: SessionTools, feed: Feed, options: StreamOptions, answer: Answer, receive: Receive, send: Send
+) -> None:
+    """Accept a connection; stream and listen until one of the two ends."""
+    await send({"type": "websocket.accept"})
+    session = Session(tools, WsFraming(), writer_to(send), options)
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(_serve(session, feed, send))
-        listening = group.create_task(answering.listen(receive))
+        listening = group.create_task(_listen(session, answer, receive))
         serving.add_done_callback(lambda _: listening.cancel())
         listening.add_done_callback(lambda _: serving.cancel())
+
+
+async def _listen(session: Session, answer: Answer, receive: Receive) -> None:
+    """Answer what the client says, one after the other, until it has gone."""
+    try:
+        while (message := await receive())["type"] != "websocket.disconnect":
+            await session.say(await answer(message.get("text")))
+    except OSError:
+        return  # the client left while it was answered
 
 
 async def _serve(session: Session, feed: Feed, send: Send) -> None:

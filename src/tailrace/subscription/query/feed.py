@@ -65,7 +65,8 @@ class QueryFeed(Feed):
         self._alone = True
         self._log = log
         self._wake = wake
-        self._restriction = restriction
+        self.restriction = restriction
+        self.runner = None
         self._news = asyncio.Event()
         self._interrupted = False
         self._ended: TailraceError | None = None
@@ -182,9 +183,9 @@ class QueryFeed(Feed):
         tag = standing.tag()
         mark = InvalidationMark(target.query_id, tracker.etag_at(tag) or tag)
         chosen = QueryFilter(self.subscription.filter, standing, mark, self._source)
-        if self._restriction is not None:
-            self._restriction.require_whole(chosen.tables)
-            window, chosen = self._restriction.apply(window), chosen.restricted(self._restriction)
+        if self.restriction is not None:
+            self.restriction.require_whole(chosen.tables)
+            window, chosen = self.restriction.apply(window), chosen.restricted(self.restriction)
         batch = FeedBatch(self._source, window, chosen, self.after)
         if chosen.costly:
             batch = await self._wake.evaluator.evaluate(batch)

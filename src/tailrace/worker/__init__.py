@@ -1,0 +1,1 @@
+"""Workers: processes beside the main one that deliver streams. See docs/decisions/workers.md."""
