@@ -21,7 +21,7 @@ _LIVE_CHANGES_MAX = 1024
 _LOOKED_AT = 256
 """Replays among which those furthest behind are found for one round."""
 
-_UNSENT_BYTES_MAX = 64 << 20
+_UNSENT_BYTES_MAX = 32 << 20
 """Memory for what all streams together wait to send, where each waits with one piece that it shares with nobody."""
 
 _PIECE_BYTES_MIN = 16 << 10
