@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from heapq import nlargest
 from time import monotonic
 
 __all__ = ["Turns"]
@@ -18,9 +17,6 @@ _TURNS_MIN, _TURNS_FIRST, _TURNS_MAX = 4, 16, 256
 _LIVE_CHANGES_MAX = 1024
 """A stream that is at most so far behind the head follows; all others replay."""
 
-_LOOKED_AT = 256
-"""Replays among which those furthest behind are found for one round."""
-
 _UNSENT_BYTES_MAX = 32 << 20
 """Memory for what all streams together wait to send, where each waits with one piece that it shares with nobody."""
 
@@ -31,9 +27,8 @@ _PIECE_BYTES_MIN = 16 << 10
 class Turns:
     """Gives turns to streams: to those that follow first, then to those that replay. For tasks of one event loop.
 
-    A quarter of the turns that replays get is given in the order in which they ask, so that none waits for ever. The
-    others are for those furthest behind: so they catch up with those ahead of them, and all read the same blocks at
-    the same time, which are read and encoded once then. A quarter of all turns is for replays, however many follow.
+    Among each of the two they are given in the order in which they ask. A quarter of all turns is for replays, however
+    many follow.
 
     In a turn, a stream makes one piece and writes it. In each round of the loop only some have a turn, so that whoever
     else is served in between waits for a few milliseconds, however many streams have something to send. How many is
@@ -44,7 +39,7 @@ class Turns:
     def __init__(self, time_s: Callable[[], float] = monotonic) -> None:
         self._time_s = time_s
         self._live: deque[asyncio.Future[None]] = deque()
-        self._replays: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._replays: deque[asyncio.Future[None]] = deque()
         self._most = self._left = _TURNS_FIRST
         self._armed = False
         self._busy_since_s: float | None = None
@@ -78,10 +73,7 @@ class Turns:
             self._arm()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if live:
-            self._live.append(turn)
-        else:
-            self._replays.append((behind, turn))
+        (self._live if live else self._replays).append(turn)
         self._arm()
         await turn
 
@@ -101,7 +93,8 @@ class Turns:
         kept = self._most // 4 if self._replays else 0
         while self._live and self._left > kept:
             self._give(self._live.popleft())
-        self._give_replays()
+        while self._replays and self._left:
+            self._give(self._replays.popleft())
         self._busy_since_s = now_s if self._live or self._replays else None
         if self._left < self._most:
             self._arm()
@@ -110,16 +103,3 @@ class Turns:
         if not turn.done():
             turn.set_result(None)
             self._left -= 1
-
-    def _give_replays(self) -> None:
-        """Give the turns that are left: some in order, the others to those furthest behind."""
-        in_order = self._left if len(self._replays) <= self._left else (self._left + 3) // 4
-        for _ in range(min(in_order, len(self._replays))):
-            self._give(self._replays.popleft()[1])
-        if not self._left or not self._replays:
-            return
-        looked_at = [self._replays.popleft() for _ in range(min(_LOOKED_AT, len(self._replays)))]
-        chosen = set(nlargest(self._left, range(len(looked_at)), key=lambda place: looked_at[place][0]))
-        for place in sorted(chosen):
-            self._give(looked_at[place][1])
-        self._replays.extendleft(reversed([one for place, one in enumerate(looked_at) if place not in chosen]))

@@ -59,7 +59,10 @@ class Reads:
         chunk = self._ring.find(offset) or self._cache.find(offset)
         sought = None if chunk is not None or wanted is None else wanted()
         if chunk is None:
-            chunk = await (self._load(offset) if sought is None else self._pick(offset, sought))
+            if sought is None or self._is_wanted_whole(offset):
+                chunk = await self._load(offset)
+            else:
+                chunk = await self._pick(offset, sought)
         if chunk.picked is None and self._ring.find(offset) is not chunk:
             following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
             ahead = following if wanted is None else self._next_wanted(following, wanted)
@@ -125,6 +128,13 @@ class Reads:
         except FileNotFoundError:
             raise BehindHorizonError(requested=wanted, horizon=self._removed()) from None
         return next(chunk for chunk in chunks if wanted <= chunk.last)
+
+    def _is_wanted_whole(self, offset: Offset) -> bool:
+        """Tell whether a block is being read whole, or follows one that was: then picking would read it a second time.
+
+        Only blocks of which much is wanted are read whole, and neighbours are mostly alike.
+        """
+        return offset in self._loading or self._cache.find(Offset(offset - 1)) is not None
 
     async def _pick(self, offset: Offset, wanted: Wanted) -> Chunk:
         """Return the wanted changes of some blocks, or the chunk that holds a change where most are wanted."""
