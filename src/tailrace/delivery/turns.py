@@ -17,7 +17,7 @@ _TURNS_MIN, _TURNS_FIRST, _TURNS_MAX = 4, 16, 256
 _LIVE_CHANGES_MAX = 1024
 """A stream that is at most so far behind the head follows; all others replay."""
 
-_UNSENT_BYTES_MAX = 32 << 20
+_UNSENT_BYTES_MAX = 64 << 20
 """Memory for what all streams together wait to send, where each waits with one piece that it shares with nobody."""
 
 _PIECE_BYTES_MIN = 16 << 10
