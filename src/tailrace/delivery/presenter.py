@@ -222,7 +222,7 @@ def _key_of(batch: FeedBatch, view: View) -> _Key:
 
 
 def _whole_key_of(batch: FeedBatch, view: View) -> _Key:
-    """Return the key of all changes of a batch's chunk, whatever its filter."""
+    """Return the key of all changes of a batch's chunk, ignoring its filter."""
     chunk = batch.chunk
     return (batch.source, chunk.first, chunk.last, chunk.picked, view, None)
 
