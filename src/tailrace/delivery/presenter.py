@@ -68,7 +68,7 @@ class Presenter:
         return self._bytes
 
     @property
-    def is_ahead(self) -> int:
+    def feeds_ahead(self) -> int:
         """Return for how many feeds something is being prepared that they will want next."""
         return len(self._ahead)
 

@@ -193,7 +193,7 @@ CHUNK = [Op.INSERT] * 600
 
 async def ahead_of(presenter):
     """Wait until nothing is prepared any more."""
-    while presenter.is_ahead:
+    while presenter.feeds_ahead:
         await asyncio.sleep(0.001)
 
 
@@ -265,5 +265,5 @@ async def test_few_feeds_are_prepared_for_at_a_time():
         for subscription in subscriptions:
             with world.service.feed(subscription.id, Earliest()) as feed:
                 presenter.look_ahead(feed, VIEW, feed.after)
-        assert presenter.is_ahead == 2
+        assert presenter.feeds_ahead == 2
         await ahead_of(presenter)
