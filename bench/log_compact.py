@@ -2,7 +2,8 @@
 
 And what a filter that wants 1 % of the changes costs against delivering all, where those are spread and where they lie
 together. All in one run, by processor time of the process with all its threads, so that other work on the machine
-counts little. Each log lies on disk, sealed but for its last commit: in a log of 5 M commits the newest segment is 1 %.
+counts little; in a process that takes its memory as a server does. Each log lies on disk, sealed but for its last
+commit: in a log of 5 M commits the newest segment is 1 %.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import pyarrow as pa
 import uvloop
 from msgspec.structs import replace
 
+from bench._served import run_as_server
 from bench.log_read import TABLES, VIEW, drained, report
 from tailrace.clock import SystemClock
 from tailrace.interface.skeindb.present import encode
@@ -32,6 +34,7 @@ from tailrace.subscription.filter import Filter
 CHANGES = int(os.environ.get("BENCH_CHANGES", "1000000"))
 GROUP = 1000
 ROUNDS = 3
+FILTER_ROUNDS = 9
 REPLAY_RATIO_MIN = 0.5
 SPREAD_RATIO_MIN = 5.0
 CLUSTERED_RATIO_MIN = 50.0
@@ -180,15 +183,23 @@ def measure_filters(spread: Path, clustered: Path) -> bool:
     )
     for place, path, bar in (("spread", spread, SPREAD_RATIO_MIN), ("together", clustered, CLUSTERED_RATIO_MIN)):
         uvloop.run(compact(path))
-        everything = best(lambda: uvloop.run(replay(path, None, send=True)))  # noqa: B023
-        for name, chosen in (("table", by_table), ("key", by_key)):
-            seconds = best(lambda: uvloop.run(replay(path, chosen, send=True)))  # noqa: B023
+        filters = {"all": None, "table": by_table, "key": by_key}
+        times: dict[str, list[float]] = {name: [] for name in filters}
+        for _ in range(FILTER_ROUNDS):
+            for name, chosen in filters.items():
+                times[name].append(uvloop.run(replay(path, chosen, send=True)))
+        everything = min(times["all"])
+        for name in ("table", "key"):
+            seconds = min(times[name])
             ratio = everything / seconds
-            good &= report(f"1 % by {name}, {place} / deliver all", f"{ratio:.1f}x", f"{bar}x", good=ratio >= bar)
+            measured = (
+                f"{ratio:.1f}x; {seconds * 1e9 / CHANGES:.1f} against {everything * 1e9 / CHANGES:.0f} ns a change"
+            )
+            good &= report(f"1 % by {name}, {place} / deliver all", measured, f"{bar}x", good=ratio >= bar)
     return good
 
 
-def main() -> int:
+def run() -> int:
     with tempfile.TemporaryDirectory() as name:
         single, group, clustered = (Path(name) / part for part in ("single", "group", "clustered"))
         uvloop.run(write(single, SINGLE, 1, every_hundredth))
@@ -200,4 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_as_server("bench.log_compact"))

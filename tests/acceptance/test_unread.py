@@ -15,8 +15,10 @@ from serving import wait_until
 
 STREAMS = 400
 ROWS = 6000
-HELD_BYTES_MAX = 60_000_000
-"""What the server may need for all of them: about 26 KB for a connection, and pieces that they share."""
+HELD_BYTES_MAX = 80_000_000
+"""What the server may need for all of them: the 64 MiB that what waits to be sent may take (`delivery/turns.py`), less
+where streams share it, and about 26 KB for a connection.
+"""
 
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n"
 

@@ -111,6 +111,21 @@ async def test_a_run_is_handed_over_in_a_thread_whose_errors_are_told(log):
         await log.read_run(0, 1, lambda _: 1 / 0)
 
 
+async def test_what_is_lent_has_the_changes_that_follow_up_to_a_place(log):
+    for _ in range(4):
+        await append(log, 1)
+    for after in range(4):
+        for through in range(after + 1, 5):
+            runs = await log.lend(after, through, 1, lambda chunks: [(one.first, one.last) for one in chunks])
+            chunks = [chunk for run in runs for chunk in run]
+            assert chunks[0][0] <= after + 1 <= chunks[0][1]
+            assert all(one[1] + 1 == other[0] for one, other in pairwise(chunks))
+            assert chunks[-1][1] <= through
+            assert log.run_behind(after, 1) in (None, chunks[-1][1])
+    with pytest.raises(BeyondHeadError):
+        await log.lend(3, 5, 1, list)
+
+
 async def test_a_run_that_is_too_old_or_not_there_yet_is_told(log):
     await append(log, 9)
     with pytest.raises(BehindHorizonError) as behind:

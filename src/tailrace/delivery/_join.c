@@ -19,6 +19,7 @@ enum { SAME, CHOSEN, DIGITS, TEXT };
 #define LAYOUT "same chosen digits text"
 enum { COUNT_MAX = 1 << 24, PARTS_MAX = 32, DIGITS_MAX = 20 };
 enum { HEAD_MAX = 10, SHORT_MAX = 125, MIDDLE_MAX = 65535 };
+enum { STEP = 32, ROOM = 2 * STEP }; /* what is copied at once, and how far beyond its end that may reach */
 #define UNLOCKED_BYTES_MIN (64 * 1024) /* below this, to wait for the lock again would cost more than to keep it */
 
 typedef struct {
@@ -30,8 +31,9 @@ typedef struct {
 typedef struct {
     const int64_t *numbers;
     int64_t divisor, given, last;
-    int size; /* 0 before the first */
-    char text[DIGITS_MAX];
+    int size;  /* 0 before the first */
+    int count; /* of the parts that show it */
+    char text[STEP];
 } Number;
 
 typedef struct {
@@ -51,6 +53,7 @@ typedef struct {
 typedef struct {
     Py_ssize_t count;
     int parts, numbers, buffers, framed;
+    char *padded; /* what is the same in many events, each piece with room behind it */
     Part part[PARTS_MAX];
     Number number[PARTS_MAX];
     Py_buffer buffer[3 * PARTS_MAX];
@@ -59,6 +62,7 @@ typedef struct {
 static void let_go(Plan *plan) {
     for (int i = 0; i < plan->buffers; i++) PyBuffer_Release(&plan->buffer[i]);
     for (int i = 0; i < plan->parts; i++) PyMem_Free(plan->part[i].values);
+    PyMem_Free(plan->padded);
     PyMem_Free(plan);
 }
 
@@ -88,11 +92,39 @@ static int read_values(Part *part, PyObject *values) {
 /* Parts that show the same number share its text. */
 static Number *number_of(Plan *plan, const int64_t *numbers, int64_t divisor) {
     for (int i = 0; i < plan->numbers; i++)
-        if (plan->number[i].numbers == numbers && plan->number[i].divisor == divisor) return &plan->number[i];
+        if (plan->number[i].numbers == numbers && plan->number[i].divisor == divisor) {
+            plan->number[i].count++;
+            return &plan->number[i];
+        }
     Number *number = &plan->number[plan->numbers++];
     number->numbers = numbers;
     number->divisor = divisor;
+    number->count = 1;
     return number;
+}
+
+static char *pad(char *at, Bytes *bytes) {
+    if (bytes->size) memcpy(at, bytes->data, bytes->size);
+    bytes->data = at;
+    return at + bytes->size + STEP;
+}
+
+/* Copy what is the same in many events to where more may be read than there is. */
+static int pad_all(Plan *plan) {
+    Py_ssize_t size = 0;
+    for (int i = 0; i < plan->parts; i++) {
+        Part *part = &plan->part[i];
+        size += part->same.size + STEP;
+        for (Py_ssize_t value = 0; value < part->values_count; value++) size += part->values[value].size + STEP;
+    }
+    char *at = plan->padded = PyMem_Calloc(size, 1);
+    if (!at) return 0;
+    for (int i = 0; i < plan->parts; i++) {
+        Part *part = &plan->part[i];
+        at = pad(at, &part->same);
+        for (Py_ssize_t value = 0; value < part->values_count; value++) at = pad(at, &part->values[value]);
+    }
+    return 1;
 }
 
 static int read_part(Plan *plan, Part *part, PyObject *given) {
@@ -132,18 +164,27 @@ static int read_part(Plan *plan, Part *part, PyObject *given) {
     }
 }
 
+/* Count the text of a number on by one; return 0 where that takes another digit. */
+static int count_on(Number *number) {
+    for (int i = number->size - 1; i >= 0; i--) {
+        if (number->text[i] != '9') {
+            number->text[i]++;
+            return 1;
+        }
+        number->text[i] = '0';
+    }
+    return 0;
+}
+
 static void turn_to(Number *number, Py_ssize_t row) {
     const int64_t given = number->numbers[row];
     if (number->size && given == number->given) return;
     const int64_t value = number->divisor == 1 ? given : given / number->divisor;
     number->given = given;
     if (number->size && value == number->last) return;
-    const int one_more = number->size && number->last >= 0 && value == number->last + 1;
+    const int one_more = number->size && number->last >= 0 && value > 0 && value - 1 == number->last;
     number->last = value;
-    if (one_more && number->text[number->size - 1] != '9') {
-        number->text[number->size - 1]++;
-        return;
-    }
+    if (one_more && count_on(number)) return;
     char reversed[DIGITS_MAX];
     int digits = 0;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -152,6 +193,27 @@ static void turn_to(Number *number, Py_ssize_t row) {
     if (value < 0) reversed[digits++] = '-';
     number->size = digits;
     for (int i = 0; i < digits; i++) number->text[i] = reversed[digits - 1 - i];
+}
+
+/* Add the size of a number's text, as often as it is shown, to each row. Neighbours mostly have as many digits. */
+static void add_digits(const Number *number, int32_t *sizes, Py_ssize_t count) {
+    int64_t low = 1, high = 0; /* values between them have this many characters */
+    int size = 0;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        const int64_t given = number->numbers[row];
+        if (given < low || given > high) {
+            const int64_t value = given / number->divisor;
+            uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value, power = 1;
+            for (size = 1; left >= 10; size++, left /= 10) power *= 10;
+            low = high = given;
+            if (value > 0 && power <= (uint64_t)(INT64_MAX / 10 / number->divisor)) {
+                low = (int64_t)power * number->divisor;
+                high = (int64_t)power * 10 * number->divisor - 1;
+            }
+            size += value < 0;
+        }
+        sizes[row] += size * number->count;
+    }
 }
 
 static int is_there(const Part *part, Py_ssize_t row) {
@@ -179,58 +241,108 @@ static const Bytes *chosen(const Part *part, Py_ssize_t row) {
     return code < 0 || code >= part->values_count ? NULL : &part->values[code];
 }
 
-/* Fill in where each event ends; return the size of all, -1 where a code has no value or there is too much. */
-static int64_t measure(Plan *plan, int32_t *ends) {
-    int64_t total = 0, same = 0;
-    for (int i = 0; i < plan->parts; i++) same += plan->part[i].kind == SAME ? plan->part[i].same.size : 0;
-    ends[0] = 0;
-    for (Py_ssize_t row = 0; row < plan->count; row++) {
-        int64_t size = same;
-        for (int i = 0; i < plan->numbers; i++) turn_to(&plan->number[i], row);
-        for (int i = 0; i < plan->parts; i++) {
-            const Part *part = &plan->part[i];
-            if (part->kind == DIGITS) size += part->number->size;
-            else if (part->kind == CHOSEN) {
-                const Bytes *value = chosen(part, row);
-                if (!value) return -1;
-                size += value->size;
-            } else if (part->kind == TEXT && is_there(part, row)) {
-                const int32_t *offset = part->offsets + part->begin + row;
-                size += part->same.size + offset[1] - offset[0];
-            }
-        }
-        total += size + (plan->framed ? head_size(size) : 0);
-        if (total > INT32_MAX) return -1;
-        ends[row + 1] = (int32_t)total;
+/* Add the size of the value that each row has chosen; return 0 where there is no such value. */
+static int add_chosen(const Part *part, int32_t *sizes, Py_ssize_t count) {
+    for (Py_ssize_t row = 0; row < count; row++) {
+        const Bytes *value = chosen(part, row);
+        if (!value) return 0;
+        sizes[row] += (int32_t)value->size;
     }
-    for (int i = 0; i < plan->numbers; i++) plan->number[i].size = 0;
+    return 1;
+}
+
+static void add_text(const Part *part, int32_t *sizes, Py_ssize_t count) {
+    const int32_t *offset = part->offsets + part->begin, front = (int32_t)part->same.size;
+    if (part->validity)
+        for (Py_ssize_t row = 0; row < count; row++)
+            sizes[row] += is_there(part, row) ? front + offset[row + 1] - offset[row] : 0;
+    else
+        for (Py_ssize_t row = 0; row < count; row++) sizes[row] += front + offset[row + 1] - offset[row];
+}
+
+/* The most that one event may have, and all texts together; so sums of sizes stay within 32 bits. */
+static int is_too_much(const Plan *plan) {
+    int64_t row = plan->framed ? HEAD_MAX : 0, texts = 0;
+    for (int i = 0; i < plan->parts; i++) {
+        const Part *part = &plan->part[i];
+        int64_t most = part->kind == DIGITS ? DIGITS_MAX : part->same.size;
+        for (Py_ssize_t value = 0; value < part->values_count; value++)
+            if (part->values[value].size > most) most = part->values[value].size;
+        if (part->kind == TEXT)
+            texts += (int64_t)part->offsets[part->begin + plan->count] - part->offsets[part->begin];
+        row += most;
+    }
+    return row > INT32_MAX / 2 || row * plan->count + texts > INT32_MAX;
+}
+
+/* Fill in where each event ends, part by part and then row by row; return the size of all, -1 where a code has no
+   value or there is too much. */
+static int64_t measure(Plan *plan, int32_t *ends) {
+    int32_t same = 0, *sizes = ends + 1;
+    if (is_too_much(plan)) return -1;
+    for (int i = 0; i < plan->parts; i++) same += plan->part[i].kind == SAME ? (int32_t)plan->part[i].same.size : 0;
+    ends[0] = 0;
+    for (Py_ssize_t row = 0; row < plan->count; row++) sizes[row] = same;
+    for (int i = 0; i < plan->numbers; i++) add_digits(&plan->number[i], sizes, plan->count);
+    for (int i = 0; i < plan->parts; i++) {
+        const Part *part = &plan->part[i];
+        if (part->kind == TEXT) add_text(part, sizes, plan->count);
+        else if (part->kind == CHOSEN && !add_chosen(part, sizes, plan->count)) return -1;
+    }
+    int32_t total = 0;
+    for (Py_ssize_t row = 0; row < plan->count; row++) {
+        total += sizes[row] + (plan->framed ? head_size(sizes[row]) : 0);
+        sizes[row] = total;
+    }
     return total;
 }
 
-static char *put(char *at, const char *data, Py_ssize_t size) {
-    memcpy(at, data, size);
+/* Two ways to copy. One knows that there is room behind what it reads and writes, and copies whole steps, for which no
+   function is called; the other is for the last events, which end where their memory does. */
+static inline char *put_padded(char *at, const char *data, Py_ssize_t size, int roomy) {
+    if (!roomy) memcpy(at, data, size);
+    else
+        for (Py_ssize_t done = 0; done < size; done += STEP) memcpy(at + done, data + done, STEP);
     return at + size;
 }
 
-static void write_events(Plan *plan, char *at, const int32_t *ends) {
-    for (Py_ssize_t row = 0; row < plan->count; row++) {
-        const Py_ssize_t size = ends[row + 1] - ends[row];
-        if (plan->framed) at = put_head(at, size - head_within(size));
-        for (int i = 0; i < plan->numbers; i++) turn_to(&plan->number[i], row);
-        for (int i = 0; i < plan->parts; i++) {
-            const Part *part = &plan->part[i];
-            if (part->kind == SAME) at = put(at, part->same.data, part->same.size);
-            else if (part->kind == DIGITS) at = put(at, part->number->text, part->number->size);
-            else if (part->kind == CHOSEN) {
-                const Bytes *value = chosen(part, row);
-                at = put(at, value->data, value->size);
-            } else if (is_there(part, row)) {
-                const int32_t *offset = part->offsets + part->begin + row;
-                at = put(at, part->same.data, part->same.size);
-                at = put(at, part->data + offset[0], offset[1] - offset[0]);
-            }
+/* Nothing is read beyond the end of a text: its last step overlaps the one before it. */
+static inline char *put_text(char *at, const char *data, Py_ssize_t size, int roomy) {
+    if (!roomy || size > 16 * STEP) memcpy(at, data, size);
+    else if (size >= STEP) {
+        for (Py_ssize_t done = 0; done + STEP < size; done += STEP) memcpy(at + done, data + done, STEP);
+        memcpy(at + size - STEP, data + size - STEP, STEP);
+    } else if (size >= 8) {
+        for (Py_ssize_t done = 0; done + 8 < size; done += 8) memcpy(at + done, data + done, 8);
+        memcpy(at + size - 8, data + size - 8, 8);
+    } else
+        for (Py_ssize_t done = 0; done < size; done++) at[done] = data[done];
+    return at + size;
+}
+
+static inline void write_event(Plan *plan, char *at, Py_ssize_t row, Py_ssize_t size, int roomy) {
+    if (plan->framed) at = put_head(at, size - head_within(size));
+    for (int i = 0; i < plan->numbers; i++) turn_to(&plan->number[i], row);
+    for (int i = 0; i < plan->parts; i++) {
+        const Part *part = &plan->part[i];
+        if (part->kind == SAME) at = put_padded(at, part->same.data, part->same.size, roomy);
+        else if (part->kind == DIGITS) at = put_padded(at, part->number->text, part->number->size, roomy);
+        else if (part->kind == CHOSEN) {
+            const Bytes *value = chosen(part, row);
+            at = put_padded(at, value->data, value->size, roomy);
+        } else if (is_there(part, row)) {
+            const int32_t *offset = part->offsets + part->begin + row;
+            at = put_padded(at, part->same.data, part->same.size, roomy);
+            at = put_text(at, part->data + offset[0], offset[1] - offset[0], roomy);
         }
     }
+}
+
+static void write_events(Plan *plan, char *begin, const int32_t *ends) {
+    Py_ssize_t row = 0;
+    for (; row < plan->count && ends[row + 1] <= ends[plan->count] - ROOM; row++)
+        write_event(plan, begin + ends[row], row, ends[row + 1] - ends[row], 1);
+    for (; row < plan->count; row++) write_event(plan, begin + ends[row], row, ends[row + 1] - ends[row], 0);
 }
 
 /* Return the events, and where each begins and ends as 32-bit numbers, one more than there are. Measuring keeps the
@@ -274,7 +386,8 @@ static PyObject *join(PyObject *self, PyObject *args) {
             goto end;
         }
     }
-    made = written(plan);
+    if (pad_all(plan)) made = written(plan);
+    else PyErr_NoMemory();
 end:
     let_go(plan);
     return made;

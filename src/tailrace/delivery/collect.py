@@ -1,6 +1,8 @@
 """Collecting events of a feed into one write: as many as fit the limits, waiting when there are none yet."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -57,20 +59,15 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     while count < limits.changes_max and size_bytes < limits.bytes_max and feed.after - begin < limits.scan_changes_max:
         try:
             # Wait only for the first event. What is in hand must not be delayed in the hope of more.
-            batch = await feed.next(0.0 if count else max(0.0, deadline_s - loop.time()))
-            # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no
-            # turn.
-            if batch is not None and not count:
-                await presenter.prepare(batch, view, feed.behind)
-            elif batch is not None and not presenter.is_ready(batch, view):
-                break  # what is in hand goes out first
-            encoded = None if batch is None else _encoded(batch, presenter, view)
+            wait_s = None if count else max(0.0, deadline_s - loop.time())
+            found = await _stored(feed, presenter, view, wait_s) or await _read(feed, presenter, view, wait_s)
         except TailraceError:
             if count:
                 break  # what is in hand goes out first; the next call meets the error again
             raise
-        if batch is None or encoded is None:
+        if found is None:
             break
+        encoded, delivered = found
         bytes_left = limits.bytes_max - size_bytes
         piece = encoded.cut(feed.after, limits.changes_max - count, bytes_left)
         # One event may exceed the limit, but only as the first of a piece; else it opens the next one.
@@ -79,7 +76,7 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
         # Also without events: a filter that matched nothing has still scanned this far, and heartbeats say so.
         feed.advance(piece.through)
         if piece.count:
-            feed.delivered(batch)
+            delivered()
             pieces.append(piece.data)
             count += piece.count
             last = piece.last
@@ -89,6 +86,40 @@ async def collect(feed: Feed, presenter: Presenter, view: View, limits: CollectL
     if limits.ahead and count and not feed.caught_up:
         presenter.look_ahead(feed, view, feed.after)
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), count, feed.after, last)
+
+
+_Found = tuple[Encoded, Callable[[], None]]
+"""Events that follow a feed's place, and what notes that they are on their way."""
+
+
+async def _stored(feed: Feed, presenter: Presenter, view: View, wait_s: float | None) -> _Found | None:
+    """Return what is found or made by a feed's place alone; None where the feed is to be asked for its changes."""
+    if not feed.stands_in_store():
+        return None
+    stretch = presenter.find(feed, view)
+    if stretch is None and wait_s is not None and presenter.brings(feed, view, feed.after):
+        stretch = await presenter.bring(feed, view)
+    elif stretch is not None and wait_s is not None:
+        await presenter.turns.take(feed.behind)
+    return None if stretch is None else (stretch.encoded, partial(feed.delivered_stored, stretch.commit_time_us))
+
+
+async def _read(feed: Feed, presenter: Presenter, view: View, wait_s: float | None) -> _Found | None:
+    """Return what is made of a feed's changes; None where there are none in time, or they are yet to be made.
+
+    Without a time to wait there is something in hand, which goes out first.
+    """
+    if wait_s is None and presenter.brings(feed, view, feed.after):
+        return None
+    batch = await feed.next(wait_s or 0.0)
+    if batch is None:
+        return None
+    # One turn for a whole piece, taken when there is something to encode: a stream without new changes costs no turn.
+    if wait_s is not None:
+        await presenter.prepare(batch, view, feed.behind)
+    elif not presenter.is_ready(batch, view):
+        return None
+    return _encoded(batch, presenter, view), partial(feed.delivered, batch)
 
 
 def _encoded(batch: FeedBatch, presenter: Presenter, view: View) -> Encoded:

@@ -65,6 +65,21 @@ class Encoded:
         return cls(joined.data, joined.ends, numbers, last)
 
     @property
+    def last(self) -> Offset:
+        """Return the offset of the last change of the chunk."""
+        return self._last
+
+    @property
+    def count(self) -> int:
+        """Return how many events there are."""
+        return len(self._offsets)
+
+    @property
+    def data_bytes(self) -> int:
+        """Return how many bytes the events have."""
+        return len(self._data)
+
+    @property
     def size_bytes(self) -> int:
         """Return about how much memory this may hold, with what is kept of it for others."""
         cuts = _CUT_BYTES * min(_CUTS_MAX, len(self._ends) ** 2) + self._ends[-1] - self._ends[0]

@@ -70,7 +70,8 @@ class Turns:
         live = behind <= _LIVE_CHANGES_MAX
         if self._left and not self._live and (live or not self._replays):
             self._left -= 1
-            self._arm()
+            if self._left < self._most // 2:  # before that a round would be begun for each single change
+                self._arm()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._live if live else self._replays).append(turn)

@@ -3,29 +3,18 @@
    Only the stable interface of Python 3.11 is used, so one build serves every later version.
 
    A draft comes as the tuple of its fields. Both functions return None for values that are not of the plain kind (a key
-   that is no `bytes`, a number that does not fit): the caller then takes the other way, which says what is wrong.
-
-   The message is Arrow's: a head, given as a template, and a body of 28 buffers, each padded to 8 bytes: validity and
-   values of six columns of numbers; validity, offsets and bytes of four texts; validity and values of two columns. */
+   that is no `bytes`, a number that does not fit): the caller then takes the other way, which says what is wrong. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
-#include <stdint.h>
-#include <string.h>
 
-#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the log is little-endian, and so must be the machine"
-#endif
+#include "_message.h"
 
 enum { POSITION, TIME, TXID, OPS, SCHEMAS, KEYS, BEFORES, AFTERS, MIGRATION, PART, MORE, FIELDS };
-enum { COLUMNS = 12, BUFFERS = 28, ROW_BYTES = 64, TEXTS = 3 };
-enum { OFFSET_AT = 1, INDEX_AT = 3, TIME_AT = 5, TXID_AT = 7, OP_AT = 9, SCHEMA_AT = 11, TEXTS_AT = 12 };
-enum { POSITION_AT = 21, HLC_AT = 25, MIGRATION_AT = 27 }; /* of texts: validity, the offsets next, then the bytes */
+enum { ROW_BYTES = 64, CHANGE_TEXTS = 3, POSITIONS = 3 }; /* a change has three texts; the fourth is its commit's */
 /* What this file knows of others; where they have changed since it was compiled, it is not used. */
-#define LAYOUT                                                                                          \
-    "position commit_time_us txid ops schemas keys befores afters migration part more: offset index " \
-    "commit_time_us txid op schema key before after position hlc migration"
+#define LAYOUT "position commit_time_us txid ops schemas keys befores afters migration part more: " MESSAGE_COLUMNS
 #define UNLOCKED_BYTES_MIN (64 * 1024) /* below this, to wait for the lock again would cost more than to keep it */
 
 typedef struct {
@@ -44,10 +33,10 @@ typedef struct {
 typedef struct {
     Py_ssize_t commits, changes;
     Commit *commit;
-    Text *text[TEXTS]; /* keys, befores, afters */
+    Text *text[CHANGE_TEXTS]; /* keys, befores, afters */
     int8_t *op;
     int32_t *schema;
-    Py_ssize_t text_bytes[TEXTS], nulls[TEXTS], position_bytes, position_nulls;
+    int64_t text_bytes[TEXTS], nulls[TEXTS];
 } Plan;
 
 /* Return the number of changes of a draft; 0 where its columns differ in length, -1 where they are no lists. */
@@ -103,14 +92,14 @@ static PyObject *measure(PyObject *self, PyObject *args) {
 }
 
 static void let_go(Plan *plan) {
-    for (int i = 0; plan->text[0] && i < TEXTS; i++)
+    for (int i = 0; plan->text[0] && i < CHANGE_TEXTS; i++)
         for (Py_ssize_t j = 0; j < plan->changes; j++) Py_XDECREF(plan->text[i][j].owner);
     void *taken[] = {plan->text[0], plan->commit, plan->op, plan->schema};
     for (int i = 0; i < 4; i++) PyMem_Free(taken[i]);
 }
 
 static int read_texts(Plan *plan, PyObject *row, Py_ssize_t count, Py_ssize_t at) {
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < CHANGE_TEXTS; i++) {
         PyObject *column = PyTuple_GetItem(row, KEYS + i);
         for (Py_ssize_t j = 0; j < count; j++) {
             PyObject *value = PyList_GetItem(column, j);
@@ -151,12 +140,12 @@ static int read_rows(Plan *plan, PyObject *rows) {
         plan->commit[i].changes = count;
         plan->changes += count;
     }
-    plan->text[0] = PyMem_Calloc(TEXTS * plan->changes, sizeof(Text));
-    for (int i = 1; plan->text[0] && i < TEXTS; i++) plan->text[i] = plan->text[0] + i * plan->changes;
+    plan->text[0] = PyMem_Calloc(CHANGE_TEXTS * plan->changes, sizeof(Text));
+    for (int i = 1; plan->text[0] && i < CHANGE_TEXTS; i++) plan->text[i] = plan->text[0] + i * plan->changes;
     plan->op = PyMem_Malloc(plan->changes);
     plan->schema = PyMem_Malloc(plan->changes * sizeof(int32_t));
     if (!plan->op || !plan->schema || !plan->text[0]) return 0;
-    plan->position_nulls = plan->changes;
+    plan->nulls[POSITIONS] = plan->changes;
     for (Py_ssize_t i = 0, at = 0; i < plan->commits; at += plan->commit[i++].changes) {
         PyObject *row = PyList_GetItem(rows, i);
         Commit *commit = &plan->commit[i];
@@ -167,17 +156,15 @@ static int read_rows(Plan *plan, PyObject *rows) {
             commit->position.owner = PyTuple_GetItem(row, POSITION);
             commit->position.data = PyUnicode_AsUTF8AndSize(commit->position.owner, &commit->position.size);
             if (!commit->position.data) return 0;
-            plan->position_bytes += commit->position.size;
-            plan->position_nulls--;
+            plan->text_bytes[POSITIONS] += commit->position.size;
+            plan->nulls[POSITIONS]--;
         }
         if (!read_numbers(plan, row, commit->changes, at) || !read_texts(plan, row, commit->changes, at)) return 0;
     }
     for (int i = 0; i < TEXTS; i++)
         if (plan->text_bytes[i] > INT32_MAX) return 0;
-    return plan->position_bytes <= INT32_MAX && !PyErr_Occurred();
+    return !PyErr_Occurred();
 }
-
-static size_t padded(size_t size) { return (size + 7) & ~(size_t)7; }
 
 static void put_texts(const Plan *plan, int i, char **text_at) {
     char *validity = text_at[0], *offsets = text_at[1], *bytes = text_at[2];
@@ -198,7 +185,7 @@ static void put_texts(const Plan *plan, int i, char **text_at) {
 static void put_body(const Plan *plan, char **buffer, const long long first[3]) {
     memcpy(buffer[OP_AT], plan->op, plan->changes);
     memcpy(buffer[SCHEMA_AT], plan->schema, plan->changes * sizeof(int32_t));
-    for (int i = 0; i < TEXTS; i++) put_texts(plan, i, buffer + TEXTS_AT + 3 * i);
+    for (int i = 0; i < CHANGE_TEXTS; i++) put_texts(plan, i, buffer + TEXTS_AT + 3 * i);
     char *validity = buffer[POSITION_AT], *offsets = buffer[POSITION_AT + 1], *bytes = buffer[POSITION_AT + 2];
     int32_t end = 0;
     for (Py_ssize_t i = 0, at = 0; i < plan->commits; i++) {
@@ -212,56 +199,12 @@ static void put_body(const Plan *plan, char **buffer, const long long first[3]) 
             memcpy(offsets + 4 * at, &end, 4);
         }
         if (commit->position.owner) {
-            if (plan->position_nulls) validity[last >> 3] |= (char)(1 << (last & 7));
+            if (plan->nulls[POSITIONS]) validity[last >> 3] |= (char)(1 << (last & 7));
             memcpy(bytes + end, commit->position.data, commit->position.size);
             end += (int32_t)commit->position.size;
         }
         memcpy(offsets + 4 * at, &end, 4);
     }
-}
-
-/* Fill the sizes of the 28 buffers; return that of the body. */
-static size_t lay_out(const Plan *plan, int64_t size[BUFFERS]) {
-    const int64_t n = plan->changes, bits = (n + 7) / 8;
-    memset(size, 0, BUFFERS * sizeof(int64_t));
-    size[OFFSET_AT] = size[INDEX_AT] = size[TIME_AT] = size[TXID_AT] = size[HLC_AT] = 8 * n;
-    size[OP_AT] = n, size[SCHEMA_AT] = 4 * n, size[MIGRATION_AT] = bits;
-    for (int i = 0; i <= TEXTS; i++) { /* the last one is the position */
-        int64_t *text = size + TEXTS_AT + 3 * i;
-        text[0] = (i < TEXTS ? plan->nulls[i] : plan->position_nulls) ? bits : 0;
-        text[1] = 4 * (n + 1);
-        text[2] = i < TEXTS ? plan->text_bytes[i] : plan->position_bytes;
-    }
-    size_t body = 0;
-    for (int i = 0; i < BUFFERS; i++) body += padded(size[i]);
-    return body;
-}
-
-/* Write the head and the body. `at` says where in the head the counts, sizes and places belong. */
-static void put_message(const Plan *plan, char *message, const char *head, size_t head_bytes, const Py_ssize_t at[4],
-                        const int64_t size[BUFFERS], int64_t body_bytes, const long long first[3]) {
-    const int64_t rows = plan->changes;
-    char *buffer[BUFFERS];
-    memcpy(message, head, head_bytes);
-    memcpy(message + at[0], &body_bytes, 8);
-    memcpy(message + at[1], &rows, 8);
-    for (int i = 0; i < COLUMNS; i++) {
-        const int64_t nulls = i < 6 || i > 9 ? 0 : i < 9 ? plan->nulls[i - 6] : plan->position_nulls;
-        memcpy(message + at[2] + 16 * i, &rows, 8);
-        memcpy(message + at[2] + 16 * i + 8, &nulls, 8);
-    }
-    int64_t place = 0;
-    for (int i = 0; i < BUFFERS; i++) {
-        memcpy(message + at[3] + 16 * i, &place, 8);
-        memcpy(message + at[3] + 16 * i + 8, &size[i], 8);
-        buffer[i] = message + head_bytes + place;
-        place += padded(size[i]);
-        /* Only bitmaps must begin as zeros, and what pads a buffer. */
-        int bitmap = i == MIGRATION_AT || (i >= TEXTS_AT && i <= POSITION_AT && i % 3 == 0);
-        size_t kept = bitmap ? 0 : size[i];
-        memset(buffer[i] + kept, 0, padded(size[i]) - kept);
-    }
-    put_body(plan, buffer, first);
 }
 
 static PyObject *encode(PyObject *self, PyObject *args) {
@@ -275,16 +218,18 @@ static PyObject *encode(PyObject *self, PyObject *args) {
     Plan plan = {0};
     Py_buffer view;
     int64_t size[BUFFERS];
+    char *buffer[BUFFERS];
     if (!PyList_Size(rows) || !read_rows(&plan, rows)) {
         let_go(&plan);
         return other_way();
     }
-    size_t body_bytes = lay_out(&plan, size), total = head_bytes + body_bytes;
+    size_t body_bytes = lay_out(plan.changes, plan.nulls, plan.text_bytes, size), total = head_bytes + body_bytes;
     PyObject *made = PyObject_CallFunction(allocate, "n", (Py_ssize_t)total);
     if (made && PyObject_GetBuffer(made, &view, PyBUF_WRITABLE)) Py_CLEAR(made);
     if (made) {
         PyThreadState *state = total >= UNLOCKED_BYTES_MIN ? PyEval_SaveThread() : NULL;
-        put_message(&plan, view.buf, head, head_bytes, at, size, body_bytes, first);
+        put_head(view.buf, head, head_bytes, at, plan.changes, plan.nulls, size, body_bytes, buffer);
+        put_body(&plan, buffer, first);
         if (state) PyEval_RestoreThread(state);
         PyBuffer_Release(&view);
     }

@@ -123,11 +123,11 @@ def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.concat_batches([batch])
 
 
-def gather(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordBatch]:
+def gather(batches: Sequence[tuple[pa.RecordBatch, int]], *, lent: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a block in batches that are worth sharing, each of which holds its own memory alone.
 
     Given are the batches of its frames with their sizes, all of which show parts of the block's bytes. Small neighbours
-    are joined, large ones cut.
+    are joined, large ones cut. Those that are `lent` may go on to show the block's bytes: nothing is copied for that.
     """
     run: list[pa.RecordBatch] = []
     changes = size_bytes = 0
@@ -135,7 +135,7 @@ def gather(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordB
         if batch.num_rows >= _JOINED_CHANGES_MIN or batch_bytes >= _JOINED_BYTES_MIN:
             if run:
                 yield pa.concat_batches(run)
-            yield from map(owned, pieces(batch, batch_bytes))
+            yield from pieces(batch, batch_bytes) if lent else map(owned, pieces(batch, batch_bytes))
             run, changes, size_bytes = [], 0, 0
             continue
         run.append(batch)

@@ -40,6 +40,11 @@ class BlockCache:
         chunks = self._chunks(offset)
         return None if chunks is None else chunks[-1].last
 
+    def has_room_beside(self, offset: Offset) -> bool:
+        """Tell whether another block like that which holds a change could be kept without that one going for it."""
+        place = bisect_right(self._firsts, offset) - 1
+        return place < 0 or 2 * self._blocks[self._firsts[place]][1] <= self._bytes_max
+
     def _chunks(self, offset: Offset) -> Sequence[Chunk] | None:
         place = bisect_right(self._firsts, offset) - 1
         if place < 0:

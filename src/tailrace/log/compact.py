@@ -10,10 +10,10 @@ from contextlib import closing
 import pyarrow as pa
 from msgspec import Struct
 
+from tailrace.log.decode import decode
 from tailrace.log.files import File, Files
 from tailrace.log.frame import BadFrameError, FrameHeader, frame_header, pack_frame, scan
 from tailrace.log.segment import Segment, index_name, pack_segment_header, read_segment_header
-from tailrace.log.segments import decode
 from tailrace.log.sparse import SparseIndex
 from tailrace.model.chunk import ENVELOPE
 from tailrace.model.errors import CorruptSegmentError

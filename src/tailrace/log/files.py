@@ -134,14 +134,17 @@ class DiskFile:
 
     def write_at(self, place: int, parts: Sequence[bytes | memoryview]) -> None:
         """Write; a short write is continued."""
+        written = os.pwritev(self._descriptor, parts, place)
+        if written == sum(map(len, parts)):
+            return
         views = [memoryview(part).cast("B") for part in parts]
         while views:
-            written = os.pwritev(self._descriptor, views, place)
             place += written
             while views and written >= len(views[0]):
                 written -= len(views.pop(0))
-            if views and written:
+            if views:
                 views[0] = views[0][written:]
+                written = os.pwritev(self._descriptor, views, place)
 
     def sync(self) -> None:
         """Sync data and length."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tailrace.log.batch import gather
 from tailrace.log.commits import LogCommits
+from tailrace.log.decode import decode
 from tailrace.log.files import File, Files
 from tailrace.log.frame import walk
 from tailrace.log.options import LogOptions
@@ -18,7 +19,7 @@ from tailrace.log.recover import read_state
 from tailrace.log.ring import Ring
 from tailrace.log.schemas import Schemas
 from tailrace.log.segment import read_segment_header, segment_name
-from tailrace.log.segments import Segments, decode, index_segment, list_segments
+from tailrace.log.segments import Segments, index_segment, list_segments
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import State
 from tailrace.log.statistics import Skipper
@@ -143,6 +144,16 @@ class FollowedLog:
     async def read_run(self, after: Offset, through: Offset, take: Callable[[Sequence[Chunk]], _T]) -> _T:
         """Return what `take` makes, in a worker thread, of consecutive chunks. See `Log.read_run`."""
         return await self._reads.read_run(after, through, take)
+
+    async def lend(
+        self, after: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T]:
+        """Return what `take` makes, in a worker thread, of the chunks of some blocks. See `Log.lend`."""
+        return await self._reads.lend(after, through, bytes_max, take)
+
+    def run_behind(self, after: Offset, bytes_max: int) -> Offset | None:
+        """Return the offset up to which `lend` will go from `after` on. See `Log.run_behind`."""
+        return self._segments.run_behind(Offset(after + 1), bytes_max)
 
     def recent(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""

@@ -20,6 +20,7 @@ __all__ = [
     "frame_header",
     "pack_frame",
     "scan",
+    "seal_frame",
     "walk",
 ]
 
@@ -74,6 +75,23 @@ class FrameHeader(Struct, frozen=True, gc=False):
         return Index(self.first_index + self.commit_count - 1)
 
 
+def seal_frame(
+    payload: bytes | memoryview,
+    *,
+    change_count: int,
+    commit_count: int,
+    first_offset: Offset,
+    first_index: Index,
+    append_time_us: int,
+) -> tuple[FrameHeader, bytes]:
+    """Return the header of the frame with this payload, whose length must be a multiple of 8, and its bytes."""
+    size, crc = len(payload), isal_zlib.crc32(payload)
+    assert size % _ALIGNMENT == 0
+    header = FrameHeader(crc, size, change_count, commit_count, first_offset, first_index, append_time_us)
+    rest = _LAYOUT.pack(_MAGIC, 0, crc, size, change_count, commit_count, first_offset, first_index, append_time_us)[8:]
+    return header, _MAGIC + isal_zlib.crc32(rest).to_bytes(4, "little") + rest
+
+
 def pack_frame(
     payload: bytes | memoryview,
     *,
@@ -83,20 +101,15 @@ def pack_frame(
     first_index: Index,
     append_time_us: int,
 ) -> bytes:
-    """Return the header of the frame with this payload, whose length must be a multiple of 8."""
-    assert len(payload) % _ALIGNMENT == 0
-    rest = _LAYOUT.pack(
-        _MAGIC,
-        0,
-        isal_zlib.crc32(payload),
-        len(payload),
-        change_count,
-        commit_count,
-        first_offset,
-        first_index,
-        append_time_us,
-    )[8:]
-    return _MAGIC + isal_zlib.crc32(rest).to_bytes(4, "little") + rest
+    """Return the bytes alone."""
+    return seal_frame(
+        payload,
+        change_count=change_count,
+        commit_count=commit_count,
+        first_offset=first_offset,
+        first_index=first_index,
+        append_time_us=append_time_us,
+    )[1]
 
 
 def frame_header(data: bytes | memoryview, at: int, place: int) -> FrameHeader:

@@ -326,6 +326,26 @@ class Log:
         """
         return await self._reads.read_run(after, through, take)
 
+    async def lend(
+        self, after: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T]:
+        """Return what `take` makes, in a worker thread, of the chunks of each of some blocks, the first as in `read`.
+
+        The chunks are lent: they may show memory that is used again, and nothing of them may be kept. They end at
+        `through`, which is larger than `after`, or before that with about `bytes_max` bytes; there is one at least.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `through` is larger than the head.
+            CorruptSegmentError: A segment is damaged.
+            LogClosedError: The log was closed.
+        """
+        return await self._reads.lend(after, through, bytes_max, take)
+
+    def run_behind(self, after: Offset, bytes_max: int) -> Offset | None:
+        """Return the offset up to which `lend` will go from `after` on; None where memory does not say it."""
+        return self._segments.run_behind(Offset(after + 1), bytes_max)
+
     def recent(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change after `after`, where that is in memory, as the newest changes are."""
         return None if self._closed else self._ring.find(Offset(after + 1))

@@ -7,7 +7,7 @@ there where a compiler was when Tailrace was installed. See docs/decisions/compi
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 import pyarrow as pa
 from msgspec import Struct
@@ -19,7 +19,7 @@ from tailrace.model.chunk import ENVELOPE
 from tailrace.model.commit import Draft
 from tailrace.model.number import Index, Offset
 
-__all__ = ["compiled", "encode_payload", "find_head", "layout", "measure"]
+__all__ = ["compiled", "encode_payload", "find_head", "layout", "measure", "message_head"]
 
 
 def layout() -> str:
@@ -29,6 +29,10 @@ def layout() -> str:
 
 compiled = find_compiled("tailrace.log._payload", layout())
 """The compiled helper; None where it was not built or is switched off."""
+
+
+_allocate = partial(pa.allocate_buffer, memory_pool=pa.system_memory_pool())
+"""Frames are large and live shortly: Arrow's own pool would keep some 60 MB of such memory for itself."""
 
 
 def measure(drafts: Sequence[Draft], schema_count: int) -> tuple[int, int]:
@@ -49,9 +53,9 @@ def encode_payload(
     What the compiled helper made is held once: the batch shows the bytes.
     """
     if compiled is not None:
-        head = _head()
+        head = message_head()
         rows = list(map(astuple, drafts))
-        made = compiled.encode(rows, first_offset, first_index, first_hlc, head.data, head.places, pa.allocate_buffer)
+        made = compiled.encode(rows, first_offset, first_index, first_hlc, head.data, head.places, _allocate)
         if made is not None:
             return pa.ipc.read_record_batch(made, ENVELOPE), memoryview(made)
     encoded = batch.encode_drafts(drafts, first_offset, first_index, first_hlc)
@@ -70,8 +74,8 @@ class Head(Struct, frozen=True):
 
 
 @cache
-def _head() -> Head:
-    """Take the head from Arrow itself, so that the bytes are those that the installed version writes."""
+def message_head() -> Head:
+    """Return the head of a frame's message, from Arrow itself: as the installed version writes it."""
     sample = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in ENVELOPE], schema=ENVELOPE)
     return find_head(bytes(sample.serialize()))
 

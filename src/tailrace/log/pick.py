@@ -5,24 +5,29 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
+from tailrace.log.find import Finder, joined
 from tailrace.model.chunk import ENVELOPE, PickedChunk
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.op import Op
 from tailrace.model.table import TableSchema
 from tailrace.model.wanted import KeyWanted, KeyWithin, OneOfKeys, Wanted
 
-__all__ = ["Batches", "Pick", "Picking", "integer_keys"]
+__all__ = ["Batches", "Frames", "Looked", "Pick", "Picking", "integer_keys"]
 
 Batches = list[tuple[pa.RecordBatch, int]]
 """The batches of a block, each with its size in the file."""
+
+Frames = list[tuple[int, int]]
+"""Where in a block the payload of each frame begins, and its size."""
 
 _SHARE_MAX = 0.25
 """A block of which more than this may be wanted is better read whole: others may use it, too."""
 
 _ENOUGH_CHANGES = 1024
 _ENOUGH_BYTES = 512 * 1024
-_READ_BYTES_MAX = 16 * 1024 * 1024
+_READ_BYTES_MAX = 32 * 1024 * 1024
 """After this many bytes of blocks, what was found is handed out, so that a reader who finds little gets on."""
 
 _CHANGES_MAX = 4096
@@ -34,14 +39,39 @@ _EQUAL_MAX = 4
 """Up to this many values, comparing with each costs less than looking all up in a set."""
 
 
+class Looked(Struct, frozen=True):
+    """A block that was read and checked: its first and last change, its newest schema version, and what it holds.
+
+    That is all of it, in batches; or only how many changes may be wanted and those, packed, where they are few.
+    """
+
+    first: Offset
+    last: Offset
+    newest: int
+    batches: Batches
+    size_bytes: int
+    wanted: int = 0
+    packed: bytes | None = None
+
+    @classmethod
+    def at(cls, batches: Batches) -> "Looked":
+        """Return all of a block."""
+        end = batches[-1][0]
+        first, last = batches[0][0].column(0)[0].as_py(), end.column(0)[end.num_rows - 1].as_py()
+        newest = max(pc.max(batch.column("schema")).as_py() for batch, _ in batches)
+        return cls(first, last, newest, batches, sum(size for _, size in batches))
+
+
 class Picking:
     """Collects the changes of consecutive blocks that may be wanted, until there are enough."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._pick = Pick(wanted)
+        self._finder = Finder.of(wanted)
+        self._pick: Pick | None = None
         self._first = Offset(0)
         self._found: list[pa.RecordBatch] = []
+        self._packed: list[bytes] = []
         self._changes = self._bytes = self._read_bytes = 0
         self.blocks = 0
 
@@ -50,29 +80,73 @@ class Picking:
         enough = self._changes >= _ENOUGH_CHANGES or self._bytes >= _ENOUGH_BYTES
         return enough or self._read_bytes >= _READ_BYTES_MAX
 
-    def add(self, batches: Batches) -> bool:
+    @property
+    def can_find(self) -> bool:
+        """Tell whether blocks need not be decoded before it is known what is wanted of them."""
+        return self._finder is not None
+
+    def find(self, data: memoryview, frames: Frames, changes: int) -> Looked | None:
+        """Return what is wanted of a block with this many changes, given its payloads; None where it must be decoded.
+
+        So it must where it is wanted for the most part.
+        """
+        assert self._finder is not None
+        limit = _CHANGES_MAX - self._changes if self.blocks else int(_SHARE_MAX * changes)
+        found = self._finder.find(data, frames, limit)
+        if found is None or (found[4] is None and not self.blocks):
+            return None
+        wanted, newest, first, last, packed = found
+        return Looked(Offset(first), Offset(last), newest, [], len(data), wanted, packed)
+
+    def add(self, looked: Looked) -> bool:
         """Take the wanted changes of the next block, copied; False, and nothing is taken, where those are many."""
-        picked = [(batch, self._pick.rows(batch)) for batch, _ in batches]
+        if not looked.batches:
+            return looked.packed is not None and self._add_packed(looked, looked.packed)
+        self._pick = self._pick or Pick(self._wanted)
+        picked = [(batch, self._pick.rows(batch)) for batch, _ in looked.batches]
         changes = sum(len(rows) for _, rows in picked)
-        all_changes, all_bytes = sum(batch.num_rows for batch, _ in batches), sum(size for _, size in batches)
-        size_bytes = all_bytes * changes // all_changes  # about: measuring what was taken costs as much as taking it
+        all_changes = sum(batch.num_rows for batch, _ in looked.batches)
+        # About: measuring what was taken costs as much as taking it.
+        size_bytes = looked.size_bytes * changes // all_changes
         if not self.blocks:
             if changes > _SHARE_MAX * all_changes:
                 return False
-            self._first = Offset(batches[0][0].column(0)[0].as_py())
+            self._first = looked.first
         elif self._changes + changes > _CHANGES_MAX or self._bytes + size_bytes > _BYTES_MAX:
             return False
-        self.blocks += 1
+        self._join_packed()
         self._found += [batch.take(rows) for batch, rows in picked if len(rows)]
-        self._changes += changes
-        self._bytes += size_bytes
-        self._read_bytes += all_bytes
+        self._count(changes, size_bytes, looked.size_bytes)
         return True
 
     def made(self, schemas: Mapping[SchemaId, TableSchema], behind: Offset) -> PickedChunk:
         """Return what was found from the first block up to an offset, which is the next to look at."""
-        batch = pa.concat_batches(self._found) if self._found else _NOTHING
+        self._join_packed()
+        found = self._found
+        batch = found[0] if len(found) == 1 else pa.concat_batches(found) if found else _NOTHING
         return PickedChunk(batch, schemas, self._first, Offset(behind - 1), self._wanted)
+
+    def _add_packed(self, looked: Looked, packed: bytes) -> bool:
+        if not self.blocks:
+            self._first = looked.first
+        elif self._bytes + len(packed) > _BYTES_MAX:
+            return False
+        if packed:
+            self._packed.append(packed)
+        self._count(looked.wanted, len(packed), looked.size_bytes)
+        return True
+
+    def _count(self, changes: int, size_bytes: int, read_bytes: int) -> None:
+        self.blocks += 1
+        self._changes += changes
+        self._bytes += size_bytes
+        self._read_bytes += read_bytes
+
+    def _join_packed(self) -> None:
+        """Make a batch of the changes that were packed, before others follow."""
+        if self._packed:
+            self._found.append(joined(self._packed))
+            self._packed = []
 
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ENVELOPE], schema=ENVELOPE)

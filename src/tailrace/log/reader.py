@@ -1,7 +1,7 @@
 """The log of a shard, read by another process than the one that writes it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from tailrace.log.cache import BlockCache
@@ -23,6 +23,7 @@ from tailrace.model.wanted import Wanted
 __all__ = ["LogReader"]
 
 _CACHE_BYTES_MAX = 6 * 1024 * 1024
+_RUN_BYTES_MAX = 4 * 1024 * 1024
 _TRIES_MAX = 10
 
 
@@ -99,6 +100,22 @@ class LogReader:
             self._block = self._load(wanted)
         return next(chunk for chunk in self._block if wanted <= chunk.last)
 
+    def load_run(self, after: Offset, through: Offset) -> Chunk | None:
+        """Return the change after `after` and many that follow it, up to `through` or beyond; None at the head. Blocks.
+
+        For one who wants all: they are copied once, and nothing is kept.
+
+        Raises:
+            BehindHorizonError: The change was removed by retention.
+            BeyondHeadError: `after` is larger than the head.
+            CorruptSegmentError: The segment that holds it is damaged.
+        """
+        wanted = Offset(after + 1)
+        if not self._check(wanted):
+            return None
+        (chunk,) = self._loaded(wanted, lambda: [self._segments.load_run(wanted, through, _RUN_BYTES_MAX)])
+        return chunk
+
     def skip(self, after: Offset, wanted: Wanted) -> Offset:
         """Return an offset, `after` or a later one, up to which no change is wanted. See `Log.skip`. Blocks."""
         return Offset(self._skipper.skip(Offset(after + 1), wanted) - 1)
@@ -144,8 +161,11 @@ class LogReader:
         return wanted <= self._head
 
     def _load(self, wanted: Offset) -> list[Chunk]:
+        return self._loaded(wanted, lambda: self._segments.load(wanted))
+
+    def _loaded(self, wanted: Offset, load: Callable[[], list[Chunk]]) -> list[Chunk]:
         try:
-            chunks = self._segments.load(wanted)
+            chunks = load()
         except FileNotFoundError:
             self.refresh()
             raise BehindHorizonError(requested=wanted, horizon=self._horizon) from None

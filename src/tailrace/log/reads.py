@@ -66,7 +66,7 @@ class Reads:
         if chunk.picked is None and self._ring.find(offset) is not chunk:
             following = Offset((self._cache.last_of(chunk.first) or chunk.last) + 1)
             ahead = following if wanted is None else self._next_wanted(following, wanted)
-            if ahead is not None:
+            if ahead is not None and self._cache.has_room_beside(chunk.first):
                 self._read_ahead(ahead)
         return chunk
 
@@ -77,13 +77,16 @@ class Reads:
             segment = self._skipper.segment_of(offset)
             if segment is None or self._skipper.is_absent(segment):
                 break
-            found = self._skipper.find(segment) or await asyncio.to_thread(self._skipper.load, segment)
-            sought = None if found is None else wanted()
-            if found is None or sought is None:
+            sought = wanted()
+            if sought is None:
                 break
-            further = found.skip(offset, sought)
+            found = self._skipper.find(segment)
+            if found is None:  # this segment and those behind it are looked at in one trip to a thread
+                offset = await asyncio.to_thread(self._skipper.skip, offset, sought)
+                break
+            further, more_known = found.skip_in_memory(offset, sought)
             if further == offset:
-                if sought.by_keys and self._cache.find(offset) is None:  # more is known on disk
+                if more_known and self._cache.find(offset) is None:
                     offset = await asyncio.to_thread(self._skipper.skip, offset, sought)
                 break
             offset = further
@@ -104,6 +107,26 @@ class Reads:
                 return run[0]
             chunk = await self._load(wanted)
         return await asyncio.to_thread(take, [chunk])
+
+    async def lend(
+        self, after: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T]:
+        """Return what `take` makes, in a worker thread, of the chunks of some blocks. See `Log.lend`."""
+        wanted, head = self._following(after), self._window()[1]
+        if wanted is None or through > head:
+            raise BeyondHeadError(requested=through, head=head)
+        chunk = self._ring.find(wanted) or self._cache.find(wanted)
+        if chunk is None:
+            try:
+                run = await asyncio.to_thread(self._segments.lend_run, wanted, through, bytes_max, take)
+            except FileNotFoundError:
+                raise BehindHorizonError(requested=wanted, horizon=self._removed()) from None
+            if run is not None:
+                return run
+            chunk = await self._load(wanted)
+        if chunk.last > through:
+            chunk = chunk.part(0, through - chunk.first + 1)
+        return [await asyncio.to_thread(take, [chunk])]
 
     async def finish(self) -> None:
         """Wait until nothing is being read any more."""
@@ -150,9 +173,9 @@ class Reads:
             found = self._skipper.find(segment)
             if found is None:
                 return offset if self._skipper.is_absent(segment) else None
-            further = found.skip(offset, sought)
+            further, more_known = found.skip_in_memory(offset, sought)
             if further == offset:
-                return None if sought.by_keys else offset
+                return None if more_known else offset
             offset = further
         return offset
 

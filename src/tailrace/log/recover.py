@@ -7,11 +7,12 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tailrace.log.batch import last_commit
+from tailrace.log.decode import decode
 from tailrace.log.files import File, Files
 from tailrace.log.frame import BadFrameError, FrameHeader, find_frame, scan, walk
 from tailrace.log.progress import read_progress
 from tailrace.log.segment import Segment, segment_name
-from tailrace.log.segments import Segments, decode, list_segments
+from tailrace.log.segments import Segments, list_segments
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.state import STATE_BYTES, STATE_NAME, State, unpack_state
 from tailrace.model.commit import CommitId

@@ -1,22 +1,22 @@
 """The segments of a shard, read: find the block that holds a change, and turn blocks into chunks."""
 
-import struct
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
-from tailrace.log.batch import conform, gather, with_hlc
+from tailrace.log.batch import gather
+from tailrace.log.decode import decode
 from tailrace.log.files import File, Files
 from tailrace.log.frame import FRAME_HEADER_BYTES, BadFrameError, FrameHeader, scan, walk
 from tailrace.log.memory import Memory, borrowed
-from tailrace.log.pick import Batches, Picking
+from tailrace.log.pick import Batches, Frames, Looked, Picking
 from tailrace.log.segment import (
     Segment,
     index_name,
@@ -25,7 +25,6 @@ from tailrace.log.segment import (
     segment_index,
     segment_name,
 )
-from tailrace.log.single import SingleFrames
 from tailrace.log.sparse import SparseIndex
 from tailrace.model.chunk import ENVELOPE, Chunk, PickedChunk
 from tailrace.model.errors import CorruptSegmentError
@@ -33,14 +32,14 @@ from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
 from tailrace.model.wanted import Wanted
 
-__all__ = ["Block", "SegmentSummary", "Segments", "decode", "index_segment", "list_segments"]
+__all__ = ["Block", "SegmentSummary", "Segments", "index_segment", "list_segments"]
 
 _T = TypeVar("_T")
 
 _INDEXES_KEPT_MAX = 64
 
-_SINGLE_BYTES_MAX = 512 * 1024
-"""Most bytes of frames of one change that become one batch."""
+_LENT_BYTES_MAX = 4 * 1024 * 1024
+"""Largest block that is read for one reader alone."""
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True):
@@ -151,34 +150,58 @@ class Segments:
         """
         view = self._view
         with self._open(_segment_of(offset, view), view) as opened, borrowed() as memory:
-            return self._chunks(self._read_at(opened, offset, memory))
+            return self._chunks(self._read_at(opened, offset, memory, _decoded).batches)
+
+    def load_run(self, offset: Offset, through: Offset, bytes_max: int) -> Chunk:
+        """Return the changes of the block that holds one and of those behind it in its segment, copied once.
+
+        They go up to the block with the change `through`, or have at most this many bytes, or are of one block.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        view = self._view
+        with self._open(_segment_of(offset, view), view) as opened, borrowed() as memory:
+            looked = self._read_at(opened, offset, memory, _decoded, through, bytes_max)
+            return Chunk(pa.concat_batches([batch for batch, _ in looked.batches]), self._schemas)
 
     def _chunks(self, batches: Batches) -> list[Chunk]:
         return [Chunk(batch, self._schemas) for batch in gather(batches)]
 
-    def _read_at(self, opened: "_Opened", offset: Offset, memory: Memory) -> Batches:
-        """Return the batches of the block of an open segment that holds a change, which show what was read to `memory`.
+    def _read_at(
+        self,
+        opened: "_Opened",
+        offset: Offset,
+        memory: Memory,
+        look: "_Look",
+        through: Offset | None = None,
+        bytes_max: int = 0,
+    ) -> Looked:
+        """Return what `look` makes of the block of an open segment that holds a change, whose bytes are in `memory`.
+
+        Together with blocks behind it up to `through`, as far as all have no more bytes than may be read at once.
 
         Raises:
             CorruptSegmentError: The segment is damaged.
         """
         try:
-            block = opened.block_of(offset)
-            batches = self._read(opened, block, memory)
+            block = opened.block_of(offset, through, bytes_max)
+            looked = self._read(opened, block, memory, look)
         except CorruptSegmentError:
             # A sparse index is advisory and may mislead: it is not synced with its segment. Only what fails by a fresh
             # index, too, is damage of the segment itself. The index of the active one is the writer's own.
             if opened.active:
                 raise
             rebuilt = self._rebuilt(opened)
-            block = rebuilt.block_of(offset)
-            batches = self._read(rebuilt, block, memory)
-        if not block.first_offset <= offset <= _last_of(batches):
+            block = rebuilt.block_of(offset, through, bytes_max)
+            looked = self._read(rebuilt, block, memory, look)
+        if not block.first_offset <= offset <= looked.last:
             raise CorruptSegmentError(block.segment.name, place=block.begin, reason=f"change {offset} is missing")
-        return batches
+        return looked
 
-    def _read(self, opened: "_Opened", block: Block, memory: Memory) -> Batches:
-        """Return the batches of a block of an open segment.
+    def _read(self, opened: "_Opened", block: Block, memory: Memory, look: "_Look") -> Looked:
+        """Return what `look` makes of a block of an open segment.
 
         Raises:
             CorruptSegmentError: It is damaged.
@@ -187,16 +210,14 @@ class Segments:
         data = memory.read(opened.file, block.begin, max(0, block.end - block.begin))
         if not data or len(data) != block.end - block.begin:
             raise CorruptSegmentError(name, place=block.begin + len(data), reason="the segment is cut short")
-        batches = decode(data, block.begin, block.segment)
-        newest = max(pc.max(batch.column("schema")).as_py() for batch, _ in batches)
-        if newest > len(self._schemas):
-            reason = f"it refers to schema {newest}, which the log does not have"
+        looked = look(data, block)
+        if looked.newest > len(self._schemas):
+            reason = f"it refers to schema {looked.newest}, which the log does not have"
             raise CorruptSegmentError(name, place=block.begin, reason=reason)
-        first = batches[0][0].column(0)[0].as_py()
-        if first != block.first_offset:
-            reason = f"change {block.first_offset} is expected here, not {first}"
+        if looked.first != block.first_offset:
+            reason = f"change {block.first_offset} is expected here, not {looked.first}"
             raise CorruptSegmentError(name, place=block.begin, reason=reason)
-        return batches
+        return looked
 
     def pick_run(
         self, offset: Offset, through: Offset, wanted: Wanted, skip: Callable[[Offset], Offset]
@@ -212,6 +233,7 @@ class Segments:
             FileNotFoundError: Retention has just removed one.
         """
         picking = Picking(wanted)
+        look = partial(_found, picking) if picking.can_find else _decoded
         place = offset
         try:
             while place <= through and not picking.is_full():
@@ -219,10 +241,12 @@ class Segments:
                 segment = _segment_of(place, view)
                 with self._open(segment, view) as opened, borrowed() as memory:
                     while place <= through and not picking.is_full() and _segment_of(place, view) is segment:
-                        batches = self._read_at(opened, place, memory)
-                        if not picking.add(batches):
-                            return picking.made(self._schemas, place) if picking.blocks else self._chunks(batches)
-                        place = skip(Offset(_last_of(batches) + 1))
+                        looked = self._read_at(opened, place, memory, look)
+                        if not picking.add(looked):
+                            if not picking.blocks:
+                                return self._chunks(looked.batches)
+                            return picking.made(self._schemas, place)
+                        place = skip(Offset(looked.last + 1))
         except (CorruptSegmentError, FileNotFoundError):
             if not picking.blocks:
                 raise  # otherwise what lies before it goes out first, and the next call meets it again
@@ -249,6 +273,63 @@ class Segments:
             chunks += [chunk for chunk in self.load(offset) if chunk.last >= offset]
             offset = Offset(chunks[-1].last + 1)
         return (take(chunks),) if chunks else None
+
+    def lend_run(
+        self, offset: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T] | None:
+        """Return what `take` makes of the chunks of each block, from that which holds a change, up to another change.
+
+        The chunks show memory that is used for the next block: nothing of them may be kept. Blocks have this many bytes
+        together at most, or there is one; all are of one segment. None where the first alone is very large: it is
+        better read once for all who want it.
+
+        Raises:
+            CorruptSegmentError: The segment is damaged.
+            FileNotFoundError: Retention has just removed it.
+        """
+        made: list[_T] = []
+        view = self._view
+        segment = _segment_of(offset, view)
+        with self._open(segment, view) as opened, borrowed() as memory:
+            while offset <= through and _segment_of(offset, view) is segment:
+                size = opened.size_of(offset)
+                if size > (bytes_max if made else max(bytes_max, _LENT_BYTES_MAX)):
+                    break
+                bytes_max -= size
+                try:
+                    looked = self._read_at(opened, offset, memory, _decoded)
+                except CorruptSegmentError:
+                    if not made:
+                        raise
+                    break  # what lies before it goes out first, and the next call meets it again
+                chunks = [Chunk(batch, self._schemas) for batch in gather(looked.batches, lent=True)]
+                made.append(
+                    take(
+                        [_up_to(through, chunk) for chunk in chunks if offset <= chunk.last and chunk.first <= through]
+                    )
+                )
+                offset = Offset(chunks[-1].last + 1)
+        return made or None
+
+    def run_behind(self, offset: Offset, bytes_max: int) -> Offset | None:
+        """Return the last change of what `lend_run` reads, by an index that is in memory; None where it is not known.
+
+        It may be wrong where a segment is being compacted.
+        """
+        view = self._view
+        try:
+            segment = _segment_of(offset, view)
+        except FileNotFoundError:
+            return None  # retention has just removed it
+        sparse = view.active
+        if segment is not view.entries[-1]:
+            with self._lock:
+                known = self._indexes.get(segment.first_index)
+            if known is None:
+                return None
+            sparse = known[1]
+        behind = sparse.run_behind(offset, bytes_max, _LENT_BYTES_MAX)
+        return None if behind is None else Offset(behind - 1)
 
     def frames(self, segment: Segment, block: int) -> list[tuple[int, FrameHeader]]:
         """Return place and header of each frame in a block, by its number; a negative number counts from the last.
@@ -366,8 +447,8 @@ class _Opened(Struct, frozen=True):
     end: int
     active: bool = False
 
-    def block_of(self, offset: Offset) -> Block:
-        """Return the block that holds a change.
+    def block_of(self, offset: Offset, through: Offset | None = None, bytes_max: int = 0) -> Block:
+        """Return the block that holds a change, joined with those behind it up to `through`, within a number of bytes.
 
         Raises:
             CorruptSegmentError: There are no blocks.
@@ -379,7 +460,21 @@ class _Opened(Struct, frozen=True):
         begin = self.sparse.place(first)
         assert begin is not None
         end = min(self.sparse.place(behind) or self.end, self.end)
+        while through is not None and behind < len(self.sparse) and self.sparse.first_offset(behind) <= through:
+            behind += 1
+            further = min(self.sparse.place(behind) or self.end, self.end)
+            if further - begin > bytes_max:
+                break
+            end = further
         return Block(self.segment, begin, end, self.sparse.first_offset(first))
+
+    def size_of(self, offset: Offset) -> int:
+        """Return how many bytes the block of a change has, by the index; 0 where that has no blocks."""
+        try:
+            block = self.block_of(offset)
+        except CorruptSegmentError:
+            return 0
+        return block.end - block.begin
 
     def frames(self, block: int) -> list[tuple[int, FrameHeader]]:
         """Return place and header of each frame in a block.
@@ -400,9 +495,42 @@ class _Opened(Struct, frozen=True):
         return frames
 
 
-def _last_of(batches: Batches) -> Offset:
-    last = batches[-1][0]
-    return Offset(last.column(0)[last.num_rows - 1].as_py())
+_Look = Callable[[memoryview, Block], Looked]
+
+
+def _decoded(data: memoryview, block: Block) -> Looked:
+    """Return all of a block.
+
+    Raises:
+        CorruptSegmentError: It is damaged.
+    """
+    return Looked.at(decode(data, block.begin, block.segment))
+
+
+def _found(picking: Picking, data: memoryview, block: Block) -> Looked:
+    """Return what is wanted of a block, or all of it. All checksums are checked in either case.
+
+    Raises:
+        CorruptSegmentError: It is damaged.
+    """
+    segment = block.segment
+    found = None
+    if segment.schema.equals(ENVELOPE):
+        frames: Frames = []
+        changes = 0
+        try:
+            for at, header in walk(data, block.begin):
+                frames.append((at + FRAME_HEADER_BYTES, header.payload_bytes))
+                changes += header.change_count
+        except BadFrameError as error:
+            raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
+        found = picking.find(data, frames, changes)
+    return _decoded(data, block) if found is None else found
+
+
+def _up_to(through: Offset, chunk: Chunk) -> Chunk:
+    """Return the changes of a chunk up to an offset."""
+    return chunk if chunk.last <= through else chunk.part(0, through - chunk.first + 1)
 
 
 def _segment_of(offset: Offset, view: _View) -> Segment:
@@ -437,46 +565,6 @@ def list_segments(files: Files, through: Index | None = None) -> list[Segment]:
             raise CorruptSegmentError(segment_name(segment.previous_index), place=0, reason="the file is missing")
         segments.append(segment)
     return segments
-
-
-def decode(data: bytes | memoryview, place: int, segment: Segment) -> Batches:
-    """Return the batches of the frames in `data`, which begins at `place` of the segment, each with its size.
-
-    All checksums are checked. Neighbouring frames of one change come as one batch.
-
-    Raises:
-        CorruptSegmentError: It holds anything but whole good frames.
-    """
-    buffer = pa.py_buffer(data)
-    batches: Batches = []
-    single, whole = SingleFrames(), b""
-    single_bytes = 0
-    fast = segment.schema.equals(ENVELOPE)
-    try:
-        for at, header in walk(data, place):
-            begin, size = at + FRAME_HEADER_BYTES, header.payload_bytes
-            if fast and header.change_count == 1 and not whole:
-                whole = bytes(data)
-            if fast and header.change_count == 1 and single.add(whole, begin, size):
-                single_bytes += size
-                if single_bytes >= _SINGLE_BYTES_MAX:
-                    batches.append((single.taken(), single_bytes))
-                    single_bytes = 0
-                continue
-            if single_bytes:
-                batches.append((single.taken(), single_bytes))
-                single_bytes = 0
-            batch = conform(pa.ipc.read_record_batch(buffer.slice(begin, size), segment.schema))
-            if fast and header.change_count == 1:
-                single.learn(whole, begin, size, batch)
-            batches.append((with_hlc(batch, header.append_time_us), size))
-        if single_bytes:
-            batches.append((single.taken(), single_bytes))
-    except BadFrameError as error:
-        raise CorruptSegmentError(segment.name, place=error.place, reason=error.reason) from error
-    except (pa.ArrowException, struct.error, ValueError, IndexError) as error:
-        raise CorruptSegmentError(segment.name, place=place, reason="a frame is no Arrow record batch") from error
-    return batches
 
 
 def index_segment(file: File, segment: Segment, sparse: SparseIndex, end: int) -> SparseIndex:

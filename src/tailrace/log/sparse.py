@@ -84,6 +84,24 @@ class SparseIndex:
                 return first, behind
         return block, block + 1
 
+    def run_behind(self, offset: Offset, bytes_max: int, first_bytes_max: int) -> Offset | None:
+        """Return the first change behind the blocks from that of a change on that have this many bytes together.
+
+        The first may have more, up to another bound. None where that is exceeded, or nothing follows.
+        """
+        block = self.block_of(offset)
+        if block < 0:
+            return None
+        first, behind = self.worth_reading(block)
+        begin = self._places[first]
+        if behind >= len(self) or self._places[behind] - begin > max(bytes_max, first_bytes_max):
+            return None
+        while behind < len(self):
+            first, behind = self.worth_reading(behind)
+            if behind < len(self) and self._places[behind] - begin > bytes_max:
+                return self.first_offset(first)
+        return None
+
     def place(self, block: int) -> int | None:
         """Return where a block begins; None behind the last."""
         return self._places[block] if block < len(self) else None

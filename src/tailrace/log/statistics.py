@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
@@ -82,10 +83,8 @@ class TableStatistics(Struct, frozen=True, array_like=True):
         """Tell whether a key may lie between the smallest and the largest; only one integer does, where those are."""
         if self.lower is None or self.upper is None:
             return True
-        try:
-            return self.lower <= int(key[1:-1]) <= self.upper
-        except ValueError:
-            return False
+        number = _integer(key)
+        return number is not None and self.lower <= number <= self.upper
 
 
 Hashes = Callable[[TableStatistics], memoryview | None]
@@ -105,6 +104,8 @@ class BlockStatistics(Struct, frozen=True, array_like=True):
 
     def may_have(self, wanted: Wanted, hashes: Hashes | None = None) -> bool:
         """Tell whether one of the changes may be wanted. More is known where `hashes` gives those of keys."""
+        if self.commit_time_us_max < wanted.time_us_min or wanted.time_us_max < self.commit_time_us_min:
+            return False
         for table in self.tables:
             if table.schema > wanted.known:
                 return True
@@ -133,6 +134,16 @@ class Statistics:
             if block.may_have(wanted, hashes):
                 return max(offset, block.first)
         return max(offset, Offset(self.blocks[-1].last + 1))
+
+    def skip_in_memory(self, offset: Offset, wanted: Wanted) -> tuple[Offset, bool]:
+        """Return what `skip` does without hashes of keys, and whether those could tell more of that change."""
+        asked = False
+
+        def ask(_: TableStatistics) -> None:
+            nonlocal asked
+            asked = True
+
+        return self.skip(offset, wanted, ask), asked
 
     def hashes(self, table: TableStatistics, file: File) -> memoryview | None:
         """Return the hashes of keys of a table, read from the file that these statistics are from. Blocking.
@@ -281,7 +292,11 @@ class Skipper:
         while True:
             segment = self.segment_of(offset)
             found = None if segment is None else self.load(segment)
-            further = offset if segment is None or found is None else self._skip(segment, found, offset, wanted)
+            if segment is None or found is None:
+                return offset
+            further, more_known = found.skip_in_memory(offset, wanted)
+            if more_known:
+                further = self._skip(segment, found, further, wanted)
             if further == offset:
                 return offset
             offset = further
@@ -338,6 +353,15 @@ def _bounds(keys: Any) -> tuple[int | None, int | None]:
         return None, None
     bounds = pc.min_max(numbers).as_py()
     return bounds["min"], bounds["max"]
+
+
+@lru_cache(maxsize=1024)
+def _integer(key: bytes) -> int | None:
+    """Return the number that a key is; None where it is none. The same few keys are looked for in many blocks."""
+    try:
+        return int(key[1:-1])
+    except ValueError:
+        return None
 
 
 def _has(hashes: memoryview, wanted: int) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tailrace.clock import Clock
 from tailrace.log.files import File, Files
-from tailrace.log.frame import FrameHeader, frame_header, pack_frame
+from tailrace.log.frame import FrameHeader, seal_frame
 from tailrace.log.options import LogOptions
 from tailrace.log.payload import encode_payload
 from tailrace.log.recover import RecoveredLog
@@ -152,9 +152,10 @@ class Writer:
         self._parts.clear()
         self._whole_end = self._end
         with self._state_lock:
-            horizon = at_most(self.floor, horizon_by_changes(header.last_offset, self._options.retention_changes))
+            head = header.last_offset
+            horizon = at_most(self.floor, horizon_by_changes(head, self._options.retention_changes))
             state = State(
-                head=header.last_offset,
+                head=head,
                 last_index=header.last_index,
                 horizon=max(self._state.horizon, horizon),
                 active_index=self._segment.first_index,
@@ -326,7 +327,7 @@ def encode_frame(
 ) -> EncodedFrame:
     """Return the frame of whole commits, or of one part of a commit, with these numbers."""
     batch, payload = encode_payload(drafts, first_offset, first_index, first_hlc)
-    head = pack_frame(
+    header, head = seal_frame(
         payload,
         change_count=batch.num_rows,
         commit_count=0 if drafts[-1].more else len(drafts),
@@ -336,9 +337,7 @@ def encode_frame(
     )
     last = drafts[-1]
     known = Known.of_drafts(drafts, first_offset, len(payload))
-    return EncodedFrame(
-        frame_header(head, 0, 0), batch, (head, payload), CommitId(last.position, last.txid), last.part, known
-    )
+    return EncodedFrame(header, batch, (head, payload), CommitId(last.position, last.txid), last.part, known)
 
 
 def disk_error(error: OSError) -> LogFullError | LogWriteError:

@@ -7,13 +7,13 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.log.pick import Pick
 from tailrace.model.chunk import ENVELOPE, Chunk
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, UnknownTableError
 from tailrace.model.number import Index, Offset, SchemaId
-from tailrace.model.op import Op
 from tailrace.model.start import CursorStart, Earliest
 from tailrace.model.table import TableName
-from tailrace.model.wanted import AnyKey, Wanted
+from tailrace.model.wanted import Conditions, Wanted
 from tailrace.subscription.log_view import LogView, LogWindow
 from tailrace.subscription.place import find_place
 from tailrace.subscription.table import readings
@@ -131,11 +131,13 @@ async def bulk_runs(
     through: Offset,
     schemas: frozenset[SchemaId] | None,
     take: Callable[[Sequence[pa.RecordBatch]], _T],
+    conditions: Conditions | None = None,
 ) -> AsyncGenerator[tuple[Offset, _T], None]:
     """Yield what `take` makes of the changes of an interval, many at once, with the offset up to which they go.
 
     `take` runs in a worker thread; it is given batches in order, which may be empty where no changes are wanted. The
-    next changes are read while the caller works on what it has; close the generator where it is left early.
+    next changes are read while the caller works on what it has; close the generator where it is left early. Changes
+    that do not meet the `conditions` are left out as far as that shows without a look at their images.
 
     Raises:
         BehindHorizonError: Retention has removed a change before it was read.
@@ -143,7 +145,8 @@ async def bulk_runs(
     """
     check_window(log, after, through)
     wanted = narrowed(log, schemas)
-    skipping = sought(log, wanted)
+    skipping = sought(log, wanted, conditions)
+    pick = None if conditions is None or skipping is None else Pick(skipping)
 
     async def run_after(place: Offset) -> tuple[Offset, _T]:
         if skipping is not None:
@@ -153,7 +156,7 @@ async def bulk_runs(
 
         def taken(chunks: Sequence[Chunk]) -> tuple[Offset, _T]:
             last = min(chunks[-1].last, through)
-            return last, take([bulk_batch(chunk, place, last, wanted) for chunk in chunks])
+            return last, take([bulk_batch(chunk, place, last, wanted, pick) for chunk in chunks])
 
         return await log.read_run(place, through, taken)
 
@@ -177,23 +180,33 @@ def narrowed(log: LogWindow, schemas: frozenset[SchemaId] | None) -> frozenset[S
     return None if schemas is not None and schemas >= log.schemas().keys() else schemas
 
 
-def sought(log: LogWindow, schemas: frozenset[SchemaId] | None) -> Wanted | None:
-    """Return what tells blocks without a change of these schema versions; None where all are wanted."""
-    if schemas is None:
+def sought(log: LogWindow, schemas: frozenset[SchemaId] | None, conditions: Conditions | None = None) -> Wanted | None:
+    """Return what tells blocks without a change of these schema versions, and such; None where all are wanted."""
+    if schemas is None and conditions is None:
         return None
-    return Wanted(dict.fromkeys(schemas, AnyKey()), frozenset(map(int, Op)), len(log.schemas()))
+    known = log.schemas()
+    chosen = {number: schema for number, schema in known.items() if schemas is None or number in schemas}
+    return (conditions or Conditions()).wanted(chosen, len(known))
 
 
 def bulk_batch(
-    chunk: Chunk, after: Offset, through: Offset, schemas: Collection[SchemaId] | None = None
+    chunk: Chunk,
+    after: Offset,
+    through: Offset,
+    schemas: Collection[SchemaId] | None = None,
+    pick: Pick | None = None,
 ) -> pa.RecordBatch:
     """Return the changes of a chunk after one offset up to another, those of some schema versions alone if wanted.
 
-    Nothing is copied where all are wanted.
+    Of these, `pick` says which; nothing is copied where all are wanted.
     """
     begin = max(0, after + 1 - chunk.first)
     batch = chunk.batch.select(_BULK_PLACES).slice(begin, max(0, through + 1 - chunk.first - begin))
-    return batch if schemas is None else _of_schemas(batch, schemas)
+    chosen = batch if schemas is None else _of_schemas(batch, schemas)
+    if pick is None or not chosen.num_rows:
+        return chosen
+    rows = pick.rows(chosen)
+    return chosen if len(rows) == chosen.num_rows else chosen.take(rows)
 
 
 def _of_schemas(batch: pa.RecordBatch, schemas: Collection[SchemaId]) -> pa.RecordBatch:

@@ -1,8 +1,10 @@
 """A feed: the ordered changes of one session over one subscription, first those in the log, then those that come."""
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
+from tailrace.model.chunk import Chunk
 from tailrace.model.errors import BehindHorizonError, LogClosedError, TailraceError
 from tailrace.model.number import Offset
 from tailrace.model.op import Op
@@ -18,6 +20,8 @@ from tailrace.subscription.watch import FeedWatch
 from tailrace.subscription.window import WINDOW_CHANGES_MAX, window_of
 
 __all__ = ["Feed", "FeedBatch", "FeedRunner"]
+
+_T = TypeVar("_T")
 
 
 class FeedRunner(Protocol):
@@ -151,6 +155,43 @@ class Feed:
         """Tell whether tables and ops alone decide what is wanted: Arrow then finds it without a look at each row."""
         return self.restriction is None and not self._filter.looks_at_rows
 
+    @property
+    def filter(self) -> Filter:
+        """Return what says which changes are wanted."""
+        return self._filter
+
+    def is_stored(self, place: Offset) -> bool:
+        """Tell whether what follows a place is in the log's files alone, and tables and ops decide what is wanted.
+
+        Then `lend` has it, and what was made of it for others is the same for this feed.
+        """
+        log = self._log
+        there = log.horizon <= place + 1 <= log.head and log.recent(place) is None
+        return there and not self.paused and self.is_plain
+
+    def stands_in_store(self) -> bool:
+        """Tell whether that is so of what the feed will have next, so that `next` need not be asked for it.
+
+        Raises:
+            UnknownSubscriptionError: The subscription was closed.
+            LogClosedError: The log was closed, or the service stops.
+        """
+        self.check()
+        if not self.is_plain or self._interrupted or self._watch.is_clear(self.after):
+            return False
+        if not self.is_stored(self.after):
+            return False
+        self.after = self._watch.skip(self.after, self._wake.scanned)
+        return self.is_stored(self.after)
+
+    async def lend(self, place: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]) -> list[_T]:
+        """Return what `take` makes of the changes that follow a place, up to the head at most. See `LogView.lend`."""
+        return await self._log.lend(place, self._log.head, bytes_max, take)
+
+    def run_behind(self, place: Offset, bytes_max: int) -> Offset | None:
+        """Return the place behind what `lend` gives from a place on, where that is known. See `LogView.run_behind`."""
+        return self._log.run_behind(place, bytes_max)
+
     def advance(self, through: Offset) -> None:
         """Move to `through`: everything up to it has been sent or was not wanted."""
         assert through >= self.after
@@ -159,6 +200,10 @@ class Feed:
     def delivered(self, batch: FeedBatch) -> None:
         """Note that the changes of a batch up to the feed's place are on their way, for the lags of the log."""
         self._wake.lags.delivered(batch.chunk, self.after)
+
+    def delivered_stored(self, commit_time_us: int) -> None:
+        """Note that changes up to the feed's place are on their way, which were committed by then."""
+        self._wake.lags.delivered_stored(self.after, commit_time_us)
 
     def pause(self, *, paused: bool) -> None:
         """Hold back changes, or no longer; the present or next call of `next` returns early, for the caller to see."""
@@ -186,6 +231,7 @@ class Feed:
     def release(self) -> None:
         """Have nobody evaluate changes for this feed any more. It is not used after that."""
         self._wake.remove(self._watch)
+        self._watch.release()
         if self.snapshot is not None:
             self.snapshot.close()
 
@@ -228,8 +274,10 @@ class Feed:
         self.after = self._watch.skip(self.after, self._wake.scanned)
         if self._watch.is_clear(self.after):
             return None
-        self.after = await self._log.skip(self.after, self._wanted)
-        chunk = await self._log.read(self.after, self._wanted)
+        chunk = None if self.after + 1 < self._log.horizon else self._log.recent(self.after)
+        if chunk is None:
+            self.after = await self._log.skip(self.after, self._wanted)
+            chunk = await self._log.read(self.after, self._wanted)
         if chunk is None:
             self._schema_count, self._sought = 0, None  # from here on it follows, as most feeds do
             return None

@@ -177,7 +177,7 @@ class Filter:
     depends on the columns of a table is compiled for each version of its schema, when the first change of it comes.
     """
 
-    __slots__ = ("_compiled", "_conditions", "ops", "options", "restriction", "tables")
+    __slots__ = ("_compiled", "_conditions", "_hash", "ops", "options", "restriction", "tables")
 
     lasting: ClassVar[bool] = True
     """Whether it is asked again and again, so that what it found is worth keeping."""
@@ -189,12 +189,13 @@ class Filter:
         self._conditions = _row_conditions(options)
         self._compiled: tuple[SchemaId | RowFilter, ...] = ()  # in pairs, the newest first; smaller than a dictionary
         self.restriction: Hashable = None
+        self._hash = hash(self.identity)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.identity)
+        return self._hash
 
     @property
     def identity(self) -> tuple[frozenset[TableName], frozenset[Op], bytes, Hashable]:
@@ -225,6 +226,7 @@ class Filter:
         """Return this filter for chunks that hold only what someone may see. It equals only those for the same."""
         made = copy.copy(self)
         made.restriction = by
+        made._hash = hash(made.identity)  # noqa: SLF001  one of our own
         return made
 
     def wanted(self, schemas: Mapping[SchemaId, TableSchema]) -> Wanted | None:

@@ -41,10 +41,17 @@ class Lags:
 
     def delivered(self, chunk: Chunk, through: Offset) -> None:
         """Note that changes up to `through`, which is in the chunk, are being handed to a subscriber."""
-        if through <= self.delivered_through:
-            return
+        if through > self.delivered_through:
+            self._deliver(through, _commit_time_us(chunk, through))
+
+    def delivered_stored(self, through: Offset, commit_time_us: int) -> None:
+        """Note that changes up to `through`, committed by then, are being handed to a subscriber."""
+        if through > self.delivered_through:
+            self._deliver(through, commit_time_us)
+
+    def _deliver(self, through: Offset, commit_time_us: int) -> None:
         self.delivered_through = through
-        self.end_to_end_s = self._since(_commit_time_us(chunk, through))
+        self.end_to_end_s = self._since(commit_time_us)
         marks = self._marks
         if len(marks) > 1 and marks[-2][0] < through <= marks[-1][0]:
             place = len(marks) - 1  # as nearly always: the newest change

@@ -89,6 +89,26 @@ class LogView(LogWindow, Protocol):
             BeyondHeadError: `through` lies beyond the head.
         """
 
+    async def lend(
+        self, after: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T]:
+        """Return what `take` makes, in a worker thread, of the chunks of each of some blocks that follow `after`.
+
+        The first chunk holds the change after `after` and may begin before it. The chunks are lent: they may show
+        memory that is used again, and nothing of them may be kept. They end at `through`, which is larger than `after`,
+        or before that with about `bytes_max` bytes; there is one at least.
+
+        Raises:
+            BehindHorizonError: The change after `after` was removed by retention.
+            BeyondHeadError: `through` lies beyond the head.
+        """
+
+    def run_behind(self, after: Offset, bytes_max: int) -> Offset | None:
+        """Return the offset up to which `lend` will go from `after` on, as far as that is known without reading.
+
+        It is a hint, for those who want to begin with what follows meanwhile; None where there is none.
+        """
+
     def latest_schema(self, table: TableName) -> tuple[SchemaId, TableSchema] | None:
         """Return the newest known version of a table's schema."""
 

@@ -13,6 +13,7 @@ __all__ = [
     "PressureState",
     "pressure_changes",
     "pressure_of",
+    "steady_lag_of",
     "throttle_lag_of",
     "warn_lag_of",
 ]
@@ -66,6 +67,14 @@ def pressure_of(
     else:
         state = _state(lag, retention_changes)
     return Pressure(state, lag, remaining)
+
+
+def steady_lag_of(lag: int, retention_changes: int | None) -> int | None:
+    """Return the largest lag for which the state is as it is for this one, the horizon aside; None for any larger."""
+    if retention_changes is None:
+        return None
+    thresholds = (warn_lag_of(retention_changes), throttle_lag_of(retention_changes))
+    return min((threshold - 1 for threshold in thresholds if threshold > lag), default=None)
 
 
 def warn_lag_of(retention_changes: int) -> int:

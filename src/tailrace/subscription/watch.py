@@ -20,7 +20,7 @@ __all__ = ["FeedWatch"]
 class FeedWatch:
     """The matches that one feed has not looked at yet. For tasks of one event loop; one of them may sleep."""
 
-    __slots__ = ("_first", "_last", "_news", "_waiter", "filter", "since")
+    __slots__ = ("_alarm", "_alarm_s", "_first", "_last", "_news", "_waiter", "filter", "since")
 
     def __init__(self, filter_: Filter) -> None:
         self.filter = filter_
@@ -28,6 +28,8 @@ class FeedWatch:
         self._first = self._last = Offset(0)
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_s = 0.0
 
     def is_clear(self, after: Offset) -> bool:
         """Tell whether nothing is known to follow `after`, by someone who would know."""
@@ -56,14 +58,31 @@ class FeedWatch:
             self._waiter.set_result(None)
 
     async def sleep(self, timeout_s: float) -> None:
-        """Return when woken, or after the time-out."""
+        """Return when woken, or after the time-out; once in that time, perhaps earlier.
+
+        An alarm stays for the sleeps that follow: to set up and cancel one for each single change costs more than to
+        wake without effect now and then.
+        """
         if not self._news:
             loop = asyncio.get_running_loop()
+            due_s = loop.time() + timeout_s
+            if self._alarm is None or due_s < self._alarm_s:
+                self.release()
+                self._alarm, self._alarm_s = loop.call_at(due_s, self._ring), due_s
             self._waiter = loop.create_future()
-            alarm = loop.call_later(timeout_s, self.wake)
             try:
                 await self._waiter
             finally:
-                alarm.cancel()
                 self._waiter = None
         self._news = False
+
+    def release(self) -> None:
+        """Give up the alarm."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._waiter is not None:
+            self.wake()

@@ -109,6 +109,7 @@ async def test_what_is_in_hand_goes_out_before_an_error_is_met():
                 return chunk
 
             world.log.read = read_then_forget
+            world.log.recent = lambda _after: None
             assert await collector() == ([1, 2, 3, 4], 4)
             with pytest.raises(BehindHorizonError):
                 await collector()
@@ -250,6 +251,7 @@ async def test_an_error_ahead_is_met_when_its_turn_comes():
                 return await read(after)
 
             world.log.read = read_or_fail
+            world.log.recent = lambda _after: None
             assert (await collector(changes_max=1000, ahead=True))[1] == 600
             await ahead_of(collector.presenter)
             with pytest.raises(BehindHorizonError):

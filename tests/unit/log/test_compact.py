@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from log_samples import SMALL, PlainLog, contents, draft, hlcs_of, parts_of, rows_in, rows_of
 from tailrace.log.compact import Compacted, compact, may_compact, put_in_place
+from tailrace.log.decode import decode
 from tailrace.log.frame import pack_frame
 from tailrace.log.recover import examine
 from tailrace.log.retention import age_horizon
 from tailrace.log.schemas import Schemas
 from tailrace.log.segment import PARTS_VERSION, Segment, index_name, pack_segment_header, segment_name
-from tailrace.log.segments import Segments, decode, list_segments
+from tailrace.log.segments import Segments, list_segments
 from tailrace.log.sparse import SparseIndex
 from tailrace.log.verify import verify
 from tailrace.model.chunk import ENVELOPE

@@ -71,6 +71,7 @@ async def picked_of(log: Log, wanted: Wanted) -> tuple[list[int], int]:
     return found, others
 
 
+@pytest.mark.usefixtures("finder")
 @pytest.mark.parametrize("surveyed", [False, True])
 async def test_few_changes_come_alone_and_many_with_all_others(tmp_path, surveyed):
     log = await log_of(DiskFiles(tmp_path), 20_000, lambda number: number % 100 == 0 or 9000 < number <= 10_000)
@@ -84,6 +85,7 @@ async def test_few_changes_come_alone_and_many_with_all_others(tmp_path, surveye
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 async def test_readers_that_want_the_same_share_what_was_picked():
     log = await log_of(MemoryFiles(), 5000, lambda number: number % 100 == 0)
     chunks = await asyncio.gather(*(log.read(Offset(0), lambda: RARE) for _ in range(20)))
@@ -96,6 +98,7 @@ async def test_readers_that_want_the_same_share_what_was_picked():
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 async def test_a_reader_that_takes_a_part_at_a_time_has_blocks_read_once():
     log = await log_of(MemoryFiles(), 5000, lambda number: number % 100 == 0)
     whole = await log.read(Offset(0), lambda: RARE)
@@ -105,6 +108,7 @@ async def test_a_reader_that_takes_a_part_at_a_time_has_blocks_read_once():
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 async def test_a_picked_chunk_is_cut_with_what_was_left_out():
     log = await log_of(MemoryFiles(), 1000, lambda number: number % 100 == 0)
     chunk = await log.read(Offset(0), lambda: RARE)
@@ -119,6 +123,7 @@ async def test_a_picked_chunk_is_cut_with_what_was_left_out():
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 async def test_where_nothing_is_found_the_reader_gets_on():
     log = await log_of(MemoryFiles(), 3000, lambda _: False)
     chunk = await log.read(Offset(10), lambda: RARE)
@@ -128,6 +133,7 @@ async def test_where_nothing_is_found_the_reader_gets_on():
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 async def test_damage_is_found_also_where_nothing_is_wanted_behind_what_lies_before_it():
     files = MemoryFiles()
     log = await log_of(files, 10_000, lambda number: number % 100 == 0)
@@ -144,6 +150,7 @@ async def test_damage_is_found_also_where_nothing_is_wanted_behind_what_lies_bef
     await log.close()
 
 
+@pytest.mark.usefixtures("finder")
 @pytest.mark.parametrize("wanted", [None, RARE], ids=["all", "picked"])
 async def test_what_was_read_stays_when_other_blocks_are_read(tmp_path, wanted):
     log = await log_of(DiskFiles(tmp_path), 20_000, lambda number: number % 100 == 0)
@@ -156,4 +163,28 @@ async def test_what_was_read_stays_when_other_blocks_are_read(tmp_path, wanted):
     assert set(numbers) >= set(range(1, 20_001) if wanted is None else range(100, 20_001, 100))
     images = [image for chunk in chunks for image in chunk.batch.column("after").to_pylist()]
     assert images == [b'{"n":%d}' % number for number in numbers]
+    await log.close()
+
+
+@pytest.mark.usefixtures("finder")
+@pytest.mark.parametrize("place", [0.05, 0.5, 0.999])
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_no_change_is_picked_from_a_frame_with_a_flipped_bit(place, compacted):
+    files = MemoryFiles()
+    log = await log_of(files, 10_000, lambda number: number % 100 == 0)
+    if compacted:
+        await log.compact()
+    damaged = (await log.segments())[1]
+    data = bytearray(files.bytes_of(damaged.name))
+    at = 3000 + int(place * (len(data) - 3000))  # behind the header, which is read when the log is opened
+    data[at] ^= 4
+    files.put(damaged.name, bytes(data))
+    found, after = [], Offset(0)
+    while after + 1 < damaged.first_offset and (chunk := await log.read(after, lambda: RARE)) is not None:
+        found += chunk.batch.column("after").to_pylist()
+        after = chunk.last
+    assert damaged.first_offset <= after + 1 <= damaged.last_offset
+    with pytest.raises(CorruptSegmentError):
+        await log.read(after, lambda: RARE)
+    assert found == [b'{"n":%d}' % number for number in range(100, after + 1, 100)]
     await log.close()

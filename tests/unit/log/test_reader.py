@@ -45,6 +45,34 @@ async def test_it_follows_the_writer_over_new_segments_and_schemas():
     assert len(reader.schemas()) == 2
 
 
+@pytest.mark.parametrize("bytes_max", [1, 2500, 1 << 20])
+@pytest.mark.parametrize("after", [0, 4, 31])
+def test_runs_have_all_changes_that_follow_each_other(monkeypatch, bytes_max, after):
+    monkeypatch.setattr("tailrace.log.reader._RUN_BYTES_MAX", bytes_max)
+    files = MemoryFiles()
+    log = PlainLog(files, ROTATING)
+    drafts = [draft(number, 3) for number in range(1, 31)]
+    for one in drafts:
+        log.append(one)
+    reader, seen, place = LogReader(files), [], after
+    while (chunk := reader.load_run(Offset(place), Offset(90))) is not None:
+        seen += [row for row in rows_in(chunk) if row[0] > place]
+        place = chunk.last
+    assert seen == rows_of(drafts)[after:]
+    assert len(reader.segments()) > 2
+
+
+def test_a_run_goes_no_further_than_is_wanted():
+    files = MemoryFiles()
+    log = PlainLog(files, replace(SMALL, segment_bytes_max=64 << 20))
+    for number in range(1, 31):
+        log.append(draft(number, 1000))
+    reader = LogReader(files)
+    assert 1500 <= reader.load_run(Offset(0), Offset(1500)).last < 30_000
+    with pytest.raises(BeyondHeadError):
+        reader.load_run(Offset(30_009), Offset(30_010))
+
+
 async def test_it_shows_nothing_that_the_state_does_not_say():
     files = MemoryFiles()
     log = PlainLog(files)

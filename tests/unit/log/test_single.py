@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.log.batch import encode_drafts
+from tailrace.log.decode import decode
 from tailrace.log.segment import Segment
-from tailrace.log.segments import decode
 from tailrace.log.single import SingleFrames
 from tailrace.log.writer import encode_frame
 from tailrace.model.chunk import ENVELOPE

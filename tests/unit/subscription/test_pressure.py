@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.subscription.pressure import Pressure, PressureState, pressure_of
+from tailrace.subscription.pressure import Pressure, PressureState, pressure_of, steady_lag_of
 
 CASES = [
     # (cursor, head, horizon, retention) -> state, lag, remaining
@@ -38,3 +38,15 @@ def test_a_pause_outranks_all_but_the_loss_of_the_place(place, state):
     cursor, head, horizon = place
     found = pressure_of(cursor=cursor, head=head, horizon=horizon, retention_changes=4096, paused=True)
     assert (found.state, found.lag) == (state, head)
+
+
+@pytest.mark.parametrize("retention", [1, 2, 5, 8, None])
+def test_the_state_is_the_same_up_to_the_steady_lag_and_another_behind_it(retention):
+    def state(lag):
+        return pressure_of(cursor=0, head=lag, horizon=1, retention_changes=retention).state
+
+    for lag in range(20):
+        steady = steady_lag_of(lag, retention)
+        assert {state(further) for further in range(lag, (30 if steady is None else steady) + 1)} == {state(lag)}
+        if steady is not None:
+            assert state(steady + 1) is not state(lag)

@@ -63,3 +63,16 @@ async def test_a_sleep_ends_by_a_word_or_in_time():
     await asyncio.wait_for(sleeping, 10)
     watch.wake()
     await asyncio.wait_for(watch.sleep(30), 10)
+
+
+async def test_an_alarm_serves_the_sleeps_that_follow_and_a_sooner_one_takes_its_place():
+    watch, loop = watch_since(0), asyncio.get_running_loop()
+    for timeout_s in (30.0, 60.0):
+        sleeping = asyncio.create_task(watch.sleep(timeout_s))
+        await asyncio.sleep(0)
+        watch.wake()
+        await asyncio.wait_for(sleeping, 10)
+    begin_s = loop.time()
+    await asyncio.wait_for(watch.sleep(0.001), 10)
+    assert loop.time() - begin_s < 10
+    watch.release()

@@ -13,6 +13,7 @@ from msgspec import Struct
 from starlette.types import Scope
 
 from tailrace.model.number import Offset, SchemaId
+from tailrace.model.wanted import Conditions
 from tailrace.subscription.feed import Feed
 
 __all__ = ["Answer", "HandOver", "Interval", "StreamKind"]
@@ -39,6 +40,8 @@ class Interval(Struct, frozen=True):
     """None for all."""
 
     compression: str
+    conditions: Conditions | None = None
+    """What changes have to meet, as far as it can be seen without a look at their images; None for nothing."""
 
 
 class HandOver(Protocol):

@@ -11,6 +11,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tailrace.delivery.http.detach import DETACH, GONE, Detached, detached, head_of
+from tailrace.delivery.http.unlocked import write
 
 __all__ = ["PIECES", "BoundedProtocol", "ConnectionLimits", "unsent_bytes"]
 
@@ -87,6 +88,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
+        self._is_read = False
+        """Whether the client has taken what once waited for it."""
+
         self._unanswered = 0
         self._upgraded = False
 
@@ -248,12 +252,11 @@ class BoundedProtocol(HttpToolsProtocol):
     async def _send_piece(self, cycle: RequestResponseCycle, data: bytes) -> None:
         if cycle.disconnected:
             return
-        if cycle.chunked_encoding:
-            self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
-        else:
-            self.transport.write(data)
+        parts = (b"%x\r\n" % len(data), data, b"\r\n") if cycle.chunked_encoding else (data,)
+        write(self.transport, parts, is_read=self._is_read)
         if self.flow.write_paused:
             await self.flow.drain()
+            self._is_read = True
 
     # The clocks.
 

@@ -13,6 +13,7 @@ from websockets.protocol import OPEN
 
 from tailrace.delivery.http.detach import DETACH, GONE, Detached, detached, head_of
 from tailrace.delivery.http.protocol import unsent_bytes
+from tailrace.delivery.http.unlocked import write
 
 __all__ = ["FRAMES", "FramesProtocol"]
 
@@ -44,6 +45,8 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         self.logger = logger
         self.conn.logger = logger
         self.conn.debug = False
+        self._is_read = False
+        """Whether the client has taken what once waited for it."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -65,8 +68,10 @@ class FramesProtocol(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not OPEN:
             raise ClientDisconnected
-        self.transport.write(message["data"])
-        await self.writable.wait()  # so that nobody makes more before there is room for it
+        write(self.transport, (message["data"],), is_read=self._is_read)
+        if not self.writable.is_set():
+            await self.writable.wait()  # so that nobody makes more before there is room for it
+            self._is_read = True
 
     def data_received(self, data: bytes) -> None:
         """Take what came from the socket."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from contextlib import ExitStack, aclosing
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -42,9 +43,11 @@ from tailrace.model.errors import (
     TailraceError,
 )
 from tailrace.model.number import Offset, SchemaId
+from tailrace.model.op import Op
 from tailrace.model.start import After, CursorStart
 from tailrace.model.subscription import FilterOptions, Format, Include, SourceTarget, SubscribeRequest, sub_id_of
 from tailrace.model.table import TableSchema
+from tailrace.model.wanted import Conditions
 from tailrace.subscription.access import Scopes
 from tailrace.subscription.access_bulk import BulkSight, bulk_sight
 from tailrace.subscription.bulk import BULK_SCHEMA, bulk_runs, check_window, find_cuts, find_start
@@ -199,7 +202,8 @@ class BulkChangesEndpoint:
                 schemas = sight.schemas(tables)  # what came may be of a new version
             through = Offset(number_of(request, "through", log.head))
             check_window(log, after, through)
-            interval = Interval(sight.source, after, through, schemas, _compression(request))
+            conditions = _conditions(request)
+            interval = Interval(sight.source, after, through, schemas, _compression(request), conditions)
         except TailraceError as error:
             await refusal(error)(scope, receive, send)
             return
@@ -238,7 +242,8 @@ async def _stream(metrics: Metrics, log: LogView, interval: Interval, send: Send
     await send({"type": "http.response.body", "body": encoder.head, "more_body": True})
     sent_through = after
     try:
-        async with aclosing(bulk_runs(log, after, interval.through, schemas, encoder.encode_run)) as runs:
+        running = bulk_runs(log, after, interval.through, schemas, encoder.encode_run, interval.conditions)
+        async with aclosing(running) as runs:
             async for place, run in runs:
                 if not run and place - sent_through < _QUIET_CHANGES_MAX:
                     continue
@@ -297,8 +302,36 @@ def number_of(request: Request, name: str, default: int | None = None, least: in
     return _parsed(name, text, least)
 
 
+def _conditions(request: Request) -> Conditions | None:
+    """Return what changes have to meet; None where the request says nothing of that.
+
+    Raises:
+        InvalidRequestError: It says it in another way than described, or bounds a key without its name.
+    """
+    params = request.query_params
+    ops = {op.word: op for op in Op}
+    given: dict[str, Any] = {}
+    if "ops" in params:
+        words = params.getlist("ops")
+        if unknown := [word for word in words if word not in ops]:
+            raise InvalidRequestError(f"`ops` are of {', '.join(ops)}, not {unknown[0][:64]!r}")
+        given["ops"] = frozenset(ops[word] for word in words)
+    given |= {
+        name: _parsed(name, params[name], -_NUMBER_MAX - 1)
+        for name in ("key_min", "key_max", "time_us_min", "time_us_max")
+        if name in params
+    }
+    if "key" in params:
+        given["key"] = params["key"]
+    elif "key_min" in given or "key_max" in given:
+        raise InvalidRequestError("`key_min` and `key_max` bound the column that `key` names, and it is missing")
+    return Conditions(**given) if given else None
+
+
 def _parsed(name: str, text: str, least: int = 0) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(_NUMBER_MAX)) and least <= int(text) <= _NUMBER_MAX:
+    digits = text.removeprefix("-") if least < 0 else text
+    fits = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_NUMBER_MAX))
+    if fits and least <= int(text) <= _NUMBER_MAX:
         return int(text)
     raise InvalidRequestError(f"`{name}` is a number from {least}, not {text[:64]!r}")
 

@@ -13,6 +13,7 @@ from tailrace.interface.bulk.message import (
     RangesResult,
 )
 from tailrace.interface.bulk.stream import CONTENT_TYPE, Compression
+from tailrace.model.op import Op
 
 __all__ = ["BULK_PATHS", "BULK_TYPES"]
 
@@ -39,6 +40,16 @@ def _offset(name: str, description: str, *, least: int = 0, **more: Any) -> dict
     return _param(name, description, {"type": "integer", "minimum": least, "maximum": _NUMBER_MAX}, **more)
 
 
+def _number(name: str, description: str) -> dict[str, Any]:
+    return _param(name, description, {"type": "integer", "minimum": -_NUMBER_MAX - 1, "maximum": _NUMBER_MAX})
+
+
+_BOUNDS = {
+    "key_min": "the key",
+    "key_max": "the key",
+    "time_us_min": "when changes were committed, in microseconds since 1970",
+    "time_us_max": "when changes were committed, in microseconds since 1970",
+}
 _ERROR = _ref("ErrorAnswer")
 _SOURCE = {
     "name": "source",
@@ -118,6 +129,14 @@ BULK_PATHS: dict[str, dict[str, Any]] = {
                 _AFTER,
                 _THROUGH,
                 _TABLES,
+                _param(
+                    "ops",
+                    "Kinds of changes; all when left out.",
+                    {"type": "array", "items": {"enum": [op.word for op in Op]}},
+                    explode=True,
+                ),
+                _param("key", "Column that is the key of the tables, to be bounded.", {"type": "string"}),
+                *(_number(name, f"Bound of {what}, included.") for name, what in _BOUNDS.items()),
                 _offset("wait_ms", "Longest time to wait at the head, where `through` is left out; at most 10000."),
                 _param("compression", "How buffers are compressed.", {"enum": [*map(str, Compression)]}),
             ],

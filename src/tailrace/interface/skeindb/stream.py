@@ -12,6 +12,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct, structs
@@ -38,11 +39,13 @@ from tailrace.model.errors import (
     TailraceError,
 )
 from tailrace.model.number import Offset
-from tailrace.model.subscription import Format, Include, sub_id_of
+from tailrace.model.subscription import Format, Include, Subscription, sub_id_of
 from tailrace.subscription.columns import project
 from tailrace.subscription.feed import Feed
+from tailrace.subscription.log_view import LogView
 from tailrace.subscription.pressure import PressureState
 from tailrace.subscription.snapshot import ReadRows, Snapshot
+from tailrace.subscription.status import SubscriptionStatus
 
 __all__ = ["Session", "Stream", "end_record"]
 
@@ -87,8 +90,9 @@ class Stream(Sending):
         self._framing = framing
         self._heartbeat = options.heartbeat
         self._state = PressureState.HEALTHY
-        self._subscription = feed.subscription
-        self._standing = (0, Offset(0), Offset(0))
+        self._standing: SubscriptionStatus | None = None
+        """Where the subscription stood when that was looked at last."""
+
         self._sent_through = feed.after
         self._fresh = True
         self._loop = asyncio.get_running_loop()
@@ -207,13 +211,9 @@ class Stream(Sending):
         """Return a record when the subscription has come into another state that is not healthy."""
         service = self._tools.service
         handle = service.subscription(self.feed.subscription.id)
-        subscription = handle.record
-        log = service.logs[subscription.source]
-        standing = (id(subscription), log.head, log.horizon)  # a subscription that changes is another object
-        if standing == self._standing:
+        if self._standing is not None and _stands(self._standing, handle.record, service.logs):
             return b""
-        self._subscription, self._standing = subscription, standing  # held, so that its id stays its own
-        status = handle.status()
+        status = self._standing = handle.status()
         state = status.pressure.state
         if state is self._state:
             return b""
@@ -264,6 +264,15 @@ class Session(Sender):
     async def serve(self, feed: Feed) -> Ending:
         """Write the records of a feed until it ends."""
         return ending_of(await self.send(Stream(self._tools, feed, self._framing, self._asked)))
+
+
+def _stands(status: SubscriptionStatus, subscription: Subscription, logs: Mapping[str, LogView]) -> bool:
+    """Return whether the state of pressure is known to be what it was."""
+    if subscription is not status.subscription:  # one that changes is another object
+        return False
+    log = logs[subscription.source]
+    steady = status.steady_head is None or log.head <= status.steady_head
+    return steady and log.horizon <= max(status.horizon, subscription.cursor + 1)
 
 
 def end_record(feed: Feed, framing: Framing, ending: Ending) -> bytes:

@@ -32,7 +32,7 @@ from tailrace.source.sqlite.wal import (
     runs,
 )
 
-__all__ = ["BorderFinder"]
+__all__ = ["BorderFinder", "WalPlace"]
 
 _FRAMES_MAX = 65_536
 """Most frames searched for the place to begin; a longer log gives no borders until it is restarted."""
@@ -52,7 +52,7 @@ _LARGEST_ROOT = slice(52, 56)
 """Where the first page says which version of the schema it is, and whether SQLite moves pages by itself (not 0)."""
 
 
-class _Place(Struct, frozen=True):
+class WalPlace(Struct, frozen=True):
     """How far the log was followed: the pages from the root to the rightmost leaf after `frame`, and the newest row.
 
     Without a header the log was empty: all that it gets comes after this place.
@@ -77,15 +77,23 @@ class BorderFinder:
         self._visible = visible
         self._root = root
         self._file: int | None = None
+        self._head: tuple[bytes, WalHeader | None] = (b"", None)
+        """The header as it was read last, and what it says."""
+
         self._block = (0, b"")
         self._held = False
-        self._place: _Place | None = None
+        self._place: WalPlace | None = None
         self._found: list[int] = []
 
     @property
     def lost(self) -> bool:
         """Return whether a path is needed, see `begin`."""
         return self._place is None
+
+    @property
+    def place(self) -> WalPlace | None:
+        """Return how far the log was followed; the same object as before when nothing came since. None when lost."""
+        return self._place
 
     def begin(self, path: tuple[int, ...], newest: int, schema_version: int) -> None:
         """Start from a path and the newest row, both as one query saw them; its transaction must still be open."""
@@ -106,7 +114,7 @@ class BorderFinder:
                 if leaf is not None and self._page(header, path[-1], leaf) == Leaf(newest):
                     frame = run.last
                     break
-        self._place = _Place(header, frame, path, newest, schema_version)
+        self._place = WalPlace(header, frame, path, newest, schema_version)
 
     def hold(self) -> None:
         """Take notice that the log is held once more, or for the first time. A hold before must still be there."""
@@ -137,6 +145,10 @@ class BorderFinder:
     def borders(self, newest: int) -> list[int]:
         """Return the borders not returned before that are not beyond the `newest` row a query has seen, rising."""
         self.follow()
+        return self.take(newest)
+
+    def take(self, newest: int) -> list[int]:
+        """Return the same of what was followed before."""
         # The log may be ahead of the query: a border beyond its newest row belongs to rows that it did not read.
         found = [border for border in self._found if border <= newest]
         self._found = self._found[len(found) :]
@@ -150,8 +162,36 @@ class BorderFinder:
             os.close(self._file)
             self._file = None
 
-    def _follow(self, place: _Place, found: list[int]) -> _Place:
+    def _follow(self, place: WalPlace, found: list[int]) -> WalPlace:
         """Return the place after all that is visible; add the borders on the way."""
+        return self._follow_on(place, found) or self._follow_anew(place, found)
+
+    def _follow_on(self, place: WalPlace, found: list[int]) -> WalPlace | None:
+        """Do so where the log goes on as it was, as nearly always; None where it may not.
+
+        The header is read last: while it is the same, and the file has its name, all that was read before belongs
+        to it. It is in the file before any frame behind it is visible.
+        """
+        if self._file is None or place.header is None:
+            return None
+        borders: list[int] = []
+        followed = place
+        try:
+            for run in runs(self._read_on, place.header, place.frame, self._visible()):
+                step = self._step(place.header, run, followed)
+                # A transaction that added no row to the change table is no border for us.
+                if step.newest > followed.newest:
+                    borders.append(step.newest)
+                followed = step
+        except _LostError:
+            return None
+        if self._header() != place.header or os.fstat(self._file).st_nlink == 0:
+            return None
+        found += borders
+        return followed
+
+    def _follow_anew(self, place: WalPlace, found: list[int]) -> WalPlace:
+        """Do so whatever has become of the log."""
         header, frames = self._look()
         after = place.frame
         if header != place.header:
@@ -170,7 +210,6 @@ class BorderFinder:
             except _LostError:
                 lost = True
                 break
-            # A transaction that added no row to the change table is no border for us.
             if step.newest > followed.newest:
                 borders.append(step.newest)
             followed = step
@@ -201,9 +240,13 @@ class BorderFinder:
             header = again
         raise _LostError
 
-    def _step(self, header: WalHeader, run: FrameRun, place: _Place) -> _Place:
+    def _step(self, header: WalHeader, run: FrameRun, place: WalPlace) -> WalPlace:
         """Return the place after one more transaction."""
-        old = place.path
+        old, pages = place.path, run.pages
+        if _SCHEMA_PAGE not in pages and old[-1] in pages and (len(old) == 1 or pages.keys().isdisjoint(old[:-1])):
+            page = self._page(header, old[-1], pages[old[-1]])  # as nearly always: rows were added to the same leaf
+            if isinstance(page, Leaf) and page.last >= place.newest:
+                return WalPlace(header, run.last, old, page.last, place.schema_version)
         root, schema_version = self._root_after(header, run, place)
         if root != old[0]:
             old = ()  # the table has moved, as VACUUM does: all of its pages are in this run
@@ -216,7 +259,7 @@ class BorderFinder:
                     # Rows of the change table are only added at its end. A newest row that went back means pages that
                     # we misunderstand: no border is better than a wrong one.
                     case Leaf(last) if last >= place.newest:
-                        return _Place(header, run.last, tuple(path), last, schema_version)
+                        return WalPlace(header, run.last, tuple(path), last, schema_version)
                     case Interior(right):
                         number = right
                     case _:
@@ -224,12 +267,12 @@ class BorderFinder:
             elif number not in old:
                 raise _LostError
             elif number == old[-1]:
-                return _Place(header, run.last, tuple(path), place.newest, schema_version)
+                return WalPlace(header, run.last, tuple(path), place.newest, schema_version)
             else:
                 number = old[old.index(number) + 1]  # it is as it was, though a level above it may have gone
         raise _LostError
 
-    def _root_after(self, header: WalHeader, run: FrameRun, place: _Place) -> tuple[int, int]:
+    def _root_after(self, header: WalHeader, run: FrameRun, place: WalPlace) -> tuple[int, int]:
         """Return the root of the change table and the version of the schema after a transaction."""
         frame = run.pages.get(_SCHEMA_PAGE)
         if frame is None:
@@ -259,7 +302,10 @@ class BorderFinder:
                 self._file = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
             if self._file is None:
                 return None
-        return parse_header(os.pread(self._file, HEADER, 0))
+        data = os.pread(self._file, HEADER, 0)
+        if data != self._head[0]:
+            self._head = (data, parse_header(data))
+        return self._head[1]
 
     def _read_on(self, offset: int, size: int) -> bytes:
         """Return bytes of the file, and keep them: `_read` will want parts of them."""

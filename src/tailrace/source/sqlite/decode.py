@@ -96,6 +96,9 @@ class Decoder:
         self._parts: list[Any] = []
         self._parts_code = 0
         self.bytes_total = 0
+        self.closed_at = 0
+        """The row at which the last commit ended."""
+
         self._cut_at = self._cut_bytes()
         self._migration = migration
         self._draft = Draft(_NO_POSITION, 0)
@@ -276,6 +279,7 @@ class Decoder:
         if not draft.ops:
             return
         draft.position = format_position(self._capture, number, migration=self._migration)
+        self.closed_at = number
         draft.commit_time_us = time_us
         if self._chained and not self._chained.isdisjoint(draft.schemas):
             repair(draft, self._chained)

@@ -32,7 +32,7 @@ import apsw
 
 from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
-from tailrace.source.sqlite.border import BorderFinder
+from tailrace.source.sqlite.border import BorderFinder, WalPlace
 from tailrace.source.sqlite.change_table import CHANGE
 from tailrace.source.sqlite.connection import connect, translated
 from tailrace.source.sqlite.options import SqliteOptions
@@ -42,7 +42,7 @@ __all__ = ["WalHold"]
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.005
-_TICK_SLOW_S = 0.01
+_TICK_SLOW_S = 0.02
 """Pause between two looks at the log while it grows; while it grows by little."""
 
 _IDLE_S = 0.1
@@ -140,6 +140,17 @@ class WalHold:
         """See `BorderFinder.borders`."""
         with self._lock:
             return self._finder.borders(newest)
+
+    def follow(self) -> WalPlace | None:
+        """Follow what is visible in the log by now; return how far that is, see `BorderFinder.place`."""
+        with self._lock:
+            self._finder.follow()
+            return self._finder.place
+
+    def take(self, newest: int) -> list[int]:
+        """See `BorderFinder.take`."""
+        with self._lock:
+            return self._finder.take(newest)
 
     def _visible(self) -> int:
         assert self._look is not None

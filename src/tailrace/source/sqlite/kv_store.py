@@ -1,7 +1,5 @@
 """Keys and values in an SQLite database: the table `kv`, made with the first put and captured from the first row on."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,8 +7,8 @@ from typing import Any, TypeVar
 import apsw
 
 from tailrace.clock import Clock
-from tailrace.model.errors import KeyValueError, SourceError
-from tailrace.retry import Backoff, Retry
+from tailrace.model.errors import KeyValueError
+from tailrace.source.expiry_loop import ExpiryLoop
 from tailrace.source.key_value import Entry, PageLimits
 from tailrace.source.reader import Reader
 from tailrace.source.sqlite.capture_setup import ensure_capture
@@ -21,8 +19,6 @@ from tailrace.source.sqlite.write_group import Write, WriteGroup
 
 __all__ = ["SqliteKeyValueStore"]
 
-logger = logging.getLogger(__name__)
-
 _T = TypeVar("_T")
 
 _BUSY_TIMEOUT_MS = 5000
@@ -30,12 +26,6 @@ _BUSY_TIMEOUT_MS = 5000
 
 _SWEEP_MAX = 256
 """Most entries removed in one transaction; keeps write locks short."""
-
-_LOOK_S_MAX = 60.0
-"""Longest time between two looks for entries whose time is over: other processes may write the table, too."""
-
-_US_PER_S = 1_000_000
-_BACKOFF = Backoff(first_s=0.5, longest_s=_LOOK_S_MAX)
 
 
 class SqliteKeyValueStore:
@@ -58,8 +48,7 @@ class SqliteKeyValueStore:
         # Versions of the schema, and whether they have the table: as each thread has met it last.
         self._seen: tuple[int, bool] | None = None
         self._fitted: tuple[int, bool] | None = None
-        self._due_us: int | None = None
-        self._earlier = asyncio.Event()
+        self._expiry = ExpiryLoop(clock, self.sweep)
 
     async def get(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
         """Return the values of keys; see `KeyValueStore.get`."""
@@ -75,9 +64,7 @@ class SqliteKeyValueStore:
             KvTable(connection).put(listed, self._clock.now_us())
 
         await self._writes.run(_Put(run, size_bytes))
-        first_s = min((entry.ttl_s for entry in listed if entry.ttl_s), default=None)
-        if first_s is not None and (self._due_us is None or self._clock.now_us() + first_s * _US_PER_S < self._due_us):
-            self._earlier.set()
+        self._expiry.note(listed)
 
     async def delete(self, key: bytes) -> bool:
         """Remove a key; see `KeyValueStore.delete`."""
@@ -101,32 +88,13 @@ class SqliteKeyValueStore:
 
     async def run(self) -> None:
         """Sweep whenever an entry's time is over, until cancelled."""
-        retry = Retry(_BACKOFF)
-        while True:
-            self._earlier.clear()
-            try:
-                self._due_us = await self.sweep()
-                retry.recovered()
-                pause_s = self._pause_s()
-            except SourceError as error:
-                pause_s = retry.failed(error)
-                logger.warning("expired entries stay for now", extra={"reason": type(error).__name__})
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._earlier.wait()
-            except TimeoutError:
-                continue
+        await self._expiry.run()
 
     async def close(self) -> None:
         """Finish the writes that are under way, and disconnect."""
         await self._writes.close()
         await self._writing.close()
         await self._reading.close()
-
-    def _pause_s(self) -> float:
-        if self._due_us is None:
-            return _LOOK_S_MAX
-        return min(max(0.001, (self._due_us - self._clock.now_us()) / _US_PER_S), _LOOK_S_MAX)
 
     async def _read(self, use: Callable[[KvTable], _T], nothing: _T) -> _T:
         """Return what `use` finds in one moment; `nothing` where there is no table."""

@@ -24,6 +24,9 @@ _REST_CHANGE_S = 0.0001
 """Least time from a look that found changes to the next one; it grows with the number of changes found, so with more
 than 10 000 changes a second the reader looks less often: the more at once, the less it costs, also the writer."""
 
+_FEW_CHANGES = 8
+"""Up to this many changes at a look, commits come singly: there is time to take each on its own."""
+
 _REST_LOCKED_S = 0.025
 """The same where readers lock writers out, that is without WAL: the less often we look, the less often one meets us."""
 
@@ -44,11 +47,19 @@ class Pace:
         self.listens = True
         """Whether a write must be noticed from before the next look on."""
 
+        self.few = True
+        """Whether few changes were found when some were found last."""
+
+        self.prompt = False
+        """Whether the last look that saw something new was the first one after a write."""
+
     def seen(self, now_s: float, changes: int, *, locks_writers: bool) -> None:
         """Take notice of a look that saw something new, be it changes or not: nothing is expected any more."""
+        self.prompt = not self.listens and not self._waits
         self._since_s = now_s
         self._waits = 0
         self.listens = True
+        self.few = changes <= _FEW_CHANGES
         self._rest_s = min(max(_REST_S, changes * _REST_CHANGE_S), _REST_MAX_S)
         if changes and locks_writers:
             self._rest_s = _REST_LOCKED_S

@@ -25,6 +25,7 @@ class DatabaseFile:
 
     def __init__(self, path: Path, stale: FileId | None) -> None:
         self._path = path
+        self._name = os.fspath(path)
         self._wal = Path(f"{path.resolve()}-wal")
         self._wal_file: FileId | None = None
         self.stale = stale
@@ -58,13 +59,24 @@ class DatabaseFile:
             raise SourceUnavailableError(f"database {os.fspath(self._path)!r} is being replaced")
         self.file = file
 
+    def check(self, connection: apsw.Connection) -> None:
+        """Look whether the file that is open is still there, when someone has written to its write-ahead log.
+
+        That is the same one as at the last `look`.
+
+        Raises:
+            SourceUnavailableError: As `look`.
+        """
+        if file_id(self._name) != self.file:
+            self.look(connection, unwritten=False)
+
     def look(self, connection: apsw.Connection, *, unwritten: bool) -> None:
         """Look whether the file that is open is still there; `unwritten` when nobody has written since the last look.
 
         Raises:
             SourceUnavailableError: It is not: open what is there now, once there is something.
         """
-        file = file_id(self._path)
+        file = file_id(self._name)
         if file == self.file:
             if not unwritten:
                 self._wal_file = file_id(self._wal)

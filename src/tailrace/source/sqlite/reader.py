@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -10,6 +10,7 @@ from tailrace.clock import Clock
 from tailrace.model.errors import SourceStateError
 from tailrace.model.number import Position
 from tailrace.source.reader import Reader
+from tailrace.source.sqlite.border import WalPlace
 from tailrace.source.sqlite.capture_setup import ensure_capture
 from tailrace.source.sqlite.change_table import CHANGE, NEW_LOG, READER, Border, cell_names, mark_of, parse_position
 from tailrace.source.sqlite.connection import FileId, connect, rows, translated, writing
@@ -29,7 +30,7 @@ from tailrace.source.sqlite.registry import (
 )
 from tailrace.source.sqlite.table_version import TableVersion
 
-__all__ = ["ChangeReader"]
+__all__ = ["ChangeReader", "Seen"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +41,27 @@ _PATH_REST = 10
 """How much longer to do without borders, once the write-ahead log was lost, than it takes to find it again."""
 
 
+_Glance = tuple[int, int, str | None]
+"""The number of the schema, the newest row and the reader's mark."""
+
 # One statement, so that all three are of one moment. Each statement lets other threads of this process run first.
 _GLANCE = (
     f"SELECT (SELECT max(id) FROM {CHANGE}), mark, (SELECT schema_version FROM pragma_schema_version) "  # noqa: S608
     f"FROM {READER} WHERE name = ?"
 )
+
+# The rows, and with each of them the reader's mark, as one statement saw both.
+_NEWS = f"SELECT *, (SELECT mark FROM {READER} WHERE name = ?) FROM {CHANGE} WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
+
+
+class Seen(NamedTuple):
+    """What a look saw: where transactions ended since the one before, rising, and perhaps the first rows.
+
+    The last border is the newest row: all rows through it can be read.
+    """
+
+    borders: list[Border]
+    rows: list[tuple[Any, ...]]
 
 
 class ChangeReader:
@@ -63,6 +80,12 @@ class ChangeReader:
         self._hold = WalHold(self._path, options, clock)
         self._journal = RollbackJournal(self._path, clock)
         self._data_version = -1
+        self._seen: _Glance | None = None
+        """What was seen with that version of the data, or was known then."""
+
+        self._wal_place: WalPlace | None = None
+        """How far the write-ahead log was followed when it was last looked at."""
+
         self.schema_version = -1
         """The number of the schema that capture was last fitted to."""
 
@@ -153,11 +176,11 @@ class ChangeReader:
         """Return whether writers have to wait for us while we read, as they do without WAL."""
         return not self._journal.in_wal
 
-    def look(self) -> list[Border] | None:
-        """Return where transactions ended since the last look, rising; None when nobody has written since.
+    def look(self) -> Seen | None:
+        """Return what was committed since the last look; None when nobody has written since.
 
-        The last border is the newest row: all rows through it can be read. What was there when we opened was committed
-        when the file was last written, everything else just now. Follows schema changes first.
+        What was there when we opened was committed when the file was last written, everything else just now. Follows
+        schema changes first.
         """
         connection = self._open()
         with translated(self._path):
@@ -168,7 +191,7 @@ class ChangeReader:
             # It changes with each commit of another connection, as the statement before it saw them.
             data_version = connection.data_version()
             self.place.look(connection, unwritten=data_version == self._data_version)
-            if data_version == self._data_version:
+            if data_version == self._data_version and glance == self._seen:
                 return None
             newest = self._newest(connection, glance)
             # The schema may change again between fitting and looking; borders and rows must be read with the triggers
@@ -176,13 +199,59 @@ class ChangeReader:
             while newest is None:
                 self._fit()
                 newest = self._newest(connection, None)
-            self._data_version = data_version
+            self._data_version, self._seen = data_version, glance
             self._hold.wake()
             now_us = self._clock.now_us()
             # The newest row is always a border: a query sees whole transactions. Where the ones in between are not
             # known, they are taken as one.
             numbers = sorted({*self._hold.borders(newest), min(self.backlog, newest), newest})
-            return [Border(n, self._written_us if n <= self.backlog else now_us) for n in numbers]
+            return Seen([Border(n, self._written_us if n <= self.backlog else now_us) for n in numbers], [])
+
+    def look_after_write(self, after: int, limit: int) -> Seen | None:
+        """Do what `look` does, soon after a write and knowing the rows through `after`; None where nothing can be seen.
+
+        Where the write-ahead log is followed it tells what is new, and nothing is asked of SQLite but the rows, at most
+        `limit`. It says so a moment before a query would. What is unusual is left to `look`, which must be called now
+        and then in any case.
+        """
+        with translated(self._path):
+            place = self._hold.follow()
+            if place is None or after < self.backlog or place.schema_version != self.schema_version:
+                return self.look()
+            if place is self._wal_place:
+                return None
+            if place.newest == after:  # something else was written
+                self._wal_place = place
+                return Seen([Border(after, 0)], [])
+            news = self._news(self._open(), after, place.newest, limit)
+            if news is None:
+                return self.look()
+            self._wal_place = place
+            self._hold.wake()
+            now_us = self._clock.now_us()
+            numbers = self._hold.take(place.newest)
+            if not numbers or numbers[-1] != place.newest:
+                numbers.append(place.newest)
+            return Seen([Border(number, now_us) for number in numbers], news)
+
+    def _news(self, connection: apsw.Connection, after: int, newest: int, limit: int) -> list[tuple[Any, ...]] | None:
+        """Return rows after a number and through the newest of which we know; None where something is unusual."""
+        try:
+            found = rows(connection, _NEWS, (self._reader.name, after, limit))
+        except (apsw.SQLError, UnicodeDecodeError):
+            return None  # it is another schema, or not all text is text
+        if newest <= after or not found or found[0][-1] not in self.marks or found[0][0] != after + 1:
+            return None
+        data_version = connection.data_version()
+        # After the rows: while it is the same file then, nothing that they saw was written to another one.
+        self.place.check(connection)
+        last = found[-1][0]
+        if last == newest:
+            self._data_version, self._seen = data_version, (self.schema_version, newest, found[0][-1])
+        while last > newest:  # the query saw more than the log when it was followed: that comes with the next look
+            found.pop()
+            last = found[-1][0]
+        return [row[:-1] for row in found]
 
     def read(self, after: int, through: int, limit: int) -> list[tuple[Any, ...]]:
         """Return at most `limit` rows after one number and through another, oldest first."""
@@ -273,7 +342,7 @@ class ChangeReader:
         if capture is None or self.capture is None or capture.capture != self.capture.capture:
             raise SourceStateError(f"capture was removed from the database; {NEW_LOG}")
 
-    def _glance(self, connection: apsw.Connection) -> tuple[int, int, str | None] | None:
+    def _glance(self, connection: apsw.Connection) -> _Glance | None:
         """Return the number of the schema, the newest row and the reader's mark; None where they are not there."""
         try:
             found = rows(connection, _GLANCE, (self._reader.name,))
@@ -284,7 +353,7 @@ class ChangeReader:
         newest, mark, schema_version = found[0]
         return schema_version, newest, mark
 
-    def _newest(self, connection: apsw.Connection, glance: tuple[int, int, str | None] | None) -> int | None:
+    def _newest(self, connection: apsw.Connection, glance: _Glance | None) -> int | None:
         """Return the newest row; None when capture does not fit the schema, which then must be fixed first."""
         # Nearly always nothing but rows has changed since the last look. A restore through SQLite's backup (`.restore`)
         # always changes the number of the schema.

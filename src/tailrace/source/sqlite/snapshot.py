@@ -7,12 +7,9 @@ however slowly a subscriber reads: an open one keeps a write-ahead log from shri
 
 import asyncio
 import os
-import struct
-import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO
 
 import apsw
 
@@ -20,6 +17,7 @@ from tailrace.model.commit import CommitId
 from tailrace.model.errors import SourceUnavailableError, UnknownTableError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import Barrier, Reader, SnapshotRows
+from tailrace.source.row_spool import RowSpool
 from tailrace.source.sqlite.barrier import Look, look, reached
 from tailrace.source.sqlite.change_table import quote
 from tailrace.source.sqlite.registry import load_versions
@@ -35,22 +33,17 @@ _BUSY_PAUSE_S = 0.002
 _FIT_PAUSE_S = 0.005
 """How often to look whether capture has followed a schema change."""
 
-_BUFFER_BYTES = 1 << 18
-_ROWS_MAX = 512
-_BYTES_MAX = 128 << 10
-"""Bounds of what is handed out at one time; one row may be larger."""
-
-_LENGTHS = struct.Struct("=II")
+_CHECK_ROWS = 512
+"""Rows between two looks whether they are still wanted."""
 
 
 class SqliteSnapshot:
     """The rows of a table in a temporary file; satisfies `tailrace.source.base.TableSnapshot`."""
 
-    def __init__(self, found: Look, schema: TableSchema, file: IO[bytes]) -> None:
+    def __init__(self, found: Look, schema: TableSchema, spool: RowSpool) -> None:
         self.schema = schema
         self._look = found
-        self._file = file
-        self._lock = threading.Lock()
+        self._spool = spool
 
     @property
     def barrier(self) -> Barrier:
@@ -67,51 +60,34 @@ class SqliteSnapshot:
 
     async def rows(self) -> SnapshotRows | None:
         """Return the next rows; None when there are no more."""
-        return await asyncio.to_thread(self._rows)
+        return await asyncio.to_thread(self._spool.read)
 
     def close(self) -> None:
         """Let go of the rows."""
-        with self._lock:
-            self._file.close()
-
-    def _rows(self) -> SnapshotRows | None:
-        taken = SnapshotRows([], [])
-        size_bytes = 0
-        with self._lock:
-            if self._file.closed:
-                return None
-            while len(taken.keys) < _ROWS_MAX and size_bytes < _BYTES_MAX:
-                lengths = self._file.read(_LENGTHS.size)
-                if not lengths:
-                    break
-                key_bytes, image_bytes = _LENGTHS.unpack(lengths)
-                taken.keys.append(self._file.read(key_bytes))
-                taken.images.append(self._file.read(image_bytes))
-                size_bytes += key_bytes + image_bytes
-        return taken if taken.keys else None
+        self._spool.close()
 
 
 def copy_table(
     path: Path, reader: Reader, table: TableName, timeout_s: float, cancelled: threading.Event
 ) -> SqliteSnapshot:
     """Copy the rows of a table, for a thread; `cancelled` ends it early. See `QuerySource.snapshot`."""
-    file = tempfile.TemporaryFile(prefix="tailrace-snapshot-", buffering=_BUFFER_BYTES)  # noqa: SIM115 (given away)
+    spool = RowSpool()
     try:
         connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             deadline_s = time.monotonic() + timeout_s
             connection.set_busy_handler(lambda _: not cancelled.wait(_BUSY_PAUSE_S) and time.monotonic() < deadline_s)
             connection.execute("PRAGMA query_only = 1").fetchall()
-            found, schema = _copy(connection, reader, table, deadline_s, file, cancelled)
+            found, schema = _copy(connection, reader, table, deadline_s, spool, cancelled)
         finally:
             connection.close()
-        file.seek(0)
+        spool.rewind()
     except BaseException as error:
-        file.close()
+        spool.close()
         if isinstance(error, apsw.Error | OSError):
             raise SourceUnavailableError(f"the rows of {table.wire} cannot be copied now: {error}") from error
         raise
-    return SqliteSnapshot(found, schema, file)
+    return SqliteSnapshot(found, schema, spool)
 
 
 def _copy(
@@ -119,7 +95,7 @@ def _copy(
     reader: Reader,
     table: TableName,
     deadline_s: float,
-    file: IO[bytes],
+    spool: RowSpool,
     cancelled: threading.Event,
 ) -> tuple[Look, TableSchema]:
     found = begin_fitting(connection, reader, deadline_s, cancelled)
@@ -130,12 +106,9 @@ def _copy(
     encoder = RowEncoder(version)
     name = quote(table.name)
     for number, cells in enumerate(connection.execute(f"SELECT {','.join(row_cells(listed, name))} FROM {name}")):
-        if number % _ROWS_MAX == 0 and cancelled.is_set():
+        if number % _CHECK_ROWS == 0 and cancelled.is_set():
             raise SourceUnavailableError("the rows are no longer requested")
-        key, image = encoder.key(cells), encoder.image(cells)
-        file.write(_LENGTHS.pack(len(key), len(image)))
-        file.write(key)
-        file.write(image)
+        spool.add(encoder.key(cells), encoder.image(cells))
     connection.execute("ROLLBACK")
     return found, version.schema(table.source, version.number)
 

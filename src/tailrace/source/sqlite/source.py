@@ -181,6 +181,9 @@ class _Session:
         self._after = 0
         self._confirmed = 0
         self._newest = 0
+        self._marked = (Position(""), 0, "")
+        """The last position that was marked, the row that it stands for, and its mark."""
+
         self._pace = self._new_pace()
         self._borders: deque[Border] = deque()
         self._limit = _READ_FIRST
@@ -243,14 +246,17 @@ class _Session:
 
     def confirm(self, position: Position) -> int:
         """Pass on what the log has; return how many rows of the change table were confirmed by that."""
-        capture = self._reader.capture
-        assert capture is not None
-        mark = mark_of(position)
-        assert mark is not None  # the last commit of each group has one
-        number = parse_position(position, capture.capture)
+        marked = self._marked  # once: the reading thread may replace it while the event loop confirms
+        number, mark = marked[1:] if position == marked[0] else self._parse(position)
         self._trimmer.confirmed(number, mark)
         self._confirmed, before = number, self._confirmed
         return number - before
+
+    def _parse(self, position: Position) -> tuple[int, str]:
+        capture, mark = self._reader.capture, mark_of(position)
+        assert capture is not None
+        assert mark is not None  # the last commit of each group has one
+        return parse_position(position, capture.capture), mark
 
     def tables(self) -> list[TableSchema]:
         """Return the schemas of the live tables."""
@@ -275,45 +281,63 @@ class _Session:
         rest_s = pace.rest_s(self._clock.monotonic_s())
         if rest_s > 0:
             self._watch.pause(rest_s)
+        # Listening since before the last look, and that saw all that was written: there is nothing to look at.
+        woken = pace.prompt and self._watch.lasts and self._listen(pace.pause_s(self._clock.monotonic_s()))
         while not self._stopping:
             listened = pace.listens
             if listened:
                 # Before the look, so that no write falls in between.
-                self._watch.arm(wal_alone=not self._reader.locks_writers)
+                wal_alone = not self._reader.locks_writers
+                self._watch.arm(wal_alone=wal_alone, lasting=wal_alone and pace.few)
             begin_s = self._clock.monotonic_s()
-            seen = self._look()
-            drafts = self._read()
-            if seen or drafts:
+            rows = self._look(woken=woken)
+            drafts = self._read(rows or [])
+            if rows is not None or drafts:
                 pace.seen(begin_s, sum(map(len, drafts)), locks_writers=self._reader.locks_writers)
             if drafts:
+                if not pace.few and self._watch.lasts:
+                    self._watch.arm(wal_alone=True)  # a busy writer raises one more event and then none
                 return drafts
             self._trimmer.due()
             pause_s = pace.pause_s(self._clock.monotonic_s())
-            if not pace.listens:
+            woken = not pace.listens
+            if woken:
                 self._watch.pause(pause_s)
-            elif listened and self._watch.wait(pause_s):  # else look once more, with a watch
-                pace.touched(self._clock.monotonic_s())
+            elif listened:  # else look once more, with a watch
+                woken = self._listen(pause_s)
         return []
 
-    def _look(self) -> bool:
+    def _listen(self, pause_s: float) -> bool:
+        """Wait for a write; return whether there was one."""
+        woken = self._watch.wait(pause_s)
+        if woken:
+            self._pace.touched(self._clock.monotonic_s())
+        return woken
+
+    def _look(self, *, woken: bool) -> list[tuple[Any, ...]] | None:
+        """Look for what is new; return the first rows of it, if they were read along; None where there is nothing."""
         self._reader.marks = self._trimmer.marks
-        seen = self._reader.look()
+        if woken and self._after == self._newest:
+            seen = self._reader.look_after_write(self._newest, self._limit)
+        else:
+            seen = self._reader.look()
         self._trimmer.fitted = self._reader.schema_version
         if seen is None:
-            return False
+            return None
         if self._reader.fits != self._fits:
             self._learn()
-        self._borders.extend(border for border in seen if border.number > self._newest)
-        self._newest = seen[-1].number
-        return True
+        self._borders.extend(border for border in seen.borders if border.number > self._newest)
+        self._newest = seen.borders[-1].number
+        return seen.rows
 
-    def _read(self) -> list[Draft]:
+    def _read(self, rows: list[tuple[Any, ...]]) -> list[Draft]:
+        """Return the commits up to the newest border; `rows` are the first ones, where they were read already."""
         drafts: list[Draft] = []
         changes = 0
         through = self._newest
         changes_max = min(self._options.group_changes_max, self._decoder.cut_changes)
         while self._after < through and changes < changes_max and not self._stopping:
-            rows = self._reader.read(self._after, through, self._limit)
+            rows = rows or self._reader.read(self._after, through, self._limit)
             if not rows or rows[0][0] != self._after + 1:
                 raise SourceStateError(f"changes that were not confirmed are gone from the database; {NEW_LOG}")
             if self._decoder.unknown(rows):
@@ -335,6 +359,7 @@ class _Session:
             average = (self._decoder.bytes_total - before) // len(rows) + 1
             wanted = min(self._limit * 2, self._options.read_bytes // average)
             self._limit = max(1, min(self._options.read_changes_max, wanted))
+            rows = []
         return drafts
 
     def _mark(self, rows: Sequence[Sequence[Any]], complete: list[Draft]) -> None:
@@ -342,17 +367,20 @@ class _Session:
 
         The commits of a group are in the log all or none: marks of the others would never be looked at.
         """
-        capture, history = self._reader.capture, self._reader.history
-        assert capture is not None
+        history = self._reader.history
         assert history is not None
         last = next((draft for draft in reversed(complete) if not draft.more), None)
         if last is None:
             history.extend(rows)
             return
-        count = parse_position(last.position, capture.capture) - history.number
-        history.extend(rows[:count])
-        last.position = marked(last.position, history.mark)
-        history.extend(rows[count:])
+        number = self._decoder.closed_at
+        count = number - history.number
+        history.extend(rows[:count] if count < len(rows) else rows)
+        mark = history.mark
+        last.position = marked(last.position, mark)
+        self._marked = (last.position, number, mark)
+        if count < len(rows):
+            history.extend(rows[count:])
 
     def _learn(self) -> None:
         """Announce new table versions through the event loop, and pass them to the decoder."""

@@ -10,6 +10,7 @@ SQLite's documentation, and "The SQLite database file format" for pages.
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from msgspec import Struct
 
@@ -82,7 +83,7 @@ def parse_header(data: bytes) -> WalHeader | None:
 
 def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[FrameRun]:
     """Yield the whole transactions in the frames after one and through another, up to the first of another salt."""
-    frame_words = struct.Struct(f">II8s8x{header.page_size}x")
+    frame_words = _frame_words(header.page_size)
     at_once = max(1, _READ_BYTES // frame_words.size)
     wanted = header.salt
     pages: dict[int, int] = {}
@@ -100,6 +101,11 @@ def runs(read: Read, header: WalHeader, after: int, through: int) -> Iterator[Fr
             if commit:
                 yield FrameRun(pages, frame, commit)
                 pages = {}
+
+
+@cache
+def _frame_words(page_size: int) -> struct.Struct:
+    return struct.Struct(f">II8s8x{page_size}x")
 
 
 def parse_page(page: bytes) -> Leaf | Interior | None:

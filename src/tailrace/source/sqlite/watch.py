@@ -1,7 +1,9 @@
-"""Wakes the reader when someone writes to the database's files, without costing the writer anything while it is awake.
+"""Wakes the reader when someone writes to the database's files.
 
-On Linux by inotify: the watches are one-shot, so a busy writer raises one event and no more until the reader looks
-again. Elsewhere, and for whatever the kernel misses, the reader looks at intervals.
+On Linux by inotify. A watch is one-shot, so that a busy writer raises one event and no more until the reader looks
+again; it then costs the writer nothing while the reader is awake. Or it lasts, for single commits: then it need not be
+set up again after each, with one more look because something may have been written before. Elsewhere, and for whatever
+the kernel misses, the reader looks at intervals.
 """
 
 import contextlib
@@ -24,6 +26,7 @@ _IN_MOVED = 0xC0
 _IN_CREATE = 0x100
 _IN_DELETE = 0x200
 _IN_Q_OVERFLOW = 0x4000
+_IN_IGNORED = 0x8000
 _IN_ONESHOT = 0x80000000
 _IN_NONBLOCK = 0o4000
 _IN_CLOEXEC = 0o2000000
@@ -50,16 +53,24 @@ class FileWatch:
         self._armed: dict[bytes, int] = {}
         """The watches that have not fired yet, by path."""
 
+        self._lasting = -1
+        """The watch that stays when it has fired."""
+
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         if self._inotify is not None:
             self._poll.register(self._inotify.fileno, select.POLLIN)
 
-    def arm(self, *, wal_alone: bool) -> None:
+    @property
+    def lasts(self) -> bool:
+        """Tell whether whatever is written after the last `wait` ends the next one, without `arm`."""
+        return self._lasting in self._armed.values()
+
+    def arm(self, *, wal_alone: bool, lasting: bool = False) -> None:
         """Watch from now on. Look once more after this and before `wait`, so that nothing falls in between.
 
         In WAL mode all commits go through the write-ahead log: with `wal_alone` nobody is woken by writes to the
-        database itself, which are copies of what was there.
+        database itself, which are copies of what was there. The watch of that log may be `lasting`.
         """
         if self._inotify is None:
             return
@@ -68,8 +79,10 @@ class FileWatch:
             self._take_events(self._inotify)
         # The directory first: a file that appears after we looked for it then leaves an event.
         self._watch(self._inotify, self._directory, _IN_CREATE | _IN_DELETE | _IN_MOVED)
+        if self.lasts is not lasting:
+            self._armed.pop(self._files[0], None)  # it is set up again, in the other way
         for file in self._files[:1] if wal_alone else self._files:
-            self._watch(self._inotify, file, _IN_MODIFY | _IN_ATTRIB)
+            self._watch(self._inotify, file, _IN_MODIFY | _IN_ATTRIB, lasting=lasting)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a write since `arm`, for `wake`, or for the time to pass; return True only after a write or `wake`.
@@ -87,12 +100,13 @@ class FileWatch:
             time.sleep(_OTHERS_S)
         return touched
 
-    def _watch(self, inotify: "_Inotify", path: bytes, mask: int) -> None:
-        """Watch a path once, unless it is watched."""
+    def _watch(self, inotify: "_Inotify", path: bytes, mask: int, *, lasting: bool = False) -> None:
+        """Watch a path, unless it is watched."""
         if path not in self._armed:
-            number = inotify.watch(path, mask | _IN_ONESHOT)
+            number = inotify.watch(path, mask if lasting else mask | _IN_ONESHOT)
             if number >= 0:
                 self._armed[path] = number
+                self._lasting = number if lasting else -1 if number == self._lasting else self._lasting
 
     def _take_events(self, inotify: "_Inotify") -> bool:
         """Note which watches have fired; return whether the database was touched."""
@@ -105,8 +119,9 @@ class FileWatch:
                 continue
             for path, armed in self._armed.items():
                 if armed == number:
-                    del self._armed[path]
                     touched = True
+                    if number != self._lasting or mask & _IN_IGNORED:
+                        del self._armed[path]
                     break
         return touched
 
