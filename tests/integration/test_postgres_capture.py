@@ -9,7 +9,9 @@ import pytest
 import postgres_servers
 from postgres_capture import DEADLINE_S, Database, captured
 from tailrace.model.commit import Progress
+from tailrace.model.op import Op
 from tailrace.model.table import Identity
+from tailrace.sources import resolve
 from tailrace.testing.registry import MemoryRegistry
 
 
@@ -209,7 +211,7 @@ async def test_schema_changes_inside_a_transaction_and_while_nobody_reads_come_w
         changes = await capture.changes(3)
         assert [change[0] for change in changes] == ["insert", "schema", "insert"]
         assert changes[2][4] == {"id": 2, "v": "b", "n": 5}
-        assert '"n" integer' in changes[1][4]["ddl"]
+        assert changes[1][4] == {"ddl": "ALTER TABLE t ADD n int"}
     database.run(
         "INSERT INTO t VALUES (3, 'c', 6)",
         "ALTER TABLE t RENAME v TO label",
@@ -219,13 +221,13 @@ async def test_schema_changes_inside_a_transaction_and_while_nobody_reads_come_w
         "INSERT INTO t VALUES (5, 'e')",
     )
     async with captured(database.url, registry=registry, after=capture.after) as capture:
-        changes = [change for change in await capture.changes(5) if change[0] != "schema"]
+        changes = [change for change in await capture.changes(6) if change[0] != "schema"]
         assert [change[4] for change in changes] == [
             {"id": 3, "v": "c", "n": 6},
             {"id": 4, "label": "d", "n": 7},
             {"id": 5, "label": "e"},
         ]
-        assert [one.version for one in registry.schemas.values()] == [1, 2, 3, 4]
+        assert [one.version for one in registry.schemas.values()] == [1, 2, 3, 4, 5]
 
 
 async def test_a_schema_change_is_said_again_when_its_commit_was_not_confirmed(database):
@@ -238,9 +240,83 @@ async def test_a_schema_change_is_said_again_when_its_commit_was_not_confirmed(d
         async with asyncio.timeout(DEADLINE_S), aclosing(capture.source.commits(after)) as commits:
             async for group in commits:
                 if not isinstance(group, Progress):
-                    assert len(group[0]) == 2
+                    assert group[0].ops[0] == Op.SCHEMA
                     break
         assert [change[0] for change in await capture.changes(2)] == ["schema", "insert"]
+
+
+async def test_statements_that_change_the_schema_come_in_their_own_transactions_with_renames_and_drops(database):
+    database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    async with captured(database.url) as capture:
+        database.run("ALTER TABLE t RENAME TO u", "CREATE TABLE w (id int PRIMARY KEY)", "DROP TABLE w")
+        database.run("CREATE SCHEMA s", "CREATE TABLE s.x (a int PRIMARY KEY)", "DROP SCHEMA s CASCADE")
+        database.run(
+            "CREATE INDEX ON u (id)", "CREATE TEMPORARY TABLE mine (a int)", "CREATE TABLE w (id int PRIMARY KEY)"
+        )
+        database.run("DROP TABLE w; CREATE TABLE v (id int PRIMARY KEY)")
+        assert [(change[1], change[4]) for change in await capture.changes(9)] == [
+            ("t", {"ddl": "ALTER TABLE t RENAME TO u", "renamed": "u"}),
+            ("u", {"ddl": "ALTER TABLE t RENAME TO u"}),
+            ("w", {"ddl": "CREATE TABLE w (id int PRIMARY KEY)"}),
+            ("w", {"ddl": "DROP TABLE w", "dropped": True}),
+            ("s.x", {"ddl": "CREATE TABLE s.x (a int PRIMARY KEY)"}),
+            ("s.x", {"ddl": 'DROP TABLE "s"."x"', "derived": True, "dropped": True}),
+            ("w", {"ddl": "CREATE TABLE w (id int PRIMARY KEY)"}),
+            ("w", {"ddl": "DROP TABLE w; CREATE TABLE v (id int PRIMARY KEY)", "dropped": True}),
+            ("v", {"ddl": 'CREATE TABLE "v" ("id" integer NOT NULL, PRIMARY KEY ("id"))', "derived": True}),
+        ]
+        assert {one.table.wire for one in capture.source.tables()} == {"u", "v"}
+
+
+async def test_a_schema_change_in_a_streamed_transaction_stands_where_it_was_made(database):
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    async with captured(database.url) as capture:
+        with database.connection.transaction():
+            database.run("INSERT INTO t SELECT n, repeat('x', 200) FROM generate_series(1, 1000) n")
+            database.run("ALTER TABLE t ADD n int", "INSERT INTO t VALUES (1001, 'y', 5)")
+        changes = await capture.changes(1002)
+    assert [change[0] for change in changes[-2:]] == ["schema", "insert"]
+    assert changes[-2][4] == {"ddl": "ALTER TABLE t ADD n int"}
+
+
+async def test_without_the_triggers_statements_are_derived_and_say_so(database):
+    database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    async with captured(database.url, ddl_trigger="false") as capture:
+        assert database.rows("SELECT FROM pg_event_trigger") == []
+        database.run("ALTER TABLE t ADD n int", "INSERT INTO t VALUES (1, 1)", "DROP TABLE t")
+        changes = await capture.changes(2)
+    ddl = 'CREATE TABLE "t" ("id" integer NOT NULL, "n" integer, PRIMARY KEY ("id"))'
+    assert changes[0][4]["derived"] is True
+    assert changes[0][4]["ddl"] in {ddl, 'CREATE TABLE "t" ("id" integer, "n" integer, PRIMARY KEY ("id"))'}
+
+
+async def test_a_user_who_may_not_write_messages_changes_the_schema_as_before(database):
+    database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE SCHEMA theirs", "DROP ROLE IF EXISTS plain_writer")
+    database.run("CREATE ROLE plain_writer", "GRANT ALL ON SCHEMA theirs TO plain_writer")
+    async with captured(database.url) as capture:
+        for (name,) in database.rows(
+            "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = 'pg_logical_emit_message'"
+        ):
+            database.run(f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC")
+        database.run("SET ROLE plain_writer", "CREATE TABLE theirs.x (a int PRIMARY KEY)", "RESET ROLE")
+        database.run("INSERT INTO theirs.x VALUES (1)")
+        changes = await capture.changes(2)
+        assert [change[:2] for change in changes] == [("schema", "theirs.x"), ("insert", "theirs.x")]
+        assert changes[0][4]["derived"] is True
+    database.run("DROP OWNED BY plain_writer", "DROP ROLE plain_writer")
+
+
+async def test_the_triggers_are_made_once_and_go_with_capture(database):
+    database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    administration = resolve(database.url, {}).administer()
+    async with captured(database.url, reader="tail-3", ephemeral=True):
+        assert database.rows("SELECT FROM pg_event_trigger") == []
+    for _ in range(2):
+        administration.set_up()
+        assert database.rows("SELECT count(*) FROM pg_event_trigger") == [(2,)]
+    assert administration.remove(force=False)
+    assert database.rows("SELECT FROM pg_event_trigger") == []
+    assert database.rows("SELECT FROM pg_proc WHERE proname LIKE 'tailrace%'") == []
 
 
 async def test_new_tables_and_renamed_ones_appear_by_themselves(database):
@@ -249,7 +325,8 @@ async def test_new_tables_and_renamed_ones_appear_by_themselves(database):
         database.run("CREATE TABLE new (id int PRIMARY KEY)", "INSERT INTO new VALUES (1)")
         assert [change[:2] for change in await capture.changes(2)] == [("schema", "new"), ("insert", "new")]
         database.run("ALTER TABLE new RENAME TO newer", "INSERT INTO newer VALUES (2)")
-        assert [change[:2] for change in await capture.changes(2)] == [("schema", "newer"), ("insert", "newer")]
+        renamed = [("schema", "new"), ("schema", "newer"), ("insert", "newer")]
+        assert [change[:2] for change in await capture.changes(3)] == renamed
         assert {one.table.wire for one in capture.source.tables()} >= {"t", "newer"}
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +23,13 @@ from tailrace.clock import SystemClock
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
-from tailrace.model.errors import SourceStateError, SourceUnavailableError
+from tailrace.metrics import Metrics
+from tailrace.model.errors import SourceError, SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position
 from tailrace.source.administration import Severity
+from tailrace.source.kind import SourceTools
+from tailrace.source.postgres import slot_watch
+from tailrace.source.reader import Reader
 from tailrace.sources import resolve
 from tailrace.testing.registry import MemoryRegistry
 
@@ -437,3 +442,54 @@ def test_publications_of_others_are_not_removed(database):
     database.run("CREATE PUBLICATION tailrace FOR ALL TABLES")
     assert not resolve(database.url).administer().remove(force=True)
     assert database.rows("SELECT pubname FROM pg_publication") == [("tailrace",)]
+
+
+async def test_what_the_server_keeps_is_measured_and_a_slot_that_stands_still_beyond_its_budget_is_dropped(
+    database, monkeypatch
+):
+    monkeypatch.setattr(slot_watch, "WATCH_INTERVAL_S", 0.05)
+    metrics = Metrics()
+    options = {"slot": "tailrace_bounded", "wal_keep_max": "1MB", "wal_keep_action": "drop_slot"}
+    tools = SourceTools(SystemClock(), metrics)
+    source = resolve(database.url, options).open("app", Reader("log"), tools).capture
+    await source.open(MemoryRegistry())
+
+    def gauge(name):
+        return metrics.registry.get_sample_value(f"tailrace_postgresql_{name}", {"source": "app"})
+
+    async def never_confirmed():
+        async with aclosing(source.commits(None)) as commits:
+            async for _ in commits:
+                pass
+
+    following = asyncio.create_task(never_confirmed())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while gauge("wal_room_bytes") is None:
+                await asyncio.sleep(0.02)
+            assert 0 <= gauge("slot_lag_bytes") <= gauge("wal_kept_bytes")
+            database.run("INSERT INTO t SELECT n, repeat('x', 500) FROM generate_series(1, 8000) n")
+            with pytest.raises(SourceError):
+                await following
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    slots = "SELECT FROM pg_replication_slots WHERE slot_name = 'tailrace_bounded'"
+    await asyncio.to_thread(wait_until, lambda: database.rows(slots) == [], "the slot to be gone")
+    with pytest.raises(SourceStateError, match="wal_keep_max"):
+        await source.open(MemoryRegistry())
+    assert database.rows(slots) == []
+    await source.close()
+
+
+async def test_slots_are_failover_slots_where_the_server_has_them(database):
+    if database.version < 17:
+        async with captured(database.url, slot="tailrace_kept"):
+            assert database.rows("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'tailrace_kept'") == [
+                (1,)
+            ]
+        return
+    for name, asked in (("tailrace_kept", "true"), ("tailrace_plain", "false")):
+        async with captured(database.url, slot=name, failover=asked):
+            found = database.rows(f"SELECT failover FROM pg_replication_slots WHERE slot_name = '{name}'")
+            assert found == [(asked == "true",)]

@@ -6,6 +6,7 @@ import pytest
 
 import postgres_servers
 from postgres_capture import captured
+from postgres_reading import reading
 from tailrace.model.table import Kind
 from tailrace.model.value import Array, Text
 
@@ -210,6 +211,24 @@ async def test_every_value_comes_back_equal_when_the_server_reads_its_image(type
                 equal, kept = connection.execute(query, [text, number]).fetchone()
                 assert equal, f"{type_}: {kept!r} came as {value!r}"
     assert {one.name for one in schema.columns} == {"id", *(f"c{place}" for place in range(len(types)))}
+
+
+async def test_rows_that_are_read_have_the_images_that_are_captured(typed):
+    """Byte by byte, for every type: copies and changes of a row are one and the same."""
+    server, name, types = typed
+    async with reading(server.sql_url(name)) as found:
+        with server.connect(name) as connection:
+            for number in range(max(map(len, FIXED.values()))):
+                row = [FIXED[type_][number] if number < len(FIXED[type_]) else None for type_ in types]
+                marks = ", ".join(f"%s::{type_}" for type_ in types)
+                connection.execute(f"INSERT INTO typed VALUES ({number}, {marks})", row)
+        rows, taken = await found.snapshot("typed")
+        pages = [page async for page in found.pages("typed", 3)]
+        await found.catch_up()
+    changes = [(key, image) for draft in found.drafts for key, image in zip(draft.keys, draft.afters, strict=True)]
+    assert rows == dict(changes)
+    assert [pair for page in pages for pair in zip(page.rows().keys, page.rows().images, strict=True)] == changes
+    assert taken.schema == found.registry.latest_schema(taken.schema.table)[1]
 
 
 async def test_columns_tell_their_kind_and_what_there_is_to_know_of_their_type(typed):

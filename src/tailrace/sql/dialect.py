@@ -162,7 +162,13 @@ def _sqlite() -> Dialect:
     return SqliteDialect()
 
 
-DIALECTS: Mapping[str, Callable[[], Dialect]] = {"sqlite": _sqlite}
+def _postgresql() -> Dialect:
+    from tailrace.sql.postgres.dialect import PostgresDialect
+
+    return PostgresDialect()
+
+
+DIALECTS: Mapping[str, Callable[[], Dialect]] = {"sqlite": _sqlite, "postgresql": _postgresql}
 """Makes the dialect of each name."""
 
 

@@ -26,7 +26,7 @@ def test_folding_a_name_again_changes_nothing(name, table):
     assert dialect.fold(folded) == folded
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", [name for name in DIALECTS if not isinstance(dialect_of(name), WithoutSql)])
 def test_a_dialect_reads_compiles_and_analyses(name):
     dialect = dialect_of(name)
     dialect.check_where("a = 1")

@@ -6,6 +6,7 @@ from contextlib import closing
 from tailrace.model.errors import NotFoundError, SourceAbilityError, SourceStateError
 from tailrace.source.administration import CaptureStatus, Finding, ReaderStatus
 from tailrace.source.postgres.catalog import Catalog
+from tailrace.source.postgres.ddl_trigger import drop_triggers, ensure_triggers
 from tailrace.source.postgres.doctor import examine
 from tailrace.source.postgres.options import SLOT_PREFIX, PostgresSettings
 from tailrace.source.postgres.position import Slot, format_lsn
@@ -47,10 +48,12 @@ class PostgresAdministration:
         with closing(Catalog(self._url, settings)) as catalog:
             require_capturable(catalog)
             ensure_publication(catalog, settings.publication, settings)
+            if settings.ddl_trigger:
+                ensure_triggers(catalog)
             if not settings.slot:
                 return (_ADVICE, _ADVICE_SLOT)
             if catalog.slot(settings.slot) is None:
-                catalog.create_slot(settings.slot)
+                catalog.create_slot(settings.slot, failover=settings.failover)
         return (_ADVICE,)
 
     def remove(self, *, force: bool) -> bool:
@@ -67,7 +70,7 @@ class PostgresAdministration:
             ours = publication is not None and publication.ours
             if ours:
                 catalog.drop_publication(self._settings.publication)
-            return bool(slots) or ours
+            return drop_triggers(catalog) or bool(slots) or ours
 
     def remove_reader(self, name: str, *, force: bool) -> None:
         """Drop one slot, by its name with or without the prefix."""
@@ -137,5 +140,10 @@ def _require_unused(slot: Slot) -> None:
 
 
 def _shown(slot: Slot) -> str:
-    kept = f"confirmed {format_lsn(slot.confirmed_lsn)}, {slot.retained_bytes} bytes of write-ahead log kept"
+    kept = (
+        f"confirmed {format_lsn(slot.confirmed_lsn)}, {slot.lag_bytes} bytes behind, "
+        f"{slot.retained_bytes} bytes of write-ahead log kept"
+    )
+    if slot.safe_bytes is not None:
+        kept += f", {slot.safe_bytes} more until it is lost"
     return f"{kept}, lost: {slot.lost}" if slot.lost else kept

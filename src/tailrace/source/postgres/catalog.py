@@ -1,6 +1,7 @@
 """What we ask the catalog of a PostgreSQL server: tables and types, publications, replication slots. Blocking."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -97,6 +98,12 @@ class Catalog:
         with translated():
             self._connection.execute(statement)  # type: ignore[call-overload]
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make what runs inside one transaction."""
+        with translated(), self._connection.transaction():
+            yield
+
     def setting(self, name: str) -> str:
         """Return a setting of the server."""
         return str(self.rows("SELECT current_setting(%s)", [name])[0][0])
@@ -141,6 +148,32 @@ class Catalog:
             [publication],
         )
 
+    def publishes_whole(self, publication: str, oid: int) -> bool:
+        """Tell whether a publication has a table, with all columns that it can have.
+
+        A table that is gone by now was in it if all tables are.
+        """
+        listed = "prattrs IS NOT NULL" if self.version >= 150000 else "false"
+        query = f"""
+            SELECT FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname
+            JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+            WHERE t.pubname = %s AND c.oid = %s AND NOT EXISTS (
+                SELECT FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid
+                WHERE p.pubname = t.pubname AND prrelid = c.oid AND {listed})"""  # noqa: S608 - constants of this module
+        if self.rows(query, [publication, oid]):
+            return True
+        gone = """
+            SELECT FROM pg_publication WHERE pubname = %s AND puballtables
+                AND NOT EXISTS (SELECT FROM pg_class WHERE pg_class.oid = %s)"""
+        return bool(self.rows(gone, [publication, oid]))
+
+    def publishes_generated(self, publication: str) -> bool:
+        """Tell whether a publication has columns that are generated and stored."""
+        if self.version < 180000:
+            return False
+        query = "SELECT FROM pg_publication WHERE pubname = %s AND pubgencols = 's'"
+        return bool(self.rows(query, [publication]))
+
     def candidates(self, settings: PostgresSettings) -> list[PublishedTable]:
         """Return the tables that a publication made with these settings would have."""
         wanted = table_paths(settings)
@@ -178,11 +211,13 @@ class Catalog:
             if self.version >= 160000
             else "CASE wal_status WHEN 'lost' THEN 'write-ahead log was removed' END"
         )
+        end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
+        failover = "failover" if self.version >= 170000 else "false"
         query = f"""
             SELECT slot_name, COALESCE(plugin, ''), COALESCE(database, ''), COALESCE(confirmed_flush_lsn, '0/0')::text,
                 COALESCE(restart_lsn, '0/0')::text, active_pid, COALESCE(two_phase, false), COALESCE({lost}, ''),
-                temporary, COALESCE(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
-                    ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint, safe_wal_size
+                temporary, COALESCE(pg_wal_lsn_diff({end}, restart_lsn), 0)::bigint, safe_wal_size,
+                COALESCE(pg_wal_lsn_diff({end}, confirmed_flush_lsn), 0)::bigint, {failover}
             FROM pg_replication_slots WHERE database = current_database() OR starts_with(slot_name::text, %s)
             ORDER BY slot_name"""  # noqa: S608 - constants of this module
         return [
@@ -194,9 +229,17 @@ class Catalog:
         """Return a slot; None where there is none of that name."""
         return next((slot for slot in self.slots(like=name) if slot.name == name), None)
 
-    def create_slot(self, name: str) -> None:
+    def slot_creation(self, name: str, *, temporary: bool, failover: bool) -> str:
+        """Return the statement that makes a slot; with `failover` standbys keep it, too, where the server can."""
+        kept = (
+            failover and not temporary and self.version >= 170000 and not self.rows("SELECT pg_is_in_recovery()")[0][0]
+        )
+        more = ", false, true" if kept else ""
+        return f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', {str(temporary).lower()}{more})"
+
+    def create_slot(self, name: str, *, failover: bool) -> None:
         """Make a slot that lasts. Waits for the transactions that are open."""
-        self.rows("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+        self.rows(self.slot_creation(name, temporary=False, failover=failover))
 
     def drop_slot(self, name: str) -> None:
         """Remove a slot."""

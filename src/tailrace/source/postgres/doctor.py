@@ -6,6 +6,7 @@ from contextlib import closing
 from tailrace.model.errors import SourceError
 from tailrace.source.administration import Finding, Severity
 from tailrace.source.postgres.catalog import Catalog, PublishedTable, creation_of
+from tailrace.source.postgres.ddl_trigger import creation_of_triggers, has_triggers
 from tailrace.source.postgres.options import SLOT_PREFIX, PostgresSettings
 from tailrace.source.postgres.position import Slot
 from tailrace.source.postgres.setup import VERSION_MIN, identity_remedy
@@ -37,9 +38,10 @@ def _inside(catalog: Catalog, settings: PostgresSettings) -> Iterator[Finding]:
     yield _timeout(catalog, settings)
     yield _limit(catalog)
     yield from _publication(catalog, settings)
+    yield _triggers(catalog, settings)
     for slot in slots:
         if slot.name == settings.slot or slot.name.startswith(SLOT_PREFIX):
-            yield _slot(slot, catalog.database)
+            yield _slot(slot, catalog.database, settings.keep_max_bytes)
 
 
 def _version(catalog: Catalog) -> Finding:
@@ -127,11 +129,22 @@ def _publication(catalog: Catalog, settings: PostgresSettings) -> Iterator[Findi
         yield _ok("before images", "all tables have the replica identity FULL")
 
 
+def _triggers(catalog: Catalog, settings: PostgresSettings) -> Finding:
+    if has_triggers(catalog):
+        return _ok("schema changes", "event triggers announce them, with their statements")
+    late = "they are announced with the first change of a table after them, without their statement"
+    if settings.ddl_trigger and not catalog.role_rights()[0]:
+        # As psql takes it: one line for each statement.
+        remedy = "as a superuser: " + " ".join(f"{' '.join(one.split())};" for one in creation_of_triggers())
+        return Finding("schema changes", Severity.OK, f"{late}; to have that, {remedy}")
+    return _ok("schema changes", late)
+
+
 def _names(tables: list[PublishedTable]) -> str:
     return ", ".join(table.shown for table in tables[:_NAMES_MAX]) + (" …" if len(tables) > _NAMES_MAX else "")
 
 
-def _slot(slot: Slot, database: str) -> Finding:
+def _slot(slot: Slot, database: str, keep_max_bytes: int | None) -> Finding:
     message = f"{slot.name}: {slot.retained_bytes >> 20} MiB of write-ahead log are kept for it"
     drop = f"SELECT pg_drop_replication_slot('{slot.name}');"
     if slot.lost:
@@ -140,6 +153,8 @@ def _slot(slot: Slot, database: str) -> Finding:
         return _ok("slot", f"{message}; it is of database {slot.database}")
     if slot.two_phase:
         return _problem("slot", f"{slot.name} sends prepared transactions before their commit", drop)
+    if keep_max_bytes is not None and slot.retained_bytes > keep_max_bytes:
+        return _warning("slot", f"{message}, more than wal_keep_max", f"start its reader now, or drop it: {drop}")
     if slot.safe_bytes is not None and slot.safe_bytes < _SAFE_LOW:
         return _warning("slot", f"{message}; {slot.safe_bytes >> 20} MiB until it is lost", "start its reader now")
     if slot.retained_bytes > _RETAINED_MANY or slot.active_pid is None:

@@ -14,7 +14,10 @@ except ImportError as error:
 from tailrace.source.kind import OpenedSource, SourceTools
 from tailrace.source.postgres.administration import PostgresAdministration
 from tailrace.source.postgres.catalog import Catalog
+from tailrace.source.postgres.commit_watch import CommitWatch
+from tailrace.source.postgres.kv_store import PostgresKeyValueStore
 from tailrace.source.postgres.options import PostgresSettings
+from tailrace.source.postgres.query import PostgresQuerySource
 from tailrace.source.postgres.setup import require_capturable
 from tailrace.source.postgres.source import PostgresSource
 from tailrace.source.postgres.table_shape import DIALECT
@@ -24,7 +27,7 @@ __all__ = ["PostgresKind"]
 
 
 class PostgresKind:
-    """Captures by logical replication. There is no reading side yet: queries and snapshots are refused."""
+    """Captures by logical replication, reads rows, and keeps keys and values. There is no SQL of clients yet."""
 
     title = "PostgreSQL"
     dialect = DIALECT
@@ -51,8 +54,14 @@ class PostgresKind:
             return
 
     def open(self, name: str, url: str, options: PostgresSettings, reader: Reader, tools: SourceTools) -> OpenedSource:
-        """Return the capturing side of the database; see `SourceKind.open`."""
-        return OpenedSource(PostgresSource(name, url, reader, options, tools.clock), self.dialect)
+        """Return the sides of the database; see `SourceKind.open`."""
+        watch = CommitWatch()
+        return OpenedSource(
+            PostgresSource(name, url, reader, options, tools, watch),
+            self.dialect,
+            PostgresQuerySource(name, url, options, watch),
+            PostgresKeyValueStore(url, options, tools.clock, captured=tools.capture_enabled),
+        )
 
     def administer(self, url: str, options: PostgresSettings) -> PostgresAdministration:
         """Return what operators do to capture in the database."""

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from tailrace.model.errors import ConfigError
-from tailrace.quantity import parse_duration_s
+from tailrace.quantity import parse_duration_s, parse_size_bytes
 from tailrace.source.postgres.type_info import TEXT_SETTINGS
 from tailrace.source.reader import Reader
 
@@ -16,6 +16,7 @@ SLOT_PREFIX = "tailrace_"
 
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_KEEP_ACTIONS = ("warn", "drop_slot")
 _DURATIONS = ("connect_timeout", "silence_timeout", "status_interval")
 
 
@@ -34,11 +35,23 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
     partition_root: bool = True
     """Whether a publication that capture makes shows changes of partitions as changes of the partitioned table."""
 
+    ddl_trigger: bool = True
+    """Whether `serve` and `capture setup` make the event triggers that announce schema changes, where they may."""
+
     streaming: bool = True
     """Whether large transactions are received before they are committed. They are shown after it in any case."""
 
     spool_directory: str = ""
     """Where large transactions wait for their commit; by default the directory for temporary files."""
+
+    wal_keep_max: str = ""
+    """How much write-ahead log the server may keep for the slot before something is done; empty for no limit."""
+
+    wal_keep_action: str = "warn"
+    """What is done then: `warn`, or `drop_slot` where nothing is confirmed either. Then changes are missing."""
+
+    failover: bool = True
+    """Whether a slot that capture makes is kept by standbys, too, where the server can do that (version 17)."""
 
     sslmode: str = "prefer"
     """How the connection is encrypted; `verify-full` checks the server's certificate and name, too."""
@@ -66,6 +79,12 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"sslmode: it is one of {', '.join(_SSL_MODES)}")
         if self.slot and not _SLOT.fullmatch(self.slot):
             raise ValueError("slot: it has up to 63 lower-case letters, digits and underscores")
+        if self.wal_keep_action not in _KEEP_ACTIONS:
+            raise ValueError(f"wal_keep_action: it is one of {', '.join(_KEEP_ACTIONS)}")
+        try:
+            _ = self.keep_max_bytes
+        except ConfigError as error:
+            raise ValueError(f"wal_keep_max: {error}") from error
         if not self.publication or "\0" in self.publication:
             raise ValueError("publication: it must have a name")
         for name in _DURATIONS:
@@ -73,6 +92,11 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
                 self.seconds(name)
             except ConfigError as error:
                 raise ValueError(f"{name}: {error}") from error
+
+    @property
+    def keep_max_bytes(self) -> int | None:
+        """Return how much write-ahead log may be kept for the slot; None for any."""
+        return parse_size_bytes(self.wal_keep_max) if self.wal_keep_max else None
 
     def seconds(self, name: str) -> float:
         """Return an option that is a duration."""

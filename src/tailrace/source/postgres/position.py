@@ -67,6 +67,8 @@ class Slot(Struct, frozen=True):
     temporary: bool = False
     retained_bytes: int = 0
     safe_bytes: int | None = None
+    lag_bytes: int = 0
+    failover: bool = False
 
 
 def parse_lsn(text: str) -> int:

@@ -1,7 +1,7 @@
 """A connection to a server that streams its changes: the streaming replication protocol on libpq.
 
 libpq connects, encrypts and authenticates (TLS, SCRAM, GSSAPI, password files, several hosts), as every PostgreSQL user
-knows it. Reading goes by its non-blocking calls and `select`.
+knows it. The stream itself is read by libpq where it is encrypted, and from the socket otherwise.
 """
 
 import contextlib
@@ -12,19 +12,16 @@ import time
 from typing import Any
 
 import psycopg
-from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.source.postgres.failure import translated
+from tailrace.source.postgres.frame import Frames
+from tailrace.source.postgres.libpq_stream import LibpqStream
 from tailrace.source.postgres.position import System, parse_history, parse_lsn
+from tailrace.source.postgres.socket_stream import SocketStream
 
 __all__ = ["ReplicationConnection"]
-
-_BATCH_BYTES = 1 << 20
-"""About so much is returned by one `read`."""
-
-_CLOSED = "the server closed the replication connection"
 
 
 class ReplicationConnection:
@@ -48,6 +45,7 @@ class ReplicationConnection:
         self._pg = self._connection.pgconn
         self._lock = threading.Lock()
         self._is_closed = False
+        self._stream: SocketStream | LibpqStream | None = None
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -80,56 +78,39 @@ class ReplicationConnection:
         Raises:
             SourceStateError, SourceUnavailableError: The server refuses.
         """
+        if self._stream is None:
+            self._stream = self._stream_of()
         with translated():
-            self._pg.send_query(command.encode())
-            while self._pg.flush():
-                select.select([], [self._pg.socket], [])
-            while self._pg.is_busy():
-                select.select([self._pg.socket], [], [])
-                self._pg.consume_input()
-            result = self._pg.get_result()
-            if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-                raise _error_of(result)
-        self._pg.nonblocking = 1
+            self._stream.start(command.encode())
 
-    def read(self, wait_s: float) -> list[bytes]:
-        """Return the payloads that have come; wait for some, unless someone calls `wake`, for as long.
+    def _stream_of(self) -> "SocketStream | LibpqStream":
+        query = "SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid() AND encrypted"
+        encrypted = self._pg.ssl_in_use or self.query(query)
+        return LibpqStream(self._pg) if encrypted else SocketStream(self._pg.socket)
+
+    def read(self, wait_s: float) -> Frames:
+        """Return the frames that have come; wait for some, unless someone calls `wake`, for as long.
+
+        They are good until the next call.
 
         Raises:
             SourceStateError, SourceUnavailableError: The stream has ended.
         """
-        found = self._drain()
+        found = self._receive()
         if found:
             return found
         ready, _, _ = select.select([self._pg.socket, self._wake_read], [], [], max(0.0, wait_s))
         if self._wake_read in ready:
             os.read(self._wake_read, 4096)
-        if self._pg.socket in ready:
-            with translated(), self._lock:
-                self._pg.consume_input()
-            return self._drain()
-        return []
+        return self._receive() if self._pg.socket in ready else b""
 
-    def _drain(self) -> list[bytes]:
-        found: list[bytes] = []
-        size_bytes = 0
-        get = self._pg.get_copy_data
+    def _receive(self) -> Frames:
         with translated(), self._lock:
-            while size_bytes < _BATCH_BYTES:
-                count, data = get(1)
-                if count <= 0:
-                    break
-                found.append(bytes(data))
-                size_bytes += count
-            else:
-                return found
-            if count < 0 and not found:
-                # What is still under way may never come, and libpq would wait for it.
-                result = None if self._pg.is_busy() else self._pg.get_result()
-                if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-                    raise _error_of(result)
-                raise SourceUnavailableError(_CLOSED)
-        return found
+            return self._opened().receive()
+
+    def _opened(self) -> "SocketStream | LibpqStream":
+        assert self._stream is not None
+        return self._stream
 
     def send(self, payload: bytes) -> None:
         """Send a payload, without waiting for a network that does not take it: then it goes with the next one.
@@ -138,8 +119,8 @@ class ReplicationConnection:
             SourceUnavailableError: The connection is broken.
         """
         with translated(), self._lock:
-            self._pg.put_copy_data(payload)
-            self._pg.flush()
+            if not self._is_closed:
+                self._opened().send(payload)
 
     def wake(self) -> None:
         """Have `read` return."""
@@ -157,8 +138,7 @@ class ReplicationConnection:
         end_s = time.monotonic() + wait_s
         self.send(payload)
         with translated(), self._lock:
-            self._pg.put_copy_end()
-            self._pg.flush()
+            self._opened().finish()
         try:
             while time.monotonic() < end_s:
                 self.read(end_s - time.monotonic())
@@ -175,16 +155,8 @@ class ReplicationConnection:
             if self._is_closed:
                 return
             self._is_closed = True
+            if self._stream is not None:
+                self._stream.close()
             self._connection.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-
-
-def _error_of(result: "pq.abc.PGresult | None") -> psycopg.Error:
-    """Return the error that a result is."""
-    if result is None:
-        return psycopg.OperationalError(_CLOSED)
-    state = result.error_field(pq.DiagnosticField.SQLSTATE)
-    text = result.error_message.decode("utf-8", "replace")
-    kind = psycopg.errors.lookup(state.decode()) if state else psycopg.OperationalError
-    return kind(text, info=result)

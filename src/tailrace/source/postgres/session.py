@@ -14,6 +14,9 @@ from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.table import TableSchema
 from tailrace.source.postgres.catalog import Catalog
+from tailrace.source.postgres.ddl_message import Ddl
+from tailrace.source.postgres.ddl_trigger import ensure_triggers
+from tailrace.source.postgres.frame import Frames, payload_at
 from tailrace.source.postgres.options import PostgresSettings, slot_name
 from tailrace.source.postgres.pgoutput import Relation
 from tailrace.source.postgres.position import (
@@ -31,7 +34,7 @@ from tailrace.source.postgres.replication_message import DATA_BEGIN, decode_keep
 from tailrace.source.postgres.setup import drop_stale_publications, ensure_publication, require_capturable
 from tailrace.source.postgres.table_book import TableBook
 from tailrace.source.postgres.table_shape import schema_of
-from tailrace.source.postgres.transactions import Learnt, Transactions
+from tailrace.source.postgres.transactions import Learnt, SchemaChange, Transactions
 from tailrace.source.reader import Reader
 
 __all__ = ["Session"]
@@ -52,7 +55,7 @@ _SLOT_FREE_S = 15.0
 """How long a slot may be in use by our own connection of before, which the server ends in its own time."""
 
 _FINISH_S = 2.0
-_DATA, _KEEPALIVE = b"wk"
+_DATA = ord("w")
 
 
 class Session:
@@ -85,6 +88,11 @@ class Session:
         self._silence_s = settings.seconds("silence_timeout")
 
     @property
+    def slot(self) -> str:
+        """Return the name of the slot."""
+        return self._slot_name
+
+    @property
     def status_tick_s(self) -> float:
         """Return how often to look whether a status update is due."""
         return min(_STATUS_REST_S, self._status_interval_s)
@@ -96,8 +104,10 @@ class Session:
         self._ensure_publication(catalog)
         self._connect()
         self._ensure_slot(catalog)
-        tables = catalog.published(self._publication)
-        return [schema_of(source, one, catalog.facts(one, {})) for one in catalog.relations(tables)]
+        relations = catalog.relations(catalog.published(self._publication))
+        schemas = [schema_of(source, one, catalog.facts(one, {})) for one in relations]
+        self._book.know({one.oid: schema.table for one, schema in zip(relations, schemas, strict=True)})
+        return schemas
 
     def _ensure_publication(self, catalog: Catalog) -> None:
         if self._reader.ephemeral and catalog.publication(self._publication) is None:
@@ -110,6 +120,8 @@ class Session:
         # Before the slot: pgoutput looks for the publication as it was at each change.
         if ensure_publication(catalog, self._publication, self._settings):
             logger.info("publication created", extra={"publication": self._publication})
+        if not self._reader.ephemeral and self._settings.ddl_trigger:
+            ensure_triggers(catalog)
 
     def _require_no_slot(self, catalog: Catalog) -> None:
         """Refuse to make a publication for a slot that is there already.
@@ -135,9 +147,10 @@ class Session:
         found = catalog.slot(self._slot_name)
         if found is None:
             assert self._connection is not None
-            temporary = "true" if self._reader.ephemeral else "false"
             self._connection.query(
-                f"SELECT pg_create_logical_replication_slot('{self._slot_name}', 'pgoutput', {temporary})"
+                catalog.slot_creation(
+                    self._slot_name, temporary=self._reader.ephemeral, failover=self._settings.failover
+                )
             )
             self._created = True
             logger.info("replication slot created", extra={"slot": self._slot_name})
@@ -194,6 +207,7 @@ class Session:
                 self._forget_new_slot(catalog)
                 raise
             start_lsn = place.lsn
+            self._book.confirmed(start_lsn)  # who begins there has all that lies before
         self._received_lsn = self._confirmed_lsn = self._sent_lsn = start_lsn
         self._start_replication(start_lsn)
         self._streaming = True
@@ -208,7 +222,7 @@ class Session:
         version = self._catalog.version if self._catalog is not None else 0
         protocol = 4 if version >= 160000 else 3 if version >= 150000 else 2
         name = self._publication.replace('"', '""').replace("'", "''")
-        options = [f"proto_version '{protocol}'", f"publication_names '\"{name}\"'"]
+        options = [f"proto_version '{protocol}'", f"publication_names '\"{name}\"'", "messages 'true'"]
         if self._settings.streaming:
             options.append("streaming 'on'")
         command = f"START_REPLICATION SLOT {self._slot_name} LOGICAL {format_lsn(start_lsn)} ({', '.join(options)})"
@@ -286,8 +300,8 @@ class Session:
 
     # What the stream needs
 
-    def read(self, wait_s: float) -> list[bytes]:
-        """Return payloads of the stream that have come."""
+    def read(self, wait_s: float) -> Frames:
+        """Return frames of the stream that have come; they are good until the next call."""
         assert self._connection is not None
         return self._connection.read(wait_s)
 
@@ -299,6 +313,11 @@ class Session:
         """Return the shape of a table that the stream has described."""
         assert self._catalog is not None
         return self._book.learn(self._catalog, relation, type_names, self._put)
+
+    def hear(self, ddl: Ddl) -> list[SchemaChange]:
+        """Return what the log must hear of a statement that changed the schema."""
+        assert self._catalog is not None
+        return self._book.hear(self._catalog, self._publication, ddl, self._put)
 
     def handed_over(self, lsn: int) -> None:
         """Note that `take` was given all commits up to here."""
@@ -344,14 +363,14 @@ class Session:
 
 
 class _Stream:
-    """Reads payloads and hands over commits and progress, until the session is stopped."""
+    """Reads frames and hands over commits and progress, until the session is stopped."""
 
     def __init__(self, session: Session, start_lsn: int, take: _Take) -> None:
         self._session = session
         self._take = take
         self._silence_s, spool = session.limits
         self._transactions = Transactions(
-            session.learn, session.position_at, spool_directory=spool, on_parts=self._hand_over
+            session.learn, session.position_at, spool_directory=spool, on_parts=self._hand_over, hear=session.hear
         )
         self._handed_lsn = start_lsn
         self._progress_lsn = start_lsn
@@ -369,13 +388,13 @@ class _Stream:
             self._transactions.close()
 
     def _step(self) -> None:
-        payloads = self._session.read(self._wait_s())
+        frames = self._session.read(self._wait_s())
         now_s = time.monotonic()
-        if payloads:
+        if frames:
             self._heard_s = now_s
         elif now_s - self._heard_s > self._silence_s:
             raise SourceUnavailableError(f"the server was silent for {self._silence_s:g} s: the connection is broken")
-        self._feed(payloads)
+        self._feed(frames)
         if self._transactions.drafts:
             self._hand_over()
         elif self._progress_lsn > self._handed_lsn and now_s - self._handed_s >= _PROGRESS_REST_S:
@@ -388,10 +407,15 @@ class _Stream:
             return _WAIT_S
         return max(0.0, self._handed_s + _PROGRESS_REST_S - time.monotonic())
 
-    def _feed(self, payloads: Sequence[bytes]) -> None:
-        feed = self._transactions.feed
+    def _feed(self, frames: Frames) -> None:
         transactions = self._transactions
-        for payload in payloads:
+        feed_rows, feed = transactions.feed_rows, transactions.feed
+        at, end = 0, len(frames)
+        while at < end:
+            at = feed_rows(frames, at)
+            if at == end:
+                break
+            payload, at = payload_at(frames, at)
             if payload[0] == _DATA:
                 feed(payload[DATA_BEGIN:])
                 continue

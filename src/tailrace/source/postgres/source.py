@@ -4,17 +4,20 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tailrace.clock import Clock
 from tailrace.model.commit import Draft, Progress
 from tailrace.model.errors import SourceError, SourceStateError
 from tailrace.model.number import Position, SchemaId
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableName, TableSchema
 from tailrace.source.base import DirectSource, SchemaRegistry
+from tailrace.source.kind import SourceTools
+from tailrace.source.postgres.commit_watch import CommitWatch
 from tailrace.source.postgres.options import PostgresSettings
 from tailrace.source.postgres.session import Session
+from tailrace.source.postgres.slot_watch import SlotWatch
 from tailrace.source.postgres.table_book import TableBook
 from tailrace.source.reader import Reader
 
@@ -32,12 +35,26 @@ class PostgresSource:
     the server hears from us also while the thread waits for the log.
     """
 
-    def __init__(self, name: str, url: str, reader: Reader, settings: PostgresSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        reader: Reader,
+        settings: PostgresSettings,
+        tools: SourceTools,
+        commits: CommitWatch | None = None,
+    ) -> None:
+        """Make one; `commits` is for those who read rows of the same database."""
         self.name = name
+        self._commits = commits or CommitWatch()
         self._url = url
         self._reader = reader
         self._settings = settings
-        self._clock = clock
+        self._clock = tools.clock
+        self._metrics = tools.metrics
+        self._dropped = ""
+        """Why we drop the slot ourselves; empty where we do not."""
+
         self._session: Session | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._book: TableBook | None = None
@@ -51,8 +68,11 @@ class PostgresSource:
             SourceUnavailableError: It cannot be reached now; try again.
         """
         await self.close()
+        if self._dropped:
+            raise SourceStateError(self._dropped)
         if self._book is None or self._registry is not registry:
             self._book, self._registry = TableBook(self.name, registry), registry
+            self._commits.find_schema = _finder(registry)
         loop = asyncio.get_running_loop()
 
         def put(history: Sequence[TableSchema]) -> list[tuple[SchemaId, TableSchema]]:
@@ -108,15 +128,35 @@ class PostgresSource:
         """Call `take` with committed transactions after a position, in the reading thread; see `DirectSource`."""
         session, executor = self._opened()
         session.prepare()
+        self._commits.begin(after)
+
+        def take_and_note(group: _Group) -> None:
+            self._commits.note(group)
+            take(group)
+
         loop = asyncio.get_running_loop()
         status = asyncio.create_task(_send_status(session))
+        watching = self._watch(session.slot)
         try:
-            await loop.run_in_executor(executor, session.stream, after, take)
+            await loop.run_in_executor(executor, session.stream, after, take_and_note)
         finally:
             status.cancel()
+            watching.set()
             session.stop()
             await _in_thread(executor, int)  # returns when the thread is free again
             await asyncio.gather(status, return_exceptions=True)
+
+    def _watch(self, slot: str) -> threading.Event:
+        """Have a thread look again and again at what the server keeps for the slot, until the event is set."""
+        ending = threading.Event()
+
+        def note(reason: str) -> None:
+            self._dropped = reason
+
+        if not self._reader.ephemeral:
+            watch = SlotWatch(self.name, self._url, self._settings, slot, self._clock, self._metrics)
+            threading.Thread(target=watch.run, args=(ending, note), name="postgres-watch", daemon=True).start()
+        return ending
 
     def confirm_directly(self, position: Position) -> None:
         """Do what `confirm` does, in the reading thread."""
@@ -145,6 +185,14 @@ class PostgresSource:
         if self._session is None or self._executor is None:
             raise SourceStateError("the source is closed; open it first")
         return self._session, self._executor
+
+
+def _finder(registry: SchemaRegistry) -> Callable[[TableName], TableSchema | None]:
+    def find(table: TableName) -> TableSchema | None:
+        found = registry.latest_schema(table)
+        return None if found is None else found[1]
+
+    return find
 
 
 async def _send_status(session: Session) -> None:

@@ -9,56 +9,62 @@ from collections.abc import Iterator
 from struct import Struct as Layout
 
 from tailrace.model.errors import SourceUnavailableError
+from tailrace.source.postgres.frame import Frames, frame_bytes, whole_end
 
 __all__ = ["StreamSpool"]
 
-_HEADER = Layout(">II")
+_XID = Layout(">I").unpack_from
 _DESCRIPTIONS = b"RY"
 _MEMORY_BYTES = 1 << 20
 """Up to so much of a transaction is kept in memory."""
 
+_BLOCK_BYTES = 1 << 20
+
 
 class StreamSpool:
-    """The messages of one transaction, in order, each with the number of its subtransaction."""
+    """The messages of one transaction as frames, in order; each message has the number of its subtransaction."""
 
     def __init__(self, directory: str | None) -> None:
         """Keep files in a directory; that for temporary files where it is None."""
         self._file = tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES, dir=directory)  # noqa: SIM115
-        self._aborted: set[int] = set()
+        self.aborted: set[int] = set()
+        """Subtransactions that were rolled back: what they did is not to be read."""
+
         self.relations: dict[int, int] = {}
         """Of each relation, when its last message came: see `Transactions`."""
 
-    def add(self, subxid: int, message: bytes) -> None:
-        """Keep a message.
+    def add(self, frames: Frames) -> None:
+        """Keep messages.
 
         Raises:
             SourceUnavailableError: The disk refuses.
         """
         try:
-            self._file.write(_HEADER.pack(subxid, len(message)))
-            self._file.write(message)
+            self._file.write(frames)
         except OSError as error:
             raise SourceUnavailableError(
                 f"a large transaction could not be kept in a temporary file ({error}): free space there, or name "
                 "another place with the option spool_directory"
             ) from error
 
-    def abort(self, subxid: int) -> None:
-        """Forget what a subtransaction did: it was rolled back."""
-        self._aborted.add(subxid)
+    def skips(self, message: bytes) -> bool:
+        """Tell whether a message is not to be read, because its subtransaction was rolled back.
 
-    def messages(self) -> Iterator[bytes]:
-        """Yield the messages of all that was not rolled back, in order.
-
-        What describes tables and types is yielded in any case: the server does not send it again for the rest of the
+        What describes tables and types is read in any case: the server does not send it again for the rest of the
         transaction.
         """
+        return message[0] not in _DESCRIPTIONS and _XID(message, 1)[0] in self.aborted
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield all frames in order, many at once."""
         self._file.seek(0)
-        while header := self._file.read(_HEADER.size):
-            subxid, size = _HEADER.unpack(header)
-            message = self._file.read(size)
-            if subxid not in self._aborted or message[0] in _DESCRIPTIONS:
-                yield message
+        rest = b""
+        while block := self._file.read(max(_BLOCK_BYTES, frame_bytes(rest, 0) if len(rest) > 4 else 0)):
+            block = rest + block
+            end = whole_end(block, 0, len(block))
+            if end:
+                yield block[:end]
+            rest = block[end:]
 
     def close(self) -> None:
         """Let go of the file."""

@@ -11,10 +11,11 @@ from msgspec import json as msgspec_json
 
 from tailrace.model.number import SchemaId
 from tailrace.model.table import Column, Identity, TableName, TableSchema
+from tailrace.source.postgres.frame import compiled
 from tailrace.source.postgres.pgoutput import UNCHANGED, Cells, Relation, Unchanged
-from tailrace.source.postgres.type_info import ColumnFacts, Encoder, TypeInfo, column_of, encoder_of
+from tailrace.source.postgres.type_info import ColumnFacts, Encoder, TypeInfo, column_of, encoder_of, way_of
 
-__all__ = ["DEFAULT_SCHEMA", "DIALECT", "RelationFacts", "TableShape", "schema_of", "shape_of"]
+__all__ = ["DEFAULT_SCHEMA", "DIALECT", "RelationFacts", "TableShape", "quoted_name", "schema_of", "shape_of"]
 
 DIALECT = "postgresql"
 DEFAULT_SCHEMA = "public"
@@ -53,6 +54,9 @@ class TableShape:
         self._key_encoders = [(place, encoders[place]) for place in self._key]
         self._key_text = b"[%b]" % b",".join([b"%b"] * len(self._key))
         self._key_image = _template([members[place] for place in self._key])
+        columns = tuple((member, encode, way_of(encode)) for member, encode in self._columns)
+        self.plan = None if compiled is None else compiled.make_plan(number, columns, self._key, self.is_whole_row)
+        """The same for the compiled helper, which makes all of a change at once; None where it does not."""
 
     def image(self, cells: Cells) -> bytes:
         """Return the image of a row; cells that were not sent are left out."""
@@ -149,6 +153,11 @@ def _ddl(relation: Relation, columns: Sequence[Column], key: Sequence[str]) -> s
         parts.append(f"PRIMARY KEY ({', '.join(map(_quoted, key))})")
     schema = "" if relation.namespace == DEFAULT_SCHEMA else f"{_quoted(relation.namespace)}."
     return f"CREATE TABLE {schema}{_quoted(relation.name)} ({', '.join(parts)})"
+
+
+def quoted_name(table: TableName) -> str:
+    """Return the name of a table as SQL has it."""
+    return f"{_quoted(table.schema)}.{_quoted(table.name)}" if table.schema else _quoted(table.name)
 
 
 def _quoted(name: str) -> str:

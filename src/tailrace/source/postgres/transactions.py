@@ -10,18 +10,19 @@ sent inside a streamed transaction counts for others only after that is committe
 meanwhile: `_arrivals` and `StreamSpool.relations` count messages for that.
 """
 
-from collections.abc import Callable, Mapping
-from struct import Struct as Layout
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec import json as msgspec_json
 
 from tailrace.model.commit import Draft
 from tailrace.model.errors import SourceStateError
 from tailrace.model.image import NO_KEY
-from tailrace.model.number import Position
+from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
+from tailrace.source.postgres.ddl_message import DDL_PREFIX, Ddl, decode_ddl
+from tailrace.source.postgres.frame import Frames, compiled, pack_data, payload_at
 from tailrace.source.postgres.pgoutput import (
     Begin,
     BeginPrepare,
@@ -43,10 +44,11 @@ from tailrace.source.postgres.pgoutput import (
     Update,
     decode,
 )
+from tailrace.source.postgres.replication_message import DATA_BEGIN
 from tailrace.source.postgres.stream_spool import StreamSpool
 from tailrace.source.postgres.table_shape import TableShape
 
-__all__ = ["Learn", "Learnt", "PartLimits", "Transactions"]
+__all__ = ["Hear", "Learn", "Learnt", "PartLimits", "SchemaChange", "Transactions"]
 
 
 class Learnt(Struct, frozen=True):
@@ -56,8 +58,22 @@ class Learnt(Struct, frozen=True):
     news: bool
 
 
+class SchemaChange(Struct, frozen=True):
+    """A change of a table's schema, as the log has it. `ddl` is the statement, unless it is `derived`."""
+
+    number: SchemaId
+    ddl: str
+    derived: bool = False
+    dropped: bool = False
+    renamed: str = ""
+
+
 Learn = Callable[[Relation, Mapping[int, str]], Learnt]
 """Learns the shape of a table; it is given the names of types that are not built in, by their numbers."""
+
+
+Hear = Callable[[Ddl], Sequence[SchemaChange]]
+"""Is given what the trigger in the database says of a statement; returns what the log must hear of."""
 
 
 class PartLimits(Struct, frozen=True):
@@ -67,8 +83,7 @@ class PartLimits(Struct, frozen=True):
     size_bytes: int = 32 << 20
 
 
-_INSERT, _UPDATE, _DELETE = Op.INSERT, Op.UPDATE, Op.DELETE
-_XID = Layout(">I").unpack_from
+_INSERT, _UPDATE, _DELETE = _ROW_OPS = Op.INSERT, Op.UPDATE, Op.DELETE
 _STREAM_STOP = ord("E")
 _RELATION = ord("R")
 _ORIGIN = ord("O")
@@ -88,6 +103,7 @@ class Transactions:
         limits: PartLimits | None = None,
         spool_directory: str | None = None,
         on_parts: Callable[[], None] = lambda: None,
+        hear: Hear = lambda _: (),
     ) -> None:
         """Make one; `on_parts` is called when parts of a spooled commit are ready, and takes `drafts`."""
         self.drafts: list[Draft] = []
@@ -97,6 +113,7 @@ class Transactions:
         self._limits = limits or PartLimits()
         self._spool_directory = spool_directory
         self._on_parts = on_parts
+        self._hear = hear
         self._shapes: dict[int, TableShape | Relation] = {}
         self._types: dict[int, str] = {}
         self._arrived = 0
@@ -126,11 +143,15 @@ class Transactions:
         if kind is Insert or kind is Update or kind is Delete:  # by far the most
             self._change(message, len(data))
             return
+        if isinstance(message, Begin):
+            self._begin(message.final_lsn, message.commit_time_us, message.xid)
+        elif isinstance(message, Commit):
+            self._end(message.end_lsn)
+        else:
+            self._rare(message, len(data))
+
+    def _rare(self, message: Message, size_bytes: int) -> None:
         match message:
-            case Begin(_, commit_time_us, xid):
-                self._begin(message.final_lsn, commit_time_us, xid)
-            case Commit():
-                self._end(message.end_lsn)
             case StreamStart(xid):
                 self._stream = self._spools.get(xid) or self._spools.setdefault(xid, StreamSpool(self._spool_directory))
             case StreamStop():
@@ -145,7 +166,33 @@ class Transactions:
                     "are committed: use a slot without it"
                 )
             case _:
-                self._change(message, len(data))
+                self._change(message, size_bytes)
+
+    def feed_rows(self, frames: Frames, at: int) -> int:
+        """Take the rows that stand in frames from a place on, as many as can be taken at once; return where they end.
+
+        What does not come of it, all of it where there is no compiled helper, goes by `feed`.
+        """
+        if compiled is None:
+            return at
+        if self._stream is not None:
+            end = int(compiled.rows_end(frames, at))
+            if end > at:
+                self._stream.add(frames[at:end])
+            return end
+        return self._add_rows(frames, at)
+
+    def _add_rows(self, frames: Frames, at: int, aborted: set[int] | None = None) -> int:
+        """Add rows to the commit that is being put together; `aborted` where each has the number of its transaction."""
+        draft = self._draft
+        if compiled is None or draft is None:
+            return at
+        columns = (draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters)
+        limits = (self._limits.changes, self._limits.size_bytes)
+        at, self._size_bytes = compiled.add(
+            frames, at, self._shapes, aborted, columns, _ROW_OPS, limits, self._size_bytes
+        )
+        return at
 
     def close(self) -> None:
         """Let go of all that is spooled."""
@@ -193,6 +240,10 @@ class Transactions:
                 self._shapes[message.oid] = message
             case TypeName(oid, namespace, name):
                 self._types[oid] = name if namespace in {"public", "pg_catalog"} else f"{namespace}.{name}"
+            case LogicalMessage(transactional=True) if message.prefix == DDL_PREFIX:
+                ddl = decode_ddl(message.content)
+                for said in () if ddl is None else self._hear(ddl):
+                    _add_schema(draft, said)
             case Origin() | LogicalMessage():
                 pass
             case _:
@@ -208,7 +259,7 @@ class Transactions:
         learnt = self._learn(shape, self._types)
         made = self._shapes[relation] = learnt.shape
         if learnt.news:
-            draft.add(Op.SCHEMA, made.number, NO_KEY, after=msgspec_json.encode({"ddl": made.schema.ddl}))
+            _add_schema(draft, SchemaChange(made.number, made.schema.ddl, derived=True))
         return made
 
     def _cut(self, draft: Draft) -> Draft:
@@ -224,13 +275,12 @@ class Transactions:
             return
         if len(data) < 5:
             raise SourceStateError("the server sent a message that is too short inside a stream; report it")
-        (subxid,) = _XID(data, 1)
         if data[0] == _RELATION:
             relation = decode(data, streamed=True)
             assert isinstance(relation, Relation)
             self._arrived += 1
             spool.relations[relation.oid] = self._arrived
-        spool.add(subxid, data)
+        spool.add(pack_data(data))
 
     def _replay(self, commit: StreamCommit) -> None:
         """Run a spooled transaction through the same steps as any other, now that it is committed."""
@@ -240,10 +290,8 @@ class Transactions:
         shapes, arrivals = dict(self._shapes), dict(self._arrivals)
         try:
             self._begin(commit.commit_lsn, commit.commit_time_us, commit.xid)
-            for data in spool.messages():
-                self._change(decode(data, streamed=True), len(data))
-                if self.drafts:  # before more of them fill the memory
-                    self._on_parts()
+            for frames in spool.blocks():
+                self._replay_frames(spool, frames)
             self._end(commit.end_lsn)
         finally:
             spool.close()
@@ -253,15 +301,32 @@ class Transactions:
             else:
                 self._arrivals[oid] = arrived
 
+    def _replay_frames(self, spool: StreamSpool, frames: bytes) -> None:
+        at, end = 0, len(frames)
+        while at < end:
+            at = self._add_rows(frames, at, spool.aborted)
+            if at < end:
+                payload, at = payload_at(frames, at)
+                data = payload[DATA_BEGIN:]
+                if not spool.skips(data):
+                    self._change(decode(data, streamed=True), len(data))
+            if self.drafts:  # before more of them fill the memory
+                self._on_parts()
+
     def _abort(self, xid: int, subxid: int) -> None:
         if subxid != xid:
             spool = self._spools.get(xid)
             if spool is not None:
-                spool.abort(subxid)
+                spool.aborted.add(subxid)
             return
         gone = self._spools.pop(xid, None)
         if gone is not None:
             gone.close()
+
+
+def _add_schema(draft: Draft, said: SchemaChange) -> None:
+    image = {name: value for name, value in structs.asdict(said).items() if value and name != "number"}
+    draft.add(Op.SCHEMA, said.number, NO_KEY, after=msgspec_json.encode(image))
 
 
 def _add_insert(draft: Draft, shape: TableShape, insert: Insert) -> None:

@@ -16,7 +16,7 @@ from tailrace.model.table import Column, Kind
 from tailrace.model.value import Array, Item, Json, from_natural, to_literal
 from tailrace.source.postgres.array_text import ArrayItem, parse_array
 
-__all__ = ["TEXT_SETTINGS", "ColumnFacts", "Encoder", "TypeInfo", "column_of", "encoder_of"]
+__all__ = ["TEXT_SETTINGS", "WAYS", "ColumnFacts", "Encoder", "TypeInfo", "column_of", "encoder_of", "way_of"]
 
 TEXT_SETTINGS: Mapping[str, str] = {
     "client_encoding": "UTF8",
@@ -211,6 +211,24 @@ _ENCODERS: dict[Kind, Encoder] = {
     Kind.NETWORK: _encode_plain,
 }
 """All other kinds are any text."""
+
+WAYS = ("call", "raw", "plain", "bool", "float", "bytes", "geometry", "text")
+"""How the compiled helper makes the natural form: as the encoder beside it does, or by calling it. In its order."""
+
+_WAYS: dict[Encoder, str] = {
+    bytes: "raw",
+    _encode_plain: "plain",
+    _encode_bool: "bool",
+    _encode_float: "float",
+    _encode_bytes: "bytes",
+    _encode_geometry: "geometry",
+    _encode_text: "text",
+}
+
+
+def way_of(encoder: Encoder) -> int:
+    """Return the number of the way that does what an encoder does."""
+    return WAYS.index(_WAYS.get(encoder, "call"))
 
 
 def _array_encoder(column: Column, element: Encoder, delimiter: str) -> Encoder:

@@ -10,7 +10,9 @@ from tailrace.model.errors import SourceStateError, SourceUnavailableError
 from tailrace.model.image import NO_KEY
 from tailrace.model.number import Position, SchemaId
 from tailrace.model.op import Op
+from tailrace.source.postgres.frame import pack_data, payload_at
 from tailrace.source.postgres.pgoutput import UNCHANGED
+from tailrace.source.postgres.replication_message import DATA_BEGIN
 from tailrace.source.postgres.stream_spool import StreamSpool
 from tailrace.source.postgres.table_shape import RelationFacts, schema_of, shape_of
 from tailrace.source.postgres.transactions import Learnt, PartLimits, Transactions
@@ -20,8 +22,8 @@ TYPES = {23: TypeInfo(23, "integer", "b", "int4"), 25: TypeInfo(25, "text", "b",
 
 
 @pytest.fixture(autouse=True)
-def closing():
-    """Let go of what is spooled when a test ends."""
+def closing(rows):
+    """Let go of what is spooled when a test ends. All run with both ways to take rows."""
     yield
     while Server.all:
         Server.all.pop().made.close()
@@ -51,8 +53,12 @@ class Server:
         self.made.drafts.clear()
 
     def send(self, *messages):
-        for message in messages:
-            self.made.feed(message)
+        frames, at = b"".join(map(pack_data, messages)), 0
+        while at < len(frames):
+            at = self.made.feed_rows(frames, at)
+            if at < len(frames):
+                payload, at = payload_at(frames, at)
+                self.made.feed(payload[DATA_BEGIN:])
         self.take()
         return self
 
@@ -242,13 +248,21 @@ def test_messages_in_a_wrong_place_are_a_typed_error(messages):
 
 def test_a_spool_keeps_much_on_the_disk_and_says_when_that_refuses(tmp_path):
     spool = StreamSpool(str(tmp_path))
-    large = [b"I" + bytes([n]) * 300_000 for n in range(8)]
-    for n, message in enumerate(large):
-        spool.add(n, message)
-    spool.abort(3)
-    assert list(spool.messages()) == [message for n, message in enumerate(large) if n != 3]
+    large = [b"I" + number(n) + bytes([n]) * size for n, size in enumerate([300_000, 5, 3_000_000, 7, 9, 200_000])]
+    for message in large:
+        spool.add(pack_data(message))
+    spool.aborted.add(3)
+    found = []
+    for frames in spool.blocks():
+        at = 0
+        while at < len(frames):
+            payload, at = payload_at(frames, at)
+            found.append(payload[DATA_BEGIN:])
+    assert found == large
+    assert [spool.skips(message) for message in large] == [False, False, False, True, False, False]
+    assert not spool.skips(b"R" + number(3))
     spool.close()
     refusing = StreamSpool(str(tmp_path / "missing"))
     with pytest.raises(SourceUnavailableError, match="spool_directory"):
-        refusing.add(1, b"x" * 2_000_000)
+        refusing.add(b"x" * 2_000_000)
     refusing.close()

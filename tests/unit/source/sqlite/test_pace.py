@@ -54,6 +54,26 @@ def test_a_write_while_it_listens_makes_it_hurry_and_success_makes_it_listen_aga
     assert pace.listens
 
 
+def test_it_was_prompt_if_the_first_look_after_a_write_saw_something():
+    pace = Pace(SETTLE_S, IDLE_S, now_s=0.0)
+    pace.seen(1.0, 1, locks_writers=False)
+    assert not pace.prompt, "nothing was noticed"
+    pace.touched(2.0)
+    pace.seen(2.0, 1, locks_writers=False)
+    assert pace.prompt
+    pace.touched(3.0)
+    pace.pause_s(3.0)
+    pace.seen(3.001, 1, locks_writers=False)
+    assert not pace.prompt, "more may have been written since it was noticed"
+
+
+@pytest.mark.parametrize(("changes", "few"), [(0, True), (1, True), (8, True), (9, False), (1000, False)])
+def test_few_changes_at_a_look_are_commits_that_come_singly(changes, few):
+    pace = Pace(SETTLE_S, IDLE_S, now_s=0.0)
+    pace.seen(1.0, changes, locks_writers=False)
+    assert pace.few is few
+
+
 @pytest.mark.parametrize(
     ("changes", "locks_writers", "rest_s"),
     [(1, False, 0.0005), (0, False, 0.0005), (20, False, 0.002), (1_000_000, False, 0.008), (1, True, 0.025)],

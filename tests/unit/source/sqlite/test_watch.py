@@ -90,6 +90,44 @@ def test_each_of_many_writes_wakes_after_it_was_armed_again(database, watch):
         assert watch.wait(LONG_S)
 
 
+def test_a_lasting_watch_wakes_again_without_being_armed(database, watch):
+    watch.arm(wal_alone=True, lasting=True)
+    assert watch.lasts
+    assert not watch.wait(SOON_S)
+    for _ in range(3):
+        append(wal(database))
+        assert watch.wait(LONG_S)
+        assert not watch.wait(SOON_S), "what was written before is taken note of once"
+    assert watch.lasts
+
+
+def test_a_lasting_watch_becomes_one_shot_and_lasting_again(database, watch):
+    watch.arm(wal_alone=True, lasting=True)
+    watch.arm(wal_alone=True)
+    assert not watch.lasts
+    append(wal(database))
+    assert watch.wait(LONG_S)
+    append(wal(database))
+    assert not watch.wait(SOON_S)
+    watch.arm(wal_alone=True, lasting=True)
+    for _ in range(2):
+        append(wal(database))
+        assert watch.wait(LONG_S)
+    assert watch.lasts
+
+
+def test_a_lasting_watch_ends_with_its_file(database, watch):
+    watch.arm(wal_alone=True, lasting=True)
+    wal(database).unlink()
+    append(wal(database))
+    assert watch.wait(LONG_S)
+    assert not watch.lasts
+    watch.arm(wal_alone=True, lasting=True)
+    append(wal(database))
+    assert watch.wait(LONG_S)
+    assert watch.lasts
+
+
 def test_a_log_that_appears_wakes_and_is_watched_from_then_on(tmp_path):
     database = tmp_path / "app.db"
     database.write_bytes(b"database")
