@@ -61,7 +61,7 @@ def by_pipeline(directory, server, number):
     name = f"round{number}"
     sink = f"parquet://{directory}/files"
     store.create(Definition(name=name, source="shop", tables=("orders",), sink=sink, server=server))
-    job = Job(store, directory / "work", None, SparkChoice(), SystemClock(), CopyOptions(page_rows=PAGE_ROWS))
+    job = Job(store, directory / "work", None, SparkChoice(), SystemClock(), CopyOptions())
     job.run(name, once=True, wait=False, watcher=Watcher(), stopped=lambda: False)
     copied = sum(one.rows_copied for one in store.progress(name))
     store.close()

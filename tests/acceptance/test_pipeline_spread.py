@@ -47,7 +47,7 @@ class Place:
 
     def job(self):
         choice = SparkChoice(self.master, session=self.spark)
-        return Job(self.store, self.directory / "work", None, choice, SystemClock(), CopyOptions(3, 4))
+        return Job(self.store, self.directory / "work", None, choice, SystemClock(), CopyOptions(3, 1))
 
     def create(self, mode, tables=("orders",)):
         sink = f"delta://{self.directory}/lake/{{table}}"
@@ -134,12 +134,12 @@ def test_a_driver_that_fails_between_the_files_and_the_commit_repeats_no_change(
     place.create(mode)
     commit, failures = DeltaTables.commit, []
 
-    def failing(self, draft, number):
+    def failing(self, draft, mark, expected):
         if len(failures) % 2 == 0:
-            failures.append(number)
+            failures.append(mark)
             raise SinkUnavailableError("not now")
-        commit(self, draft, number)
-        failures.append(number)
+        commit(self, draft, mark, expected)
+        failures.append(mark)
         if len(failures) == 4:
             raise SinkUnavailableError("the answer is lost")
 

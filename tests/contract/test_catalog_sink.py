@@ -100,6 +100,30 @@ def test_tables_of_a_catalog_follow_their_source_whatever_is_given_again(mode, t
 
 
 @pytest.mark.timeout(300)
+def test_changes_of_a_batch_that_broke_off_come_once_in_whatever_batches_they_come_again(tmp_path):
+    place = CatalogPlace(tmp_path, Mode.APPEND, None)
+    source = ChangingSource()
+    orders = source.table()
+    for number in range(6):
+        orders.insert(number, "Ann", 1.0)
+    whole = source.batch()
+    broken = place.sink()
+    losing = Faulty(place.session, f"INSERT INTO `lake`.`{place.namespace}`.`{BATCHES}`", runs=False)
+    broken.connect_by(lambda: losing)
+    broken.open(source.schemas)
+    with pytest.raises(SinkUnavailableError):
+        broken.apply(whole)
+    sink = place.sink()
+    sink.open(source.schemas)
+    changes = whole.tables[0].changes
+    for number, (begin, end) in enumerate(itertools.pairwise((0, 2, 4, 6))):
+        some = TableChanges(orders.schema, changes.slice(begin, end - begin))
+        sink.apply(Batch("copy", number, {"shop": some.changes["_offset"][-1].as_py()}, [some]))
+    check(place, sink, orders)
+    sink.close()
+
+
+@pytest.mark.timeout(300)
 def test_a_table_that_is_gone_is_missed_and_may_be_forgotten(tmp_path):
     place = CatalogPlace(tmp_path, Mode.CURRENT, None)
     source = ChangingSource()

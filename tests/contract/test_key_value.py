@@ -6,9 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import postgres_servers
 from tailrace.model.errors import ResultTooLargeError
 from tailrace.source.base import Reader
 from tailrace.source.key_value import Entry, PageLimits
+from tailrace.source.postgres.kv_store import PostgresKeyValueStore
+from tailrace.source.postgres.options import PostgresSettings
 from tailrace.source.sqlite.connection import create_database
 from tailrace.source.sqlite.kv_store import SqliteKeyValueStore
 from tailrace.testing.clock import FakeClock
@@ -20,8 +23,35 @@ def sqlite_store(directory, clock):
     return SqliteKeyValueStore(directory / "app.db", Reader("log"), clock)
 
 
-STORES = {"memory": lambda _directory, clock: MemoryKeyValueStore(clock), "sqlite": sqlite_store}
+def postgres_store(version):
+    def make(_directory, clock):
+        server = postgres_servers.shared(version)
+        name = server.new_database()
+        _made.append((server, name))
+        server.execute("CREATE PUBLICATION tailrace FOR ALL TABLES", name)
+        return PostgresKeyValueStore(server.sql_url(name), PostgresSettings(), clock, captured=True)
+
+    return make
+
+
+_made = []
+"""Databases that tests have made: server and name."""
+
+STORES = {
+    "memory": lambda _directory, clock: MemoryKeyValueStore(clock),
+    "sqlite": sqlite_store,
+    **{f"postgresql{version}": postgres_store(version) for version in postgres_servers.VERSIONS},
+}
 MANY = PageLimits(entries_max=1000, bytes_max=1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def databases():
+    """Remove the databases that a test has made."""
+    yield
+    while _made:
+        server, name = _made.pop()
+        server.drop_database(name)
 
 
 @pytest.fixture

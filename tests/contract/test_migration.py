@@ -75,6 +75,40 @@ def test_tables_that_had_no_version_are_taken_up_with_their_rows(metadata_url):
     pipelines.close()
 
 
+@pytest.mark.parametrize(
+    ("number_min", "generation", "followed", "state"),
+    [
+        (0, 0, True, "empty"),
+        (1, 0, False, "shared"),
+        (9, 0, True, "shared"),
+        (9, 1, True, "shared"),
+        (9, 1, False, "stale"),
+    ],
+)
+def test_what_older_versions_knew_of_a_sink_stays_known(metadata_url, number_min, generation, followed, state):
+    made(metadata_url, len(MIGRATIONS) - 1)
+    values = {"name": "p", "definition": "{}", "created_time_us": 1, "owner": "", "term": 0, "lease_end_us": 0}
+    values |= {"generation": generation, "figures": "{}"}
+    place = {"db_name": "shop", "table_name": "t", "subscribe_name": "p", "range_id": 1, "progress_stage": 2}
+    place |= {"progress_init_snapshot_version": 5, "progress_current_snapshot_version": 5}
+    engine = open_engine(metadata_url)
+    with engine.begin() as connection:
+        connection.execute(insert(pipeline).values(values))
+        connection.execute(
+            insert(METADATA.tables["progress"]).values({**place, "progress_last_log_index": 5 + followed})
+        )
+        connection.execute(text("ALTER TABLE tailrace_pipeline DROP COLUMN sink_state"))
+        connection.execute(text("ALTER TABLE tailrace_pipeline ADD COLUMN number_min BIGINT NOT NULL DEFAULT 0"))
+        connection.execute(text(f"UPDATE tailrace_pipeline SET number_min = {number_min}"))
+    engine.dispose()
+    Database.open(metadata_url, SystemClock()).close()
+    engine = open_engine(metadata_url)
+    with engine.begin() as connection:
+        assert connection.execute(select(pipeline.c.sink_state)).scalars().all() == [state]
+    engine.dispose()
+    assert "number_min" not in shape(metadata_url)["tailrace_pipeline"]
+
+
 def test_stores_of_pipelines_and_sinks_refuse_a_newer_version_too(metadata_url):
     Database.open(metadata_url, SystemClock()).close()
     engine = open_engine(metadata_url)

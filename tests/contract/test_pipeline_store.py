@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy
 from msgspec import structs
 
-from tailrace.meta.pipeline import Copying, Figures, Stage
+from tailrace.meta.pipeline import Copying, Figures, SinkState, Stage
 from tailrace.model.key_interval import KeyInterval
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.errors import LeaseError, PipelineExistsError, UnknownPipelineError
@@ -29,7 +29,7 @@ def store(metadata_url, clock):
 
 
 def registered(store, lease):
-    store.register(lease, PLAN, source="shop", version=40, number_min=0, figures=Figures(rows=9))
+    store.register(lease, PLAN, source="shop", version=40, sink_state=SinkState.EMPTY, figures=Figures(rows=9))
     store.subscribed(lease, "sub_7")
 
 
@@ -120,9 +120,9 @@ def test_a_worker_that_was_taken_over_writes_nothing_more(store, clock):
         lambda: store.finish_copy(first, copying, version=50, rows={1: 5}),
         lambda: store.advance(first, 99, Figures()),
         lambda: store.fail(first, Figures()),
-        lambda: store.reset(first, 9),
-        lambda: store.reserve(first, 9),
-        lambda: store.rebase(first, version=9, number_min=9, subscription=None),
+        lambda: store.reset(first),
+        lambda: store.compared(first),
+        lambda: store.rebase(first, version=9, subscription=None),
         lambda: store.remove(first),
     ):
         with pytest.raises(LeaseError):
@@ -161,23 +161,32 @@ def test_the_log_index_only_rises(store):
     assert {one.last_log_index for one in store.progress("p")} == {60}
 
 
-def test_a_reset_forgets_the_progress_and_not_the_numbers(store):
+def test_a_reset_forgets_the_progress(store):
     lease = store.acquire("p", "me", 10)
     registered(store, lease)
-    store.reset(lease, 12)
+    store.reset(lease)
     found = store.get("p")
-    assert (store.progress("p"), found.generation, found.number_min, found.subscription) == ([], 1, 12, None)
+    assert (store.progress("p"), found.generation, found.subscription) == ([], 1, None)
 
 
 def test_a_pipeline_that_begins_anew_at_another_offset_keeps_its_ranges(store):
     lease = store.acquire("p", "me", 10)
     registered(store, lease)
-    store.rebase(lease, version=90, number_min=7, subscription="sub_9")
+    store.rebase(lease, version=90, subscription="sub_9")
     found = store.get("p")
-    assert (found.generation, found.number_min, found.subscription) == (1, 7, "sub_9")
+    assert (found.generation, found.sink_state, found.subscription) == (1, SinkState.STALE, "sub_9")
     assert {(one.init_version, one.last_log_index, one.stage) for one in store.progress("p")} == {
         (90, 90, Stage.SNAPSHOT)
     }
+
+
+def test_what_a_sink_had_is_kept_until_it_was_compared(store):
+    lease = store.acquire("p", "me", 10)
+    assert store.get("p").sink_state is SinkState.EMPTY
+    store.register(lease, PLAN, source="shop", version=40, sink_state=SinkState.STALE, figures=Figures())
+    assert store.get("p").sink_state is SinkState.STALE
+    store.compared(lease)
+    assert store.get("p").sink_state is SinkState.SHARED
 
 
 def test_an_altered_pipeline_is_altered_in_the_tables_of_jimdb_too(store):
@@ -216,3 +225,32 @@ def test_two_stores_on_one_database_see_the_same(store, metadata_url, clock):
     with pytest.raises(LeaseError):
         other.acquire("p", "two", 10)
     other.close()
+
+
+def test_tables_come_and_go_with_their_ranges_and_their_rows_of_subscribe(store):
+    lease = store.acquire("p", "me", 10)
+    registered(store, lease)
+    store.advance(lease, 55, Figures(rows=9))
+    store.begin_copy(lease, Copying(3, "lines", {1: KeyInterval()}, (1,)))
+    store.alter(structs.replace(DEFINITION, tables=("orders", "notes")))
+    shown = {row["table_name"]: row for row in rows(store, "subscribe")}
+    assert (set(shown), shown["notes"]["owner"], shown["notes"]["table_id"]) == ({"orders", "notes"}, "me", 3)
+    store.drop_tables(lease, {"lines"})
+    assert store.get("p").copying is None
+    store.add_tables(
+        lease,
+        {"notes": [KeyInterval()]},
+        source="shop",
+        version=40,
+        reached=55,
+        stage=Stage.SNAPSHOT,
+        sink_state=SinkState.SHARED,
+        figures=Figures(rows=12),
+    )
+    assert store.get("p").sink_state is SinkState.SHARED
+    assert [(one.table, one.stage, one.init_version, one.last_log_index) for one in store.progress("p")] == [
+        ("notes", Stage.SNAPSHOT, 40, 55),
+        ("orders", Stage.SNAPSHOT, 40, 55),
+        ("orders", Stage.SNAPSHOT, 40, 55),
+    ]
+    assert store.get("p").figures.rows == 12

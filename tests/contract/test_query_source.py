@@ -556,11 +556,14 @@ async def test_cuts_stay_within_their_interval(database):
 
 
 async def test_a_page_as_columns_has_the_same_rows(database):
-    database.create(KEYLESS)
+    names = ["item"]
     database.write(*map(insert, range(3)), Insert("item", {"id": 9, "name": None}))
-    database.write(*[Insert("note", {"text": "same"})] * 2)
+    if database.abilities.hidden_number:
+        names.append("note")
+        database.create(KEYLESS)
+        database.write(*[Insert("note", {"text": "same"})] * 2)
     async with reading(database) as (reads, _):
-        for name in ("item", "note"):
+        for name in names:
             (page,) = await pages_of(reads, 10, table=TableName("app", name))
             columns = page.columns()
             if columns is None:

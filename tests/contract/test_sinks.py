@@ -241,7 +241,7 @@ def test_a_number_that_the_sink_has_with_other_changes_is_refused(place, source)
     sink.open(source.schemas)
     for batch in batches:
         sink.apply(batch)
-    with pytest.raises(SinkRefusedError, match="Reset the pipeline"):
+    with pytest.raises(SinkRefusedError, match="another worker writes into it"):
         sink.apply(msgspec.structs.replace(batches[1], offsets={"shop": 10_000}))
     sink.close()
 
@@ -804,9 +804,9 @@ def test_small_files_of_a_lake_are_put_together(place, source, monkeypatch):
 
 
 ABILITIES = {
-    "delta": {"forget", "newest", "spread"},
-    "delta-spread": {"forget", "newest", "spread"},
-    "iceberg": {"forget", "newest"},
+    "delta": {"ahead", "forget", "lay_out", "newest", "spread", "upkeep"},
+    "delta-spread": {"ahead", "forget", "lay_out", "newest", "spread", "upkeep"},
+    "iceberg": {"ahead", "forget", "newest", "upkeep"},
     "catalog": {"forget", "use_spark"},
     "parquet": set(),
     "jsonl": set(),

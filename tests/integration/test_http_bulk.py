@@ -15,6 +15,7 @@ from tailrace.interface.bulk.stream import END
 from tailrace.interface.openapi.bulk import BULK_PATHS
 from tailrace.model.errors import BehindHorizonError
 from tailrace.model.op import Op
+from tailrace.model.wanted import Conditions
 from web import until, web
 
 pytestmark = pytest.mark.usefixtures("one_process_and_workers")
@@ -124,6 +125,23 @@ async def test_a_client_reads_only_the_tables_that_it_names():
     assert sum(batch.num_rows for _, batch in every) == 5
 
 
+@pytest.mark.parametrize(
+    ("conditions", "offsets"),
+    [
+        (Conditions(ops=frozenset({Op.DELETE, Op.UPDATE})), [2, 3]),
+        (Conditions(key="id", key_min=1, key_max=1), [2]),
+        (Conditions(key="id", key_min=-3, key_max=1), [1, 2]),
+        (Conditions(key="name", key_min=1, key_max=1), [1, 2, 3]),
+        (Conditions(time_us_min=-1), [1, 2, 3]),
+    ],
+)
+async def test_what_does_not_meet_the_conditions_is_not_sent(conditions, offsets):
+    async with web() as world:
+        await world.append(Op.INSERT, Op.UPDATE, Op.DELETE)
+        found = await asked(world, lambda client: list(client.batches("app", 0, 3, ["users"], conditions)))
+    assert [offset for _, batch in found for offset in batch.column("offset").to_pylist()] == offsets
+
+
 async def test_who_wants_none_of_many_changes_is_told_now_and_then_that_they_are_looked_through(monkeypatch):
     monkeypatch.setattr(bulk, "_QUIET_CHANGES_MAX", 4)
     async with web() as world:
@@ -193,6 +211,9 @@ async def test_a_stream_that_retention_overtakes_breaks_off_and_the_client_learn
         (f"{PATH}/changes?after=0&through=9", 400, "beyond the newest change 1"),
         (f"{PATH}/changes?after=0&tables=nothing", 404, "app.nothing"),
         (f"{PATH}/changes?after=0&compression=gzip", 400, "none, lz4, zstd"),
+        (f"{PATH}/changes?after=0&ops=destroy", 400, "insert, update, delete, schema, truncate"),
+        (f"{PATH}/changes?after=0&key_min=1", 400, "`key`"),
+        (f"{PATH}/changes?after=0&key=id&key_max=1e3", 400, "`key_max`"),
     ],
 )
 async def test_a_wrong_request_is_refused_with_what_to_mend(path, status, says):

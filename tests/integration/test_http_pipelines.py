@@ -15,7 +15,7 @@ from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
 from tailrace.meta.dead_letter import LetterDraft, LetterState
 from tailrace.meta.dead_letter_store import DeadLetterStore
-from tailrace.meta.pipeline import Copying, Definition, Figures
+from tailrace.meta.pipeline import Copying, Definition, Figures, SinkState
 from tailrace.model.key_interval import KeyInterval
 from tailrace.pipeline.store import PipelineStore
 
@@ -52,7 +52,7 @@ def world(tmp_path_factory):
         store.create(Definition(name=name, source=source, tables=tables, sink=sink))
     lease = store.acquire("copy", "worker-1", 1000)
     plan = {"orders": [KeyInterval(None, "[9]"), KeyInterval("[9]", None)]}
-    store.register(lease, plan, source="shop", version=0, number_min=0, figures=Figures(rows=20))
+    store.register(lease, plan, source="shop", version=0, sink_state=SinkState.EMPTY, figures=Figures(rows=20))
     store.subscribed(lease, None)
     copying = Copying(0, "orders", {1: KeyInterval(None, "[9]")}, (1,))
     store.begin_copy(lease, copying)

@@ -16,13 +16,14 @@ from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.clock import SystemClock
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.key_interval import KeyInterval
+from tailrace.pipeline import copy
 from tailrace.pipeline.change_rows import table_changes
 from tailrace.pipeline.copy import CopyOptions
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import LeaseError, PipelineError, SinkLostError, SinkTableGoneError
+from tailrace.pipeline.errors import LeaseError, PipelineError, SinkTableGoneError
 from tailrace.pipeline.job import Job, SparkChoice, Watcher
 from tailrace.pipeline.keeper import taken
-from tailrace.pipeline.sink.base import Batch, Mode
+from tailrace.pipeline.sink.base import Batch, Mode, TableMark
 from tailrace.pipeline.sinks import sink_of
 from tailrace.pipeline.store import PipelineStore
 
@@ -161,6 +162,18 @@ def test_a_copy_is_equal_to_its_source_and_verify_says_so(shop, store, tmp_path,
     assert {one.rows_copied for one in store.progress("p")} == {ROWS}
 
 
+@pytest.mark.parametrize(("batch_bytes", "batches"), [(1 << 30, 2), (1, 52)])
+def test_a_batch_holds_what_fits_by_the_rows_that_were_read_last(
+    shop, store, tmp_path, monkeypatch, batch_bytes, batches
+):
+    monkeypatch.setattr(copy, "_FIRST_ROWS", 10)
+    monkeypatch.setattr(copy, "_BATCH_BYTES", batch_bytes)
+    create(store, shop, tmp_path, "numbered")
+    run(store, tmp_path, page_rows=1000)
+    assert len(copied(tmp_path, "_tailrace_batches", "number")) == batches
+    assert copied(tmp_path, "numbered", "id, name, price") == source(shop, "numbered", "id, name, price")
+
+
 def test_before_a_copy_there_is_nothing_to_verify(shop, store, tmp_path):
     create(store, shop, tmp_path, "named")
     with pytest.raises(PipelineError, match="run it first"):
@@ -255,7 +268,8 @@ def half_applied(shop, store, tmp_path, mode):
     sink = sink_of(store.get("p").definition.sink, mode, pipeline="p")
     sink.open([one.schema for one in tables])
     batch = Batch("p", sink.progress().number + 1, {"shop": through}, tables)
-    sink._tables.apply(next(one for one in tables if one.schema.table.name == "numbered"), batch.number)
+    one = next(one for one in tables if one.schema.table.name == "numbered")
+    sink._tables.apply(one, TableMark(batch.number, through), sink._tables.mark(one.schema))
     return sink, batch
 
 
@@ -271,9 +285,10 @@ def test_a_lake_that_has_a_batch_in_part_is_mended_under_other_numbers(shop, sto
     mended = verify(store, tmp_path, repair=True)
     assert (mended.equal, mended.repaired) == (True, 2)
     sink.open([one.schema for one in batch.tables])
-    number_min = store.get("p").number_min
-    assert number_min > sink.newest([one.schema for one in batch.tables]) > batch.number
-    sink.apply(structs.replace(batch, number=number_min))
+    newest = sink.newest([one.schema for one in batch.tables])
+    assert newest == sink.applied() > batch.number
+    assert sink.progress().offsets["shop"] < batch.offsets["shop"]
+    sink.apply(structs.replace(batch, number=newest + 1))
     assert verify(store, tmp_path).equal
 
 
@@ -298,8 +313,24 @@ def test_a_batch_after_a_mending_that_was_cut_off_is_not_taken_for_it(shop, stor
         assert verify(store, tmp_path, repair=True).equal
         marker.write_bytes(before)  # as if it had not been noted any more
         DeltaTable(tmp_path / "lake" / "numbered").delete("id = 9")
-    assert store.get("p").number_min > DeltaTable(tmp_path / "lake" / "numbered").transaction_version("tailrace:p")
     assert verify(store, tmp_path, repair=True).equal
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "delta"])
+def test_another_batch_of_the_number_of_a_copy_is_not_taken_for_it(shop, store, tmp_path, scheme):
+    create(store, shop, tmp_path, "numbered", scheme=scheme)
+    store.before = False
+    while store.get("p").copying is None:
+        store.writes_left = 1
+        with pytest.raises(Crash):
+            run(store, tmp_path)
+    copying = store.get("p").copying
+    sink = sink_of(store.get("p").definition.sink, store.get("p").definition.mode, pipeline="p")
+    sink.open(list(shop.client.info("shop", ["numbered"]).newest()))
+    sink.apply(Batch("p", copying.number, {"shop": copying.reached + 1}, []))
+    sink.close()
+    with pytest.raises(SinkRefusedError, match="another batch 0 than the one that was copied of table numbered"):
+        run(store, tmp_path)
 
 
 GONE = {
@@ -332,11 +363,81 @@ def test_a_reset_copies_tables_anew_that_are_gone_from_the_sink(shop, store, tmp
 
 
 @pytest.mark.parametrize("scheme", GONE)
+def test_of_several_tables_that_are_gone_none_is_forgotten_that_is_not_copied_again(shop, store, tmp_path, scheme):
+    create(store, shop, tmp_path, "numbered", "named", "paired", scheme=scheme)
+    run(store, tmp_path)
+    GONE[scheme](tmp_path)
+    drop(tmp_path / "copy.db", "named") if scheme == "sqlite" else shutil.rmtree(tmp_path / "lake" / "named")
+    for one, other in (("named", "numbered"), ("numbered", "named")):
+        with pytest.raises(SinkTableGoneError, match=f"table {other}: it is gone"):
+            job(store, tmp_path).copy_again("p", [one], Watcher())
+    with pytest.raises(SinkTableGoneError, match="it is gone"):
+        run(store, tmp_path)
+    job(store, tmp_path).copy_again("p", ["numbered", "named"], Watcher())
+    run(store, tmp_path)
+    verdict = verify(store, tmp_path)
+    assert verdict.equal
+    assert [one.rows for one in verdict.tables] == [ROWS, ROWS, ROWS]
+
+
+def add_table(store, table):
+    definition = store.get("p").definition
+    store.alter(structs.replace(definition, tables=(*definition.tables, table)))
+
+
+def test_a_table_that_is_added_before_the_pipeline_has_subscribed_is_copied_with_the_others(
+    shop, store, tmp_path, monkeypatch
+):
+    create(store, shop, tmp_path, "numbered")
+
+    def dies(lease, subscription):
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "subscribed", dies)
+        with pytest.raises(Crash):
+            run(store, tmp_path)
+    add_table(store, "named")
+    run(store, tmp_path)
+    assert store.get("p").subscription is not None
+    assert {one.rows_copied for one in store.progress("p")} == {ROWS}
+    assert verify(store, tmp_path).equal
+
+
+def test_a_table_that_is_added_to_a_sink_without_marks_repeats_no_changes_of_the_others(
+    shop, store, tmp_path, monkeypatch, capfd
+):
+    store.create(Definition(name="p", source="shop", tables=("numbered",), sink="console:", server=shop.url))
+    run(store, tmp_path)
+    commit(shop, "INSERT INTO numbered VALUES (-5, 'late', 1)")
+    commit(shop, "DELETE FROM numbered WHERE id = -5")
+    head = shop.client.committed("shop", "numbered")
+    with taken(store, "p", wait=False, watcher=Watcher(), stopped=lambda: False) as having:
+        store.advance(having.lease, head, store.get("p").figures)  # as if Spark had given the sink these changes
+    capfd.readouterr()
+    add_table(store, "named")
+    monkeypatch.setattr(Job, "session", lambda *_: pytest.fail("changes are read that the sink has"))
+    run(store, tmp_path)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == ROWS
+    assert all("named" in line for line in lines)
+
+
+def test_a_table_is_not_added_to_a_sink_that_has_lost_the_others(shop, store, tmp_path):
+    create(store, shop, tmp_path, "numbered")
+    run(store, tmp_path)
+    (tmp_path / "copy.db").unlink()
+    add_table(store, "named")
+    with pytest.raises(SinkTableGoneError, match="table numbered: it is gone from the sink"):
+        run(store, tmp_path)
+
+
+@pytest.mark.parametrize("scheme", GONE)
 def test_a_sink_that_is_gone_as_a_whole_is_not_followed_into(shop, store, tmp_path, scheme):
     create(store, shop, tmp_path, "numbered", scheme=scheme)
     run(store, tmp_path)
     (tmp_path / "copy.db").unlink() if scheme == "sqlite" else shutil.rmtree(tmp_path / "lake")
-    with pytest.raises(SinkLostError, match="pipeline reset p"):
+    with pytest.raises(SinkTableGoneError, match="table numbered: it is gone from the sink"):
         run(store, tmp_path)
     job(store, tmp_path).reset("p", Watcher(), lambda: False)
     run(store, tmp_path)

@@ -34,7 +34,6 @@ from tailrace.model.op import Op
 from tailrace.model.subscription import Format, Include
 from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.pipeline.change_rows import table_changes
-from tailrace.pipeline.copy import next_number
 from tailrace.pipeline.sink.base import Batch, Mode
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import sink_of
@@ -252,15 +251,15 @@ class Verifying:
         after = 0 if progress is None else progress.offsets["app"]
         found = list(self.client.batches("app", after, head, ["pages"]))
         tables = table_changes([batch for _, batch in found], found[-1][0])
-        self.sink.apply(Batch("copy", next_number(progress, 0), {"app": head}, tables))
+        self.sink.apply(Batch("copy", self.sink.next_number(), {"app": head}, tables))
 
     def run(self, *, repair=False):
         progress = self.sink.progress()
         definition = Definition(
             name="copy", source="app", tables=("pages",), sink=self.url, server=self.server.url, mode=Mode.CURRENT
         )
-        reached, reserve = progress.offsets["app"], (lambda _: None) if repair else None
-        verifier = Verifier(definition, self.client, self.sink, None, SystemClock(), None, 0, reached, reserve)
+        reached = progress.offsets["app"]
+        verifier = Verifier(definition, self.client, self.sink, None, SystemClock(), None, reached)
         return verifier.run(repair=repair)
 
     def close(self):

@@ -23,6 +23,7 @@ from tailrace.meta.dead_letter_store import DeadLetterStore
 from tailrace.meta.pipeline import Definition, Pipeline
 from tailrace.meta.pipeline_status import PipelineStatus, status_of
 from tailrace.model.errors import ConfigError
+from tailrace.pipeline.declared import declared
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.store import PipelineStore
 from tailrace.sink_url import Secrets, parse
@@ -48,7 +49,7 @@ class PipelinePlace(Struct, frozen=True):
 
     @property
     def directory(self) -> Path:
-        """Return where the checkpoints are."""
+        """Return where workers keep what they need while they run."""
         return self.data.pipelines
 
     def store(self) -> PipelineStore:
@@ -103,6 +104,38 @@ class PipelinePlace(Struct, frozen=True):
             pass
         return ""
 
+    def check(self, definition: Definition, choice: SparkChoice) -> None:
+        """Look whether types and a transformation fit the tables, where the server has them; Spark looks at the latter.
+
+        Raises:
+            ConfigError: A type is declared for a column that its table does not have.
+            TransformError: It does not fit.
+            PipelineError: Spark cannot be started.
+        """
+        if not definition.is_transformed and not definition.types:
+            return
+        try:
+            found = self._info(definition, definition.tables).newest()
+        except ClientError as error:
+            click.echo(f"warning: types and transformation are not checked: {error}", err=True)
+            return
+        schemas = [declared(schema, definition.types) for schema in found]
+        known = {f"{schema.table.wire}.{column.name}" for schema in schemas for column in schema.columns}
+        if unknown := sorted(definition.types.keys() - known):
+            raise ConfigError(f"no table has the column {unknown[0]}, for which a type is declared")
+        if not definition.is_transformed:
+            return
+        from tailrace.pipeline.transform import check_transformation
+        from tailrace.pipeline.transform_function import ship
+
+        sessions = SparkSessions(choice, self.directory)
+        try:
+            session = sessions.shared(self.watcher())
+            ship(session, definition)
+            check_transformation(definition, schemas, session)
+        finally:
+            sessions.stop()
+
     def status(self, found: Pipeline, store: PipelineStore) -> PipelineStatus:
         """Return how a pipeline is, with the head of its log where the server is there."""
         definition = found.definition
@@ -141,7 +174,7 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--data-dir",
         metavar="DIR",
-        help="Data directory; pipelines and checkpoints are in its subdirectory `pipeline`.",
+        help="Data directory; what workers need while they run is in its subdirectory `pipeline`.",
     )
     @click.option("--metadata-url", help="Metadata database; by default an SQLite file in the data directory.")
     @click.option("--token", envvar="TAILRACE_TOKEN", help="The token for the server, or set TAILRACE_TOKEN.")
@@ -202,9 +235,12 @@ def session_choice(master: str | None, remote: str | None, confs: tuple[str, ...
 
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say where Spark runs and how tables are copied; see `spark_choice`."""
-    command = click.option("--page-rows", type=click.IntRange(1), default=50_000, help="Rows of a range in one batch.")(
-        command
-    )
+    command = click.option(
+        "--page-rows",
+        type=click.IntRange(1),
+        default=500_000,
+        help="Most rows of a range in one batch; large rows are fewer.",
+    )(command)
     command = click.option(
         "--ranges", type=click.IntRange(1, 1000), default=8, help="Maximum number of ranges of a table."
     )(command)

@@ -157,6 +157,29 @@ def _sinks_and_pipelines(connection: Connection) -> None:
     _convert_texts(connection, _OF_SINKS_AND_PIPELINES)
 
 
+OLDER_SINK_STATE = """
+CASE WHEN number_min = 0 THEN 'empty'
+WHEN generation = 0 AND number_min = 1 THEN 'shared'
+WHEN EXISTS (
+    SELECT 1 FROM progress
+    WHERE subscribe_name = name AND progress_last_log_index > progress_init_snapshot_version
+) THEN 'shared'
+ELSE 'stale' END
+"""
+"""What older versions knew of the sink of a pipeline, which kept the least number of its next batch.
+
+Who has followed the log has compared before, where that was called for.
+"""
+
+
+def _sink_states(connection: Connection) -> None:
+    """Take the numbers of batches out, which sinks know by themselves."""
+    _add_columns(connection, pipeline, "sink_state")
+    if "number_min" in {column["name"] for column in inspect(connection).get_columns(pipeline.name)}:
+        connection.execute(text(f"UPDATE {pipeline.name} SET sink_state = {OLDER_SINK_STATE}"))  # noqa: S608 (ours)
+        connection.execute(text(f"ALTER TABLE {pipeline.name} DROP COLUMN number_min"))
+
+
 def _convert_texts(connection: Connection, tables: Sequence[Table]) -> None:
     """Have tables of MySQL tell texts apart that differ in case or accents alone."""
     name = connection.dialect.name
@@ -188,4 +211,5 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _ranges,
     _texts_as_they_are,
     _sinks_and_pipelines,
+    _sink_states,
 )

@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tailrace.clock import Clock
 from tailrace.meta.engine import SQLITE_REASONS, transact
+from tailrace.meta.migration import OLDER_SINK_STATE
 from tailrace.meta.table import dead_letter, migration, pipeline, pipeline_range, progress, subscribe, taken_over
 from tailrace.model.errors import MetadataError
 
@@ -145,7 +146,9 @@ def _connected(file: Path) -> Iterator[sqlite3.Connection]:
 def _rows(older: sqlite3.Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table, where the file has it."""
     if _has_table(older, table):
-        for row in older.execute(f"SELECT * FROM {table.name}"):  # noqa: S608 (a constant of ours)
+        numbered = any(row["name"] == "number_min" for row in older.execute(f"PRAGMA table_info({table.name})"))
+        more = f", {OLDER_SINK_STATE} AS sink_state" if numbered else ""
+        for row in older.execute(f"SELECT *{more} FROM {table.name}"):  # noqa: S608 (constants of ours)
             yield {name: row[name] for name in row.keys() if name in table.c}  # noqa: SIM118 (a row yields its values)
 
 

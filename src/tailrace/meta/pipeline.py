@@ -19,6 +19,7 @@ __all__ = [
     "OnDrop",
     "Pipeline",
     "RangeProgress",
+    "SinkState",
     "Stage",
     "moved",
 ]
@@ -111,6 +112,15 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     transform: str = ""
     """Spark SQL over the view `changes`; empty for none."""
 
+    transform_function: str = ""
+    """`module:function` of a function that makes a DataFrame of the DataFrame of a table's changes; empty for none."""
+
+    py_files: tuple[str, ...] = ()
+    """Paths of modules and archives that the function needs, which every process of Spark gets."""
+
+    types: dict[str, str] = {}
+    """Types of columns by `TABLE.COLUMN`, in place of those that the source has for them."""
+
     server: str = "http://127.0.0.1:8080"
 
     envelope: str = ""
@@ -126,6 +136,32 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of a change that the target refuses."""
 
     on_drop: OnDrop = OnDrop.MIRROR
+
+    trigger_s: float = 0.0
+    """How often a batch begins; 0 for as soon as there are changes."""
+
+    batch_changes: int = 0
+    batch_bytes: int = 0
+    """Most changes of a batch, and about how many bytes of the log; 0 for what suits the sink."""
+
+    maintain_every_s: float = 0.0
+    """How often the tables of a lake are maintained; 0 for never."""
+
+    partition_by: tuple[str, ...] = ()
+    """Columns, as `TABLE.COLUMN`, by which tables of a lake are divided when they are made."""
+
+    properties: dict[str, str] = {}
+    """Properties that tables of a lake get when they are made."""
+
+    @property
+    def is_transformed(self) -> bool:
+        """Tell whether there is a transformation."""
+        return bool(self.transform or self.transform_function)
+
+    @property
+    def transformation(self) -> tuple[str, str, tuple[str, ...]]:
+        """Return what a transformation is made of: two pipelines that have the same make the same rows."""
+        return self.transform, self.transform_function, self.py_files
 
 
 class Lease(Struct, frozen=True):
@@ -149,6 +185,8 @@ class Figures(Struct, frozen=True):
     head: int = 0
     time_us: int = 0
     problem: str = ""
+    maintained_time_us: int = 0
+    """When the tables of the sink were last maintained by the schedule, or the schedule began."""
 
 
 class Copying(Struct, frozen=True):
@@ -159,6 +197,22 @@ class Copying(Struct, frozen=True):
     intervals: dict[int, KeyInterval]
     ends: tuple[int, ...]
     """Ranges that are wholly copied with it."""
+
+    reached: int | None = None
+    """How far the sink was in the log then, which tells the batch from another of its number; None if not known."""
+
+
+class SinkState(StrEnum):
+    """What a sink had of the tables when their copying began."""
+
+    EMPTY = "empty"
+    """Nothing: rows are added without a look at what is there."""
+
+    SHARED = "shared"
+    """Rows of others, which stay; or all that it had was compared."""
+
+    STALE = "stale"
+    """What an earlier run left, or what lacks changes that are gone. It is compared before the log is followed."""
 
 
 class Pipeline(Struct, frozen=True):
@@ -172,9 +226,7 @@ class Pipeline(Struct, frozen=True):
     generation: int
     """How often it started over: was reset, or found changes gone that it lacked."""
 
-    number_min: int
-    """Least number of its next batch."""
-
+    sink_state: SinkState
     subscription: str | None
     copying: Copying | None
     figures: Figures

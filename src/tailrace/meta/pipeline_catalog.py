@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tailrace.meta.database import Store
@@ -49,7 +49,6 @@ class PipelineCatalog(Store):
                     term=0,
                     lease_end_us=0,
                     generation=0,
-                    number_min=0,
                     figures=encode(Figures()),
                 )
             )
@@ -80,6 +79,17 @@ class PipelineCatalog(Store):
             rows = subscribe.c.subscribe_name == definition.name
             shown = {"master_addrs": definition.server, "sink": definition.sink}
             connection.execute(update(subscribe).where(rows).values(shown))
+            held = connection.execute(select(subscribe).where(rows)).mappings().all()
+            kept = [row["table_name"] for row in held]
+            gone = [name for name in kept if name not in definition.tables]
+            connection.execute(delete(subscribe).where(rows, subscribe.c.table_name.in_(gone)))
+            number = max((row["table_id"] for row in held), default=0)
+            for table in definition.tables:
+                if table not in kept:
+                    number += 1
+                    like = Numbers(held[0]["cluster_id"], held[0]["db_id"]) if held else _NONE
+                    values = subscribe_values(definition, number, table, like)
+                    connection.execute(insert(subscribe).values({**values, "owner": held[0]["owner"] if held else ""}))
 
         self._transact(run)
 

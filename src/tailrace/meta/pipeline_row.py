@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tailrace.meta.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress, Stage
+from tailrace.meta.pipeline import Copying, Definition, Figures, Pipeline, RangeProgress, SinkState, Stage
 from tailrace.model.errors import MetadataError
 from tailrace.model.key_interval import KeyInterval
 
@@ -40,12 +40,12 @@ def pipeline_of(row: Mapping[Any, Any], cancel: int, now_us: int) -> Pipeline:
             owner=row["owner"],
             leased=bool(row["owner"]) and row["lease_end_us"] > now_us,
             generation=row["generation"],
-            number_min=row["number_min"],
+            sink_state=SinkState(row["sink_state"]),
             subscription=row["subscription"],
             copying=None if row["copying"] is None else msgspec.json.decode(row["copying"], type=Copying),
             figures=msgspec.json.decode(row["figures"], type=Figures),
         )
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise MetadataError(f"pipeline {row['name']!r} in the metadata database is not readable") from error
 
 

@@ -297,7 +297,7 @@ pipeline = Table(
     Column("term", BigInteger, nullable=False),
     Column("lease_end_us", BigInteger, nullable=False),
     Column("generation", Integer, nullable=False),
-    Column("number_min", BigInteger, nullable=False),
+    Column("sink_state", String(32), nullable=False, server_default="empty"),
     Column("subscription", _NAME, nullable=True),
     Column("copying", Text, nullable=True),
     Column("figures", Text, nullable=False),

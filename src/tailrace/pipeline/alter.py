@@ -1,56 +1,86 @@
 """What of a pipeline may be altered, and when."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from msgspec import structs
 
-from tailrace.meta.pipeline import Definition, OnDrop
+from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.definition import check_server, is_message_sink
+from tailrace.pipeline.declared import split_name
+from tailrace.pipeline.definition import check_definition, is_message_sink
 from tailrace.pipeline.errors import PipelineError
 from tailrace.pipeline.sink.object_place import SECRET_OPTIONS
-from tailrace.pipeline.sinks import mode_of, sink_of
+from tailrace.pipeline.sinks import check_sink, mode_of, sink_of
 from tailrace.sink_url import SinkUrl, parse
 
-__all__ = ["altered", "check_place", "is_elsewhere"]
+__all__ = ["FIXED", "altered", "check_place", "is_elsewhere", "is_fixed"]
 
 _WAYS = ("api_key", "bearer", "ca", "endpoint", "region", "secret", "sslmode", "timeout", "token", *SECRET_OPTIONS)
 """Options of a sink that say how it is reached, not where it is."""
 
 
-def altered(
-    definition: Definition,
-    *,
-    server: str | None = None,
-    sink: str | None = None,
-    transform: str | None = None,
-    on_drop: OnDrop | None = None,
-    begun: bool,
-) -> Definition:
-    """Return a definition with another server, sink, transformation or policy; None for the one that it has. Pure.
+FIXED = ("transform", "transform_function", "py_files", "types", "partition_by", "properties")
+"""Members of a definition that stay as they are when something is copied: the sink has rows that they made."""
 
-    What says how server and sink are reached may always be altered: addresses, names, passwords. `begun` tells whether
-    the sink has something of the pipeline: then the transformation stays, and so does the place inside the sink.
+
+def altered(definition: Definition, *, begun: bool, **given: Any) -> Definition:
+    """Return a definition with other members; None is for one that stays as it is.
+
+    What says how server and sink are reached may always be altered, and so may policies. `begun` tells whether the sink
+    has something of the pipeline: then the members in `FIXED` stay, and so does the place inside the sink. Of two kinds
+    of transformations the one that is given takes the place of the other.
 
     Raises:
-        PipelineError: The transformation cannot be altered now.
-        ConfigError: The sink is another one, or the server's address is none.
+        PipelineError: Something cannot be altered now.
+        ConfigError: The sink is another one, or something is not valid.
     """
-    fields = {"server": server, "sink": sink, "transform": transform, "on_drop": on_drop}
-    changed = structs.replace(definition, **{name: value for name, value in fields.items() if value is not None})
+    fields = {name: value for name, value in given.items() if value is not None}
+    kept = definition
+    if "tables" in fields:
+        check_sink(fields.get("sink", definition.sink), definition.mode, fields["tables"])
+        kept = structs.replace(definition, **_of_tables(definition, fields["tables"]))
+    if fields.get("transform"):
+        fields = {"transform_function": "", "py_files": (), **fields}
+    elif fields.get("transform_function"):
+        fields = {"transform": "", "py_files": (), **fields}
+    changed = check_definition(structs.replace(kept, **fields))
     mode_of(changed.sink, changed.mode)
-    if server is not None:
-        check_server(server)
-    if begun and changed.transform != definition.transform:
-        name = definition.name
-        raise PipelineError(
-            f"the sink has rows from the old transformation: run `tailrace pipeline reset {name}`, then alter it, "
-            f"then run it, which copies the tables again"
-        )
+    if begun and changed.transformation != definition.transformation:
+        raise PipelineError(_copied_with("transformation", definition.name))
+    if begun and changed.types != kept.types:
+        raise PipelineError(_copied_with("types", definition.name))
+    layouts = [(one.partition_by, one.properties) for one in (kept, changed)]
+    if begun and layouts[0] != layouts[1]:
+        raise ConfigError("the tables of the sink are made: partition_by and properties are for new ones")
     if begun and _inside(parse(changed.sink)) != _inside(parse(definition.sink)):
         raise ConfigError(
             "that is a different sink, without the copied rows: create a new pipeline for it. "
             "Only host, port, user and password of a sink can be altered"
         )
     return changed
+
+
+def _of_tables(definition: Definition, tables: Sequence[str]) -> dict[str, Any]:
+    """Return what of a definition is about columns, for these tables alone."""
+    left = tuple(tables)
+    return {
+        "types": {name: type_ for name, type_ in definition.types.items() if split_name(name, left)},
+        "partition_by": tuple(name for name in definition.partition_by if split_name(name, left)),
+    }
+
+
+def is_fixed(definition: Definition, changed: Definition) -> bool:
+    """Tell whether something differs that may be altered only before anything is copied."""
+    same = structs.replace(definition, **_of_tables(definition, changed.tables))
+    return any(getattr(same, name) != getattr(changed, name) for name in FIXED)
+
+
+def _copied_with(what: str, name: str) -> str:
+    return (
+        f"the sink has rows from the old {what}: run `tailrace pipeline reset {name}`, then alter it, "
+        f"then run it, which copies the tables again"
+    )
 
 
 def is_elsewhere(definition: Definition, changed: Definition) -> bool:

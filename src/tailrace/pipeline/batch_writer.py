@@ -1,7 +1,7 @@
 """What Spark calls with each micro-batch: it puts the changes into the sink, once."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,15 +13,17 @@ from tailrace.client.bulk import BulkClient
 from tailrace.message.outbox import OutboxOptions
 from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.copy import next_number
+from tailrace.pipeline.declared import declared
 from tailrace.pipeline.decode import changes_of_json
 from tailrace.pipeline.definition import Definition, is_message_sink, shape_of, takes_images
+from tailrace.pipeline.errors import SinkMovedError
 from tailrace.pipeline.failure import INTERRUPTED, brief
 from tailrace.pipeline.image_rows import image_changes
 from tailrace.pipeline.layout import unpacked
 from tailrace.pipeline.sink.base import Batch, Mode, Sink, SinkProgress, TableChanges
 from tailrace.pipeline.sink.row import key_names, refuse_unidentified
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.pipeline.sink.upkeep import TableLayout, TableUpkeep, UpkeepOptions
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
 from tailrace.pipeline.source_options import Layout
@@ -47,6 +49,9 @@ with the whole table of a lake.
 _CLOSE_S_MAX = 10.0
 """Longest time to wait for a micro-batch whose query has ended."""
 
+_TRIES_MAX = 3
+"""So often a batch is cut again because another worker was still writing into the sink."""
+
 _SPREAD_MIN = 400_000
 _SPREAD_MIN_DISTRIBUTED = 100_000
 """From this many changes on tasks write the sink: where all run on one machine, and where they run on several."""
@@ -63,7 +68,6 @@ class BatchWriter:
         self,
         definition: Definition,
         token: str | None,
-        number_min: int,
         outage_s_max: float,
         proceed: Callable[[], None] | None = None,
         session: Callable[[], Any] | None = None,
@@ -85,9 +89,6 @@ class BatchWriter:
 
         self.stopping = False
         """Whether the query is being stopped: a batch that cannot be finished for that reason has not failed."""
-
-        self.number_min = number_min
-        """Least number of the next batch."""
 
         self._definition = definition
         self._token = token
@@ -156,7 +157,7 @@ class BatchWriter:
     def apply(self, rows: pa.Table, changes: int, session: Any) -> None:
         """Apply rows in the layout `json`, of this many changes, that the sink does not have.
 
-        Those are all of them or none, unless the checkpoint is older than the sink: brought back from a backup, say.
+        Spark knows where its own batches end, and the sink knows what it has: only the sink's word counts.
 
         Raises:
             MisfitError: A value does not fit its column's type.
@@ -164,25 +165,28 @@ class BatchWriter:
             SinkError: The sink cannot be reached for long, or refuses.
             LeaseError: This worker no longer has the pipeline.
         """
-        definition, sink = self._definition, self.sink()
         through = pc.max(rows["_offset"]).as_py()
-        progress = sink.progress()
-        reached = self._reached(progress)
-        # Spark repeats a micro-batch after a crash although the sink has it. The sink commits its progress with the
-        # rows, so its word counts, not that of the checkpoint.
-        if reached >= through:
-            return
-        rows = without_drops(_behind(rows, reached), definition.on_drop, definition.name)
+        for tries_left in reversed(range(_TRIES_MAX)):
+            reached, ahead = self._reached(self.sink().progress()), self.sink().ahead()
+            if reached >= through:
+                return
+            try:
+                self._apply(_behind(rows, reached, ahead), through, session)
+                break
+            except SinkMovedError:  # a worker that had the pipeline before was in the middle of a batch
+                if not tries_left:
+                    raise
+        self.changes += changes
+
+    def _apply(self, rows: pa.Table, through: int, session: Any) -> None:
+        definition, sink = self._definition, self.sink()
+        rows = without_drops(rows, definition.on_drop, definition.name)
         versions = self._known(rows)
         tables = image_changes(rows, versions) if takes_images(definition) else changes_of_json(rows, versions)
-        if definition.transform:
-            tables = [transformed(one, definition.transform, session) for one in tables]
-        # Numbers only rise, also after a reset or a repair, which reserve some: a sink takes a number that it has for a
-        # repetition and leaves the batch out.
-        number = next_number(progress, self.number_min)
+        if definition.is_transformed:
+            tables = [transformed(one, definition, session) for one in tables]
         filled = [one for one in tables if one.changes.num_rows]
-        sink.apply(Batch(definition.name, number, {definition.source: through}, filled))
-        self.changes += changes
+        sink.apply(Batch(definition.name, sink.next_number(), {definition.source: through}, filled))
 
     def apply_spread(self, frame: Any) -> None:
         """Have tasks apply rows in the layout `packed` that the sink does not have. The schemas of all are known.
@@ -190,20 +194,28 @@ class BatchWriter:
         Raises:
             TailraceError: What `apply` raises.
         """
+        for tries_left in reversed(range(_TRIES_MAX)):
+            try:
+                self._apply_spread(frame)
+                break
+            except SinkMovedError:
+                if not tries_left:
+                    raise
+
+    def _apply_spread(self, frame: Any) -> None:
         definition, sink = self._definition, self.sink()
-        progress = sink.progress()
-        number = next_number(progress, self.number_min)
         mode = mode_of(definition.sink, definition.mode)
         decode = partial(
             changes_of_packed,
             versions=self._versions,
-            after=self._reached(progress),
+            after=self._reached(sink.progress()),
+            ahead=sink.ahead(),
             mode=mode,
             dropping=partial(without_drops, on_drop=definition.on_drop, name=definition.name),
         )
         changes = SparkSpread(frame, decode)
         self.changes += sink.apply_spread(
-            SpreadBatch(definition.name, number, definition.source, changes, self.changes_max)
+            SpreadBatch(definition.name, sink.next_number(), definition.source, changes, self.changes_max)
         ).rows
 
     @property
@@ -212,12 +224,14 @@ class BatchWriter:
         definition = self._definition
         # The layout `latest` lets the source leave out all but the last change of each key. A transformation may want
         # the others, and so do history and append.
-        last = not definition.transform and mode_of(definition.sink, definition.mode) is Mode.CURRENT
+        last = not definition.is_transformed and mode_of(definition.sink, definition.mode) is Mode.CURRENT
         return Layout.LATEST if last and not takes_images(definition) else Layout.PACKED
 
     @property
     def changes_max(self) -> int:
         """Return how many changes a micro-batch should have at most: more where they need not come here."""
+        if self._definition.batch_changes:
+            return self._definition.batch_changes
         if not self._can_spread():
             return _CHANGES_MAX
         return _CHANGES_SPREAD_MAX if self._is_spread() else _CHANGES_MERGED_MAX
@@ -225,29 +239,55 @@ class BatchWriter:
     @property
     def bytes_max(self) -> int:
         """Return how many bytes of the log a micro-batch should have at most, about."""
-        return _BYTES_SPREAD_MAX if self._is_spread() else _BYTES_MAX
+        return self._definition.batch_bytes or (_BYTES_SPREAD_MAX if self._is_spread() else _BYTES_MAX)
 
     def sink(self) -> SinkThread:
         """Return the sink, opened."""
-        return self._opened(anew=False)
+        return self._opened()
 
-    def renewed(self) -> SinkProgress | None:
-        """Open the sink although tables of it may be gone, and have it forget those; return how far it is.
+    def renew(self, tables: Collection[str]) -> None:
+        """Open the sink although some of these tables may be gone from it, and have it forget those.
 
         Raises:
+            SinkTableGoneError: Another one is gone; nothing is forgotten.
             SinkError: The sink cannot be reached, or refuses for another reason.
         """
-        return self._opened(anew=True).progress()
+        self._opened(tables)
 
     def is_lost(self, rows_copied: int) -> bool:
         """Tell whether a sink that has no progress should have some: rows went into it, and could be read there."""
         sink = self.sink()
-        return rows_copied > 0 and not self._definition.transform and all(map(sink.is_readable, self.schemas()))
+        return rows_copied > 0 and not self._definition.is_transformed and all(map(sink.is_readable, self.schemas()))
+
+    def note(self, offset: int, *, anew: bool = False) -> None:
+        """Have the sink note that it has all changes through an offset, of which none was for it.
+
+        With `anew` it forgets how far each table was: its offsets may be of a log that has begun again since.
+        """
+        offsets = {self._definition.source: offset}
+        self.sink().apply(Batch(self._definition.name, self.sink().next_number(), offsets, [], anew=anew))
+
+    def note_idle(self, offset: int, changes_min: int) -> None:
+        """Have the sink note an offset that is this many changes beyond what it knows of; not in the middle of a batch.
+
+        All changes through that offset were read. So the next run need not read them again only to find that none of
+        them is for the sink.
+        """
+        if self._busy.acquire(blocking=False):
+            try:
+                if offset - self._reached(self.sink().progress()) >= changes_min:
+                    self.note(offset)
+            finally:
+                self._busy.release()
 
     def tend(self) -> None:
         """Resend dead letters marked for retry, where the sink is of messages and open here."""
         if self._sink is not None and is_message_sink(self._definition):
             self._sink.tend()
+
+    def maintain(self, options: UpkeepOptions) -> list[TableUpkeep]:
+        """Maintain the tables of the sink, where it has such."""
+        return self.sink().maintain(self.schemas(), options)
 
     def schemas(self) -> list[TableSchema]:
         """Return the newest known schema of each table."""
@@ -267,7 +307,7 @@ class BatchWriter:
             self._sink.close()
             self._sink = None
 
-    def _opened(self, *, anew: bool) -> SinkThread:
+    def _opened(self, anew: Collection[str] = ()) -> SinkThread:
         if self._sink is None:
             proceed, wanted = self._proceed or (lambda: None), self._wanted or (lambda: True)
             sink = SinkThread(
@@ -300,11 +340,13 @@ class BatchWriter:
         use_spark = sink.traits.use_spark
         if use_spark is not None and self._session is not None:
             use_spark(self._session)
+        if sink.traits.lay_out is not None:
+            sink.traits.lay_out(TableLayout(definition.partition_by, definition.properties))
         return sink
 
     def _can_spread(self) -> bool:
         """Tell whether tasks can write the sink. What is transformed comes here."""
-        return not self._definition.transform and self.sink().takes_spread(self.schemas())
+        return not self._definition.is_transformed and self.sink().takes_spread(self.schemas())
 
     def _is_spread(self) -> bool:
         """Tell whether tasks write what is large. On one machine the driver merges rows more quickly than they do."""
@@ -348,7 +390,8 @@ class BatchWriter:
             info = client.info(self._definition.source, self._definition.tables)
         finally:
             client.close()
-        self._versions = {(schema.table.wire, schema.version): schema for schema in info.schemas().values()}
+        schemas = [declared(schema, self._definition.types) for schema in info.schemas().values()]
+        self._versions = {(schema.table.wire, schema.version): schema for schema in schemas}
         return info.head
 
 
@@ -357,12 +400,14 @@ def changes_of_packed(
     versions: dict[tuple[str, int], TableSchema],
     *,
     after: int = 0,
+    ahead: Mapping[str, int] | None = None,
     mode: Mode = Mode.APPEND,
     dropping: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> Iterator[tuple[Tally, list[TableChanges]]]:
     """Yield the changes behind an offset in rows of the layouts `packed` and `latest`, and what was met among them.
 
-    Runs in a task. `dropping` is what becomes of rows that say that a table was dropped.
+    Those of some tables are wanted behind other offsets. Runs in a task. `dropping` is what becomes of rows that say
+    that a table was dropped.
 
     Raises:
         MisfitError: A value does not fit its column's type.
@@ -370,14 +415,19 @@ def changes_of_packed(
         TruncationMetError: There is a truncation, and the mode is not `append`.
     """
     for held, offset, changes in zip(unpacked(rows), rows["_offset"], rows["_changes"], strict=True):
-        some = dropping(_behind(held, after))
+        some = dropping(_behind(held, after, ahead or {}))
         if mode is not Mode.APPEND and has_truncation(some):
             raise TruncationMetError("a truncation is among the changes")
         if some.num_rows:
             yield Tally(offset.as_py(), {"log": changes.as_py()}), changes_of_json(some, versions)
 
 
-def _behind(rows: pa.Table, after: int) -> pa.Table:
-    """Return the rows of changes behind an offset: mostly all of them."""
+def _behind(rows: pa.Table, after: int, ahead: Mapping[str, int]) -> pa.Table:
+    """Return the rows of changes behind an offset, or another one of their table: mostly all of them."""
     lowest = pc.min(rows["_offset"]).as_py()
-    return rows if lowest is None or lowest > after else rows.filter(pc.greater(rows["_offset"], after))
+    if lowest is not None and lowest <= after:
+        rows = rows.filter(pc.greater(rows["_offset"], after))
+    for table, offset in ahead.items():
+        held = pc.and_(pc.equal(rows["_table"], table), pc.less_equal(rows["_offset"], offset))
+        rows = rows.filter(pc.invert(held))
+    return rows

@@ -25,7 +25,6 @@ __all__ = [
     "drops",
     "table_changes",
     "typed_rows",
-    "unsent_rows",
 ]
 
 COMMIT_TIME = pa.timestamp("us", tz="UTC")
@@ -143,39 +142,29 @@ def typed_rows(
     schemas: Mapping[SchemaId, TableSchema],
     wanted: pa.Schema,
     as_text: Collection[str] = (),
-) -> list[Any]:
+) -> tuple[list[Any], pa.Array | None]:
     """Return the columns of `wanted` for rows of one table, whose changes may be of several versions of its schema.
+
+    And which columns the image of each row lacks, as `UNCHANGED` tells it; None where all are whole.
 
     Raises:
         MisfitError: A value does not fit its column's type.
     """
-    parts = [
-        decode_images(rows.images.slice(begin, count), keys.slice(begin, count), schemas[version], wanted, as_text)
-        for keys in [rows.changes.column("key")]
-        for version, begin, count in _runs(rows.changes.column("schema"))
-    ]
-    if not parts:
-        return [pa.array([], field.type) for field in wanted]
-    return [pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0] for pieces in zip(*parts, strict=True)]
-
-
-def unsent_rows(
-    rows: ChangeRows, schemas: Mapping[SchemaId, TableSchema], wanted: pa.Schema, cells: Sequence[Any]
-) -> pa.Array | None:
-    """Return which columns the image of each row lacks, as `UNCHANGED` tells it; None where all are whole.
-
-    `cells` are what `typed_rows` made of the same rows.
-    """
-    parts = [
-        (
-            count,
-            unsent(rows.images.slice(begin, count), [one.slice(begin, count) for one in cells], wanted, schemas[id_]),
-        )
-        for id_, begin, count in _runs(rows.changes.column("schema"))
-    ]
-    if all(texts is None for _, texts in parts):
-        return None
-    return pa.concat_arrays([pa.nulls(count, pa.string()) if texts is None else texts for count, texts in parts])
+    columns: list[list[pa.Array]] = []
+    lacking: list[tuple[int, pa.Array | None]] = []
+    keys = rows.changes.column("key")
+    for number, begin, count in _runs(rows.changes.column("schema")):
+        images, version = rows.images.slice(begin, count), schemas[number]
+        decoded = decode_images(images, keys.slice(begin, count), version, wanted, as_text)
+        columns.append(decoded.columns)
+        lacking.append((count, unsent(images, decoded, wanted, version)))
+    if not columns:
+        return [pa.array([], field.type) for field in wanted], None
+    cells = [pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0] for pieces in zip(*columns, strict=True)]
+    if all(texts is None for _, texts in lacking):
+        return cells, None
+    parts = [pa.nulls(count, pa.string()) if texts is None else texts for count, texts in lacking]
+    return cells, pa.concat_arrays(parts)
 
 
 def table_changes(
@@ -201,9 +190,9 @@ def table_changes(
         for batch in whole:
             chosen = batch.filter(pc.is_in(batch.column("schema"), value_set=pa.array(sorted(versions), pa.int32())))
             rows = change_rows(chosen, schemas)
-            cells = typed_rows(rows, schemas, wanted, as_text)
+            cells, lacking = typed_rows(rows, schemas, wanted, as_text)
             table = pa.Table.from_arrays([*rows.change_columns, *cells], schema=change_schema(newest, as_text))
-            tables.append((table, unsent_rows(rows, schemas, wanted, cells)))
+            tables.append((table, lacking))
         changed.append(TableChanges(newest, with_unsent(tables)))
     return changed
 

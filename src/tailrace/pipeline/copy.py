@@ -14,19 +14,21 @@ import pyarrow.compute as pc
 from msgspec import Struct, structs
 
 from tailrace.client.bulk_rows import BulkRowsClient
-from tailrace.meta.pipeline import Copying, Lease, RangeProgress, Stage
+from tailrace.meta.pipeline import Copying, Lease, RangeProgress, SinkState, Stage
+from tailrace.model.errors import SinkRefusedError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.declared import declared
 from tailrace.pipeline.definition import Definition, takes_images
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
-from tailrace.pipeline.sink.base import Batch, SinkProgress, TableChanges
+from tailrace.pipeline.sink.base import Batch, TableChanges
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.store import PipelineStore
 from tailrace.pipeline.transform import transformed
 
-__all__ = ["Copier", "CopyOptions", "advanced", "next_number", "planned"]
+__all__ = ["Copier", "CopyOptions", "advanced", "planned"]
 
 _T = TypeVar("_T")
 
@@ -35,6 +37,15 @@ _RANGES_AT_ONCE = 4
 
 _RANGES_SPREAD = 32
 """Ranges in one batch that tasks read and write."""
+
+_FIRST_ROWS = 50_000
+"""Rows in the first batch of a table: afterwards it is known how large they are. With no more, a table is one range."""
+
+_BATCH_BYTES = 128 << 20
+"""About how much a batch holds that comes here: as much is in memory, and as much again is read ahead."""
+
+_TASK_PAGES = 4
+"""How many times more rows a task takes at once, which holds only few of them in memory."""
 
 _TRIES_MAX = 5
 """So often rows are read whose table changes its schema meanwhile."""
@@ -49,8 +60,8 @@ class CopyOptions(Struct, frozen=True):
     ranges_max: int = 8
     """Maximum number of ranges of a table."""
 
-    page_rows: int = 50_000
-    """Rows of a range in one batch."""
+    page_rows: int = 500_000
+    """Most rows of a range in one batch; large rows are fewer."""
 
     distributed: bool = False
     """Whether tasks of Spark read the ranges; else threads do."""
@@ -65,14 +76,9 @@ def planned(
     """
     options = options or CopyOptions()
     plan = client.plan(source, table, options.ranges_max)
-    cuts = [] if plan.rows <= options.page_rows else plan.cuts[: options.ranges_max - 1]
+    cuts = [] if plan.rows <= min(options.page_rows, _FIRST_ROWS) else plan.cuts[: options.ranges_max - 1]
     bounds = [None, *cuts, None]
     return [KeyInterval(after, through) for after, through in pairwise(bounds)], plan.rows
-
-
-def next_number(progress: SinkProgress | None, least: int) -> int:
-    """Return the number of the batch that a sink is given next."""
-    return max(least, 0 if progress is None else progress.number + 1)
 
 
 class Copier:
@@ -101,17 +107,22 @@ class Copier:
         self._session = session
         self._token = token
         self._options = options
+        self._version = store.progress(lease.name)[0].init_version
+        self._fresh = store.get(lease.name).sink_state is SinkState.EMPTY
+        self._row_bytes: dict[str, float] = {}
+        """Size of the rows of each table that were read last."""
+
+    def resume(self) -> Iterator[int]:
+        """Finish the batch that an earlier worker began, if there is one; yield how many rows it had."""
+        begun = self._store.get(self._lease.name).copying
+        if begun is not None:
+            yield self._finish(begun)
 
     def run(self) -> Iterator[int]:
         """Copy batch after batch; yield how many rows each had. The next is read while the sink takes one."""
-        found = self._store.get(self._lease.name)
-        self._version = self._store.progress(self._lease.name)[0].init_version
-        self._fresh = found.number_min == 0
-        if found.copying is not None:
-            yield self._finish(found.copying)
         ranges = self._bounded(self._store.progress(self._lease.name))
         if self._spreads():
-            yield from self._run_spread(ranges, found.number_min)
+            yield from self._run_spread(ranges)
             return
         with ThreadPoolExecutor(1, "tailrace-ahead") as ahead:
             reading = ahead.submit(self._next, ranges)
@@ -119,9 +130,7 @@ class Copier:
                 cut, schema, rows = read
                 ranges = advanced(ranges, cut)
                 reading = ahead.submit(self._next, ranges)
-                number = next_number(self._sink.progress(), found.number_min)
-                copying = structs.replace(cut, number=number)
-                self._store.begin_copy(self._lease, copying)
+                copying = self._begun(structs.replace(cut, number=self._sink.next_number()))
                 yield self._put(copying, schema, rows)
 
     def _bounded(self, ranges: Sequence[RangeProgress]) -> list[RangeProgress]:
@@ -144,11 +153,11 @@ class Copier:
             bounded.append(one)
         return bounded
 
-    def _run_spread(self, ranges: Sequence[RangeProgress], number_min: int) -> Iterator[int]:
+    def _run_spread(self, ranges: Sequence[RangeProgress]) -> Iterator[int]:
         """Copy batch after batch by tasks, which read and write the rows."""
         while some := _left(ranges, _RANGES_SPREAD):
-            copying = structs.replace(self._cut(some), number=next_number(self._sink.progress(), number_min))
-            self._store.begin_copy(self._lease, copying)
+            cut = self._cut(some, self._options.page_rows * _TASK_PAGES)
+            copying = self._begun(structs.replace(cut, number=self._sink.next_number()))
             yield self._spread(copying)
             ranges = advanced(ranges, copying)
 
@@ -157,14 +166,22 @@ class Copier:
         some = _left(ranges, _RANGES_AT_ONCE)
         if not some:
             return None
-        cut = self._cut(some)
-        return cut, *self._read(cut)
+        cut = self._cut(some, self._rows_wanted(some))
+        schema, read = self._read(cut)
+        if read.num_rows:
+            self._row_bytes[cut.table] = read.nbytes / read.num_rows
+        return cut, schema, read
 
-    def _cut(self, ranges: Sequence[RangeProgress]) -> Copying:
-        """Return the next keys of some ranges of one table."""
+    def _rows_wanted(self, ranges: Sequence[RangeProgress]) -> int:
+        """Return how many rows of each of these ranges make a batch that is neither large nor small."""
+        row_bytes = self._row_bytes.get(ranges[0].table)
+        rows = _FIRST_ROWS if row_bytes is None else int(_BATCH_BYTES / row_bytes)
+        return max(1, min(self._options.page_rows, rows // len(ranges)))
+
+    def _cut(self, ranges: Sequence[RangeProgress], rows: int) -> Copying:
+        """Return the next keys of some ranges of one table, this many rows of each."""
         intervals, ends = {}, []
         for one in ranges:
-            rows = self._options.page_rows
             cuts = self._client.cut_rows(self._definition.source, one.table, one.left, rows=rows, count=1)
             through = cuts[0] if cuts else one.within.through
             intervals[one.range_id] = KeyInterval(one.left.after, through)
@@ -172,11 +189,28 @@ class Copier:
                 ends.append(one.range_id)
         return Copying(0, ranges[0].table, intervals, tuple(ends))
 
+    def _begun(self, copying: Copying) -> Copying:
+        """Note which keys go into the sink next, and how far that is now."""
+        begun = structs.replace(copying, reached=self._reached())
+        self._store.begin_copy(self._lease, begun)
+        return begun
+
     def _finish(self, copying: Copying) -> int:
-        """Finish the batch that an earlier worker began."""
+        """Finish the batch that an earlier worker began.
+
+        Raises:
+            SinkRefusedError: The sink has another batch of that number.
+        """
         applied = self._sink.applied()
         if applied is None or applied < copying.number:
+            copying = self._begun(copying)
             return self._spread(copying) if self._spreads() else self._put(copying, *self._read(copying))
+        if applied == copying.number and copying.reached not in {None, self._reached()}:
+            # Whether a lake has the rows in spite of it is not known: copied once more they might be there twice.
+            raise SinkRefusedError(
+                f"the sink has another batch {applied} than the one that was copied of table {copying.table}: another "
+                "worker wrote into it meanwhile, and rows may be missing. Reset the pipeline"
+            )
         self._store.finish_copy(self._lease, copying, version=self._version, rows={})
         return 0
 
@@ -186,18 +220,29 @@ class Copier:
         version = pc.max(rows["_offset"]).as_py() or self._version
         images = takes_images(self._definition)
         one = TableChanges(schema, rows.drop_columns([RANGE]), fresh=self._fresh, images=images)
-        if self._definition.transform and one.changes.num_rows:
-            one = transformed(one, self._definition.transform, self._session())
+        if self._definition.is_transformed and one.changes.num_rows:
+            one = transformed(one, self._definition, self._session())
         if one.changes.num_rows:
-            offsets = {self._definition.source: self._version}
+            offsets = {self._definition.source: self._reached()}
             self._sink.apply(Batch(self._definition.name, copying.number, offsets, [one]))
         self._store.finish_copy(self._lease, copying, version=version, rows=counts)
         return len(rows)
 
+    def _reached(self) -> int:
+        """Return how far the sink is in the log, which rows that are copied do not change.
+
+        A sink that keeps nothing is where it was noted to be: a table may be added long after the others were copied.
+        """
+        progress = self._sink.progress()
+        reached = None if progress is None else progress.offsets.get(self._definition.source)
+        if reached is not None:
+            return reached
+        return max(self._version, min(one.last_log_index for one in self._store.progress(self._lease.name)))
+
     def _spreads(self) -> bool:
         """Tell whether tasks write the rows that they read."""
         schemas = [self._schema(table) for table in self._definition.tables]
-        return self._options.distributed and not self._definition.transform and self._sink.takes_spread(schemas)
+        return self._options.distributed and not self._definition.is_transformed and self._sink.takes_spread(schemas)
 
     def _spread(self, copying: Copying) -> int:
         """Have tasks put the rows of a batch into the sink."""
@@ -209,8 +254,8 @@ class Copier:
                 number=copying.number,
                 source=self._definition.source,
                 changes=spread_rows(self._session(), task),
-                changes_max=self._options.page_rows * len(task.intervals),
-                offset=self._version,
+                changes_max=self._options.page_rows * _TASK_PAGES * len(task.intervals),
+                offset=self._reached(),
                 fresh=self._fresh,
             )
             return self._sink.apply_spread(batch)
@@ -255,8 +300,8 @@ class Copier:
             return pa.concat_tables(parts)
 
     def _schema(self, table: str) -> TableSchema:
-        found = self._client.info(self._definition.source, [table]).tables[0]
-        return found.versions[-1].schema
+        (found,) = self._client.info(self._definition.source, [table]).newest()
+        return declared(found, self._definition.types)
 
 
 def advanced(ranges: Sequence[RangeProgress], copying: Copying) -> list[RangeProgress]:

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from tailrace.client.errors import ClientError, ConnectionFailed, NotFound
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Offset
+from tailrace.model.wanted import Conditions
 from tailrace.pipeline.origin import Origin
 from tailrace.pipeline.sink.base import ChangeType
 from tailrace.pipeline.source_options import Layout, Preimages, SourceOptions, parse_options
@@ -36,17 +37,26 @@ __all__ = ["Interval", "TailraceReader", "TailraceSource", "TailraceStreamReader
 
 logger = logging.getLogger(__name__)
 
+_TASK_CHANGES_MIN = 50_000
+"""Fewer are not divided: on two cores, to start more tasks takes longer than to read them in one."""
+
 _PUSHING_WORKER = "data_source_pushdown_filters.py"
 """The module of Spark that asks for filters to push down."""
 
 
 class Interval(InputPartition):
-    """What one task reads: the changes after one offset up to another, of these tables; without any, of those asked."""
+    """What one task reads: the changes after one offset up to another, of these tables; without any, of those asked.
 
-    def __init__(self, after: int, through: int, tables: tuple[str, ...] = ()) -> None:
+    Those that do not meet the `conditions` need not be read.
+    """
+
+    def __init__(
+        self, after: int, through: int, tables: tuple[str, ...] = (), conditions: Conditions | None = None
+    ) -> None:
         self.after = after
         self.through = through
         self.tables = tables
+        self.conditions = conditions
 
 
 class TailraceSource(DataSource):
@@ -67,7 +77,7 @@ class TailraceSource(DataSource):
             window = origin.window(options.tables)
         finally:
             origin.close()
-        return from_arrow_schema(arrow_schema_of(options, window.schemas), prefer_timestamp_ntz=True)
+        return from_arrow_schema(arrow_schema_of(options, options.declared(window.schemas)), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> "TailraceReader":
         """Return what reads a batch. Filters are taken only where Spark offers them: elsewhere it would refuse us."""
@@ -96,12 +106,16 @@ class TailraceReader(DataSourceReader):
         """Return the intervals that tasks read, as of now."""
         origin = self.options.origin()
         try:
-            tables = self._tables(origin)
+            known = origin.window(self.options.tables).schemas if self.pushed.filters else {}
+            schemas = list(self.options.declared(known).values())
+            tables = self.pushed.chosen(self.options.tables, {schema.table.wire for schema in schemas})
             if tables is None:
                 return [Interval(0, 0)]
+            conditions = self.pushed.conditions(schemas)
             places = origin.place(self.options.start), origin.place(self.options.end)
             after, through = self.pushed.narrowed(*places)
-            return _intervals(origin, after, through, self.options.partition_changes, tables) or [Interval(0, 0)]
+            intervals = _intervals(origin, after, through, self.options, tables, conditions)
+            return intervals or [Interval(0, 0)]
         finally:
             origin.close()
 
@@ -109,13 +123,6 @@ class TailraceReader(DataSourceReader):
         """Yield the rows of one interval. Runs on an executor."""
         for batch in _rows(self.options, self.schema, partition):
             yield self.pushed.filter(batch)
-
-    def _tables(self, origin: Origin) -> tuple[str, ...] | None:
-        """Return the tables that filters leave; none for all, None where there is nothing to be read."""
-        if self.pushed.tables is None:
-            return ()
-        known = {schema.table.wire for schema in origin.window(self.options.tables).schemas.values()}
-        return self.pushed.chosen(self.options.tables, known)
 
 
 class PushingReader(TailraceReader):
@@ -194,7 +201,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the intervals that the tasks of a micro-batch read."""
         self._begun = True
-        return _intervals(self._origin, start["offset"], end["offset"], self.options.partition_changes)
+        return _intervals(self._origin, start["offset"], end["offset"], self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one interval. Runs on an executor."""
@@ -232,14 +239,30 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _intervals(
-    origin: Origin, after: int, through: int, changes: int, tables: tuple[str, ...] = ()
+    origin: Origin,
+    after: int,
+    through: int,
+    options: SourceOptions,
+    tables: tuple[str, ...] = (),
+    conditions: Conditions | None = None,
 ) -> list[InputPartition]:
-    """Return an interval cut at ends of commits; what follows the last one found is one more."""
+    """Return an interval cut at ends of commits for tasks; what follows the last one found is one more.
+
+    There are as many as there are cores to use, if there is enough for each to be worth a task.
+    """
+    share = max(_TASK_CHANGES_MIN, -(-(through - after) // options.cores))
+    bounded = conditions is None  # otherwise most is not read, and tasks cost more than what they would share
+    changes = min(options.partition_changes, share) if bounded else share
     intervals: list[InputPartition] = []
     while after < through:
-        cuts = origin.cuts(after, through, changes=changes) or [Offset(through)]
+        if through - after <= min(_TASK_CHANGES_MIN, options.partition_changes):
+            cuts = [Offset(through)]
+        else:
+            cuts = origin.cuts(
+                after, through, changes=changes, bytes_max=options.partition_bytes if bounded else None
+            ) or [Offset(through)]
         for cut in cuts:
-            intervals.append(Interval(after, cut, tables))
+            intervals.append(Interval(after, cut, tables, conditions))
             after = cut
     return intervals
 
@@ -255,8 +278,10 @@ def _rows(options: SourceOptions, schema: StructType, partition: InputPartition)
         return
     origin = options.origin()
     try:
-        batches = origin.batches(partition.after, partition.through, partition.tables or options.tables)
-        for schemas, batch in coalesced(batches, options.layout):
+        tables = partition.tables or options.tables
+        batches = origin.batches(partition.after, partition.through, tables, partition.conditions)
+        for known, batch in coalesced(batches, options.layout):
+            schemas = options.declared(known)
             rows = rows_of(batch, schemas, options.layout, wanted, options.string_columns)
             if options.preimages is Preimages.MOVED:
                 newest = max(batch.column("schema").to_pylist())

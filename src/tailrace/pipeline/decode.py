@@ -15,7 +15,8 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_schema
 from tailrace.pipeline.evolve import fitted
 from tailrace.pipeline.sink.base import ChangeType, TableChanges
-from tailrace.pipeline.typed import decode_images, row_schema
+from tailrace.pipeline.sink.row import key_text
+from tailrace.pipeline.typed import as_declared, decode_images, row_schema, source_schema
 from tailrace.pipeline.unchanged import unsent, with_unsent
 
 __all__ = ["changes_of_json", "read_rows"]
@@ -36,9 +37,10 @@ def read_rows(page: RowsPage, schema: TableSchema) -> pa.Table:
     count = page.rows.num_rows
     wanted = row_schema(schema)
     if page.typed:
-        cells = fitted(pa.table(page.rows), wanted).columns
+        rows = fitted(pa.table(page.rows), source_schema(wanted, schema))
+        cells = as_declared(rows.columns, wanted, schema, lambda row: key_text(rows, schema, row))
     else:
-        cells = decode_images(page.rows.column("image"), page.rows.column("key"), page.schema, wanted)
+        cells = decode_images(page.rows.column("image"), page.rows.column("key"), schema, wanted).columns
     columns = [
         pa.repeat(pa.scalar(str(ChangeType.READ)), count),
         pa.repeat(pa.scalar(page.offset, pa.int64()), count),
@@ -76,11 +78,11 @@ def _typed(
     def typed(some: pa.Table) -> tuple[pa.Table, pa.Array | None]:
         images, keys = (_bytes(some[column]) for column in ("_row", "_key"))
         version = versions[name, some["_schema_version"][0].as_py()]
-        cells = decode_images(images, keys, version, wanted, as_text)
+        decoded = decode_images(images, keys, version, wanted, as_text)
         table = pa.Table.from_arrays(
-            [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *cells], schema=columns
+            [*(some[field.name].cast(field.type) for field in CHANGE_COLUMNS), *decoded.columns], schema=columns
         )
-        return table, unsent(images, cells, wanted, version)
+        return table, unsent(images, decoded, wanted, version)
 
     runs = list(_runs(rows))
     return with_unsent(list(map(typed, runs) if len(runs) == 1 else _threads().map(typed, runs)))

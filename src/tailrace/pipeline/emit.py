@@ -12,6 +12,7 @@ from typing import assert_never
 
 from tailrace.meta.pipeline import Definition, Mode
 from tailrace.model.table import TableSchema
+from tailrace.pipeline import transform_function
 from tailrace.pipeline.change_rows import CHANGE_COLUMNS
 from tailrace.pipeline.sink.row import key_names, refuse_unidentified
 from tailrace.sink_url import parse, refuse_shared, spelled
@@ -71,18 +72,24 @@ def _transformation(definition: Definition, mode: Mode, schema: TableSchema, nam
     """Return the program that defines one table."""
     wire = schema.table.wire
     changes = f"{name}_changes" if mode is not Mode.APPEND else name
+    prefix = f"{wire}."
+    types = {name.removeprefix(prefix): one for name, one in definition.types.items() if name.startswith(prefix)}
     options = {
         "server": definition.server,
         "source": definition.source,
         "tables": wire if _PLAIN.fullmatch(wire) else json.dumps([wire], ensure_ascii=False),
         "layout": "typed",
+        **({"types": json.dumps(types, ensure_ascii=False)} if types else {}),
         "start": start,
         **({} if mode is Mode.APPEND else {"preimages": "moved"}),
     }
+    calling = (
+        "" if not definition.transform_function else f"\nfrom {transform_function.__name__} import call_function\n"
+    )
     parts = [
         f'"""Table {_plain(wire)} of source {_plain(definition.source)}, from the log of Tailrace."""\n\n'
         "from pyspark import pipelines as dp\n"
-        "from pyspark.sql import DataFrame, SparkSession\n\n"
+        f"from pyspark.sql import DataFrame, SparkSession\n{calling}\n"
         "spark = SparkSession.active()",
         *_reading(definition, mode, schema, changes, options),
         *_cdc(mode, schema, name, changes),
@@ -99,21 +106,24 @@ def _reading(
     condition = "".join(f"            {_text(line)}\n" for line in _UNTRUNCATED)
     where = f"\n        .where(\n{condition}        )" if checked else ""
     load = f'    return (\n        spark.readStream.format("tailrace")\n{listed}\n        .load(){where}\n    )'
-    if not definition.transform:
+    if not definition.is_transformed:
         words = "The changes of the table."
         return [f'@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n    """{words}"""\n{load}']
     view = f"{changes}_read"
+    plain = (
+        f"@dp.temporary_view(name={_literal(view)})\ndef read() -> DataFrame:\n"
+        f'    """The changes as they are."""\n{load}'
+    )
+    made = f'@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n    """The changes, transformed."""\n'
+    if definition.transform_function:
+        given = f"spark.readStream.table({_literal(view)})"
+        function, table = _text(definition.transform_function), _text(schema.table.wire)
+        return [plain, f"{made}    return call_function({function}, {given}, {table})"]
     views = ["changes", *([schema.table.name] if _PLAIN.fullmatch(schema.table.name) else [])]
     read = f"(SELECT * FROM STREAM {_quoted(view)})"  # noqa: S608 - it is the user's own SQL that is written down
     tables = ",\n".join(f"{one} AS {read}" for one in dict.fromkeys(views))
     sql = f"WITH {tables}\nSELECT * FROM (\n{definition.transform.strip().rstrip(';')}\n)"
-    return [
-        f"@dp.temporary_view(name={_literal(view)})\ndef read() -> DataFrame:\n"
-        f'    """The changes as they are."""\n{load}',
-        f"TRANSFORMATION = {_lines(sql)}",
-        f"@dp.table(name={_literal(changes)})\ndef changes() -> DataFrame:\n"
-        '    """The changes, transformed."""\n    return spark.sql(TRANSFORMATION)',
-    ]
+    return [plain, f"TRANSFORMATION = {_lines(sql)}", f"{made}    return spark.sql(TRANSFORMATION)"]
 
 
 def _cdc(mode: Mode, schema: TableSchema, name: str, changes: str) -> list[str]:

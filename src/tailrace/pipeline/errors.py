@@ -2,8 +2,6 @@
 
 PipelineError                 a pipeline cannot go on: do what the message says
 ├── LeaseError                another worker has the pipeline: wait, or stop that worker
-├── CheckpointLostError       the checkpoint is gone: bring it back, or reset the pipeline
-├── SinkLostError             the sink has nothing of what was copied: bring it back, or reset the pipeline
 ├── PipelineFailedError       it has failed for good: reset it
 ├── SchemaMovedError          a table has another schema than its rows were planned with: plan again
 ├── SparkEndedError           Spark has ended: run the pipeline, or start the worker, again
@@ -11,18 +9,18 @@ PipelineError                 a pipeline cannot go on: do what the message says
 ├── StoppedError              the run was asked to end before it had what it waits for: end quietly
 └── TransformError            the transformation cannot be used: fix it
 SinkTableGoneError            a `SinkRefusedError`: a table is gone from the sink: bring it back, or reset the pipeline
+SinkMovedError                a `SinkRefusedError`: another worker wrote into the sink: go on where it is
 """
 
 from tailrace.model.errors import PipelineExistsError, SinkRefusedError, TailraceError, UnknownPipelineError
 
 __all__ = [
-    "CheckpointLostError",
     "LeaseError",
     "PipelineError",
     "PipelineExistsError",
     "PipelineFailedError",
     "SchemaMovedError",
-    "SinkLostError",
+    "SinkMovedError",
     "SinkTableGoneError",
     "SparkEndedError",
     "StoppedError",
@@ -44,29 +42,6 @@ class LeaseError(PipelineError):
         super().__init__(other if owner else f"this worker no longer has pipeline {name!r}")
         self.name = name
         self.owner = owner
-
-
-class CheckpointLostError(PipelineError):
-    """The checkpoint of a pipeline is gone. Bring it back, or reset the pipeline: then it copies its tables again."""
-
-    def __init__(self, name: str, directory: str) -> None:
-        super().__init__(
-            f"the checkpoint of pipeline {name!r} is not in {directory}: bring it back, or run "
-            f"`tailrace pipeline reset {name}`, which copies the tables again"
-        )
-        self.name = name
-        self.directory = directory
-
-
-class SinkLostError(PipelineError):
-    """A sink has nothing of what a pipeline copied into it. Bring it back, or reset the pipeline."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"the sink has nothing of what pipeline {name!r} copied into it: bring it back, or run "
-            f"`tailrace pipeline reset {name}`, which copies the tables again"
-        )
-        self.name = name
 
 
 class PipelineFailedError(PipelineError):
@@ -122,3 +97,7 @@ class SinkTableGoneError(SinkRefusedError):
     def __init__(self, table: str) -> None:
         reason = "it is gone from the sink, which had changes of it: reset the pipeline to copy it again"
         super().__init__(reason, table=table)
+
+
+class SinkMovedError(SinkRefusedError):
+    """A sink has other changes than those that a batch follows on: another worker wrote into it. Go on where it is."""

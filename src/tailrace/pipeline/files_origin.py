@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.log.files import DiskFiles
+from tailrace.log.pick import Pick
 from tailrace.log.reader import LogReader
 from tailrace.log.schemas import Schemas
 from tailrace.model.errors import BeyondHeadError, ConfigError
 from tailrace.model.number import Offset
 from tailrace.model.start import After, AtTime, CursorStart, Earliest, Latest
+from tailrace.model.wanted import Conditions
 from tailrace.pipeline.origin import CUTS_MAX, WAIT_S, Batches, Window
 from tailrace.subscription.bulk import bulk_batch, check_window, find_cuts, find_start, narrowed, schemas_of, sought
 
@@ -62,22 +64,23 @@ class FilesOrigin:
         limits: dict[str, Any] = {"changes_max": changes, "bytes_max": bytes_max, "count_max": count}
         return asyncio.run(find_cuts(self._reader, Offset(after), Offset(through), **limits))
 
-    def batches(self, after: int, through: int, tables: Sequence[str]) -> Batches:
+    def batches(self, after: int, through: int, tables: Sequence[str], conditions: Conditions | None = None) -> Batches:
         """Read the files."""
         self._refresh_to(through)
         check_window(self._reader, Offset(after), Offset(through))
         schemas = narrowed(self._reader, schemas_of(self._reader, self._source, tables))
-        skipping = sought(self._reader, schemas)
+        skipping = sought(self._reader, schemas, conditions)
+        pick = None if conditions is None or skipping is None else Pick(skipping)
         place = Offset(after)
         while place < through:
             if skipping is not None:
                 place = self._reader.skip(place, skipping)
                 if place >= through:
                     break
-            chunk = self._reader.load(place)
+            chunk = self._reader.load_run(place, Offset(through)) if pick is None else self._reader.load(place)
             assert chunk is not None
             last = min(chunk.last, Offset(through))
-            yield chunk.schemas, bulk_batch(chunk, place, last, schemas)
+            yield chunk.schemas, bulk_batch(chunk, place, last, schemas, pick)
             place = last
 
     def subscribe(self, tables: Sequence[str], after: int) -> str | None:

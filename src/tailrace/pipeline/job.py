@@ -2,8 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,18 +12,26 @@ from msgspec import structs
 from tailrace.client.bulk_rows import BulkRowsClient
 from tailrace.client.errors import ConnectionFailed
 from tailrace.clock import Clock
-from tailrace.meta.pipeline import Definition, Lease, Mode, Pipeline, RangeProgress, Stage
+from tailrace.meta.pipeline import Copying, Definition, Lease, Mode, Pipeline, RangeProgress, SinkState, Stage
 from tailrace.model.errors import BehindHorizonError, SinkUnavailableError, TailraceError, UnknownPipelineError
 from tailrace.pipeline.alter import altered
 from tailrace.pipeline.batch_writer import BatchWriter
-from tailrace.pipeline.copy import Copier, CopyOptions, next_number
-from tailrace.pipeline.errors import LeaseError, PipelineError, PipelineFailedError, SparkEndedError, StoppedError
+from tailrace.pipeline.copy import Copier, CopyOptions
+from tailrace.pipeline.errors import (
+    LeaseError,
+    PipelineError,
+    PipelineFailedError,
+    SinkTableGoneError,
+    SparkEndedError,
+    StoppedError,
+)
 from tailrace.pipeline.keeper import LeaseKeeper, taken
-from tailrace.pipeline.registering import NUMBER_MIN_FOREIGN, register, unsubscribe
+from tailrace.pipeline.registering import register, unsubscribe
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.sinks import keeps_rows, mode_of
 from tailrace.pipeline.store import PipelineStore
-from tailrace.pipeline.stream import Follower, has_offsets
+from tailrace.pipeline.stream import Follower
+from tailrace.pipeline.transform_function import ship
 from tailrace.pipeline.verify import Verdict, Verifier
 from tailrace.pipeline.watcher import Watcher
 from tailrace.sink_url import Secrets
@@ -68,6 +75,7 @@ class Job:
         self._shared = sessions is not None
         self._secrets = secrets
         self._session: Any = None
+        self._definition: Definition | None = None
         self._stopped: Callable[[], bool] = lambda: False
 
     def run(
@@ -114,10 +122,6 @@ class Job:
             if self._store.get(name).cancelled:
                 self._forget(keeper.lease)
 
-    def checkpoint(self, name: str, generation: int) -> Path:
-        """Return the checkpoint directory of a pipeline."""
-        return self._checkpoints(name) / f"checkpoint-{generation}"
-
     def reset(self, name: str, watcher: Watcher, stopped: Callable[[], bool]) -> None:
         """Forget how far a pipeline is: its next run copies its tables again. Tables that its sink has lost are, too.
 
@@ -128,28 +132,51 @@ class Job:
         with taken(self._store, name, wait=False, watcher=watcher, stopped=stopped) as keeper:
             assert keeper is not None
             found = self._store.get(name)
-            writer = self._writer(found.definition, 0, _OUTAGE_ONCE_S_MAX, keeper.check, watcher)
+            writer = self._writer(found.definition, _OUTAGE_ONCE_S_MAX, keeper.check, watcher)
             try:
-                progress = writer.renewed()
+                writer.renew(found.definition.tables)
             finally:
                 writer.close()
                 self._stop_session()
-            self._store.reset(keeper.lease, 1 + next_number(progress, found.number_min))
-            shutil.rmtree(self.checkpoint(name, found.generation), ignore_errors=True)
+            self._store.reset(keeper.lease)
             unsubscribe(found.definition.server, self._token, found.subscription)
 
-    def alter(self, changed: Definition, watcher: Watcher) -> None:
-        """Give a pipeline another transformation, before anything of it is copied.
+    def copy_again(self, name: str, tables: Sequence[str], watcher: Watcher) -> None:
+        """Have some tables of a pipeline copied again by its next run; those that its sink has lost are made again.
+
+        Raises:
+            LeaseError: A worker has it: pause it first.
+            PipelineError: It has no such table.
+            SinkTableGoneError: The sink has lost another one, too: name all of them.
+            TailraceError: The server, the sink or the metadata failed.
+        """
+        definition = self._store.get(name).definition
+        for table in tables:
+            if table not in definition.tables:
+                raise PipelineError(f"pipeline {name!r} has no table {table}: it has {', '.join(definition.tables)}")
+        if set(tables) == set(definition.tables):
+            self.reset(name, watcher, lambda: False)
+            return
+        with taken(self._store, name, wait=False, watcher=watcher, stopped=lambda: False) as keeper:
+            assert keeper is not None
+            writer = self._writer(definition, _OUTAGE_ONCE_S_MAX, keeper.check, watcher)
+            try:
+                writer.renew(tables)
+            finally:
+                writer.close()
+                self._stop_session()
+            self._store.drop_tables(keeper.lease, tables)
+
+    def alter(self, name: str, given: Mapping[str, Any], watcher: Watcher) -> None:
+        """Give a pipeline what may be altered only before anything of it is copied; see `altered`.
 
         Raises:
             LeaseError: A worker has it: pause it first.
             PipelineError: Something is copied: reset it first.
         """
-        with taken(self._store, changed.name, wait=False, watcher=watcher, stopped=lambda: False):
-            definition, begun = self._store.get(changed.name).definition, bool(self._store.progress(changed.name))
-            names = ("server", "sink", "transform", "on_drop")
-            fields = {name: getattr(changed, name) for name in names}
-            self._store.alter(altered(definition, **fields, begun=begun))
+        with taken(self._store, name, wait=False, watcher=watcher, stopped=lambda: False):
+            definition, begun = self._store.get(name).definition, bool(self._store.progress(name))
+            self._store.alter(altered(definition, begun=begun, **given))
 
     def verify(self, name: str, *, repair: bool, watcher: Watcher, stopped: Callable[[], bool]) -> Verdict:
         """Compare the sink of a pipeline with its source, also while a worker has it; fix it if wanted and nobody has.
@@ -182,6 +209,8 @@ class Job:
         if self._session is None:
             start = self._sessions.separate if self._shared else self._sessions.shared
             self._session = start(watcher, self._stopped)
+            if self._definition is not None:
+                ship(self._session, self._definition)
         return self._session
 
     def _run(
@@ -203,15 +232,12 @@ class Job:
                 watcher.away(problem)
 
         wanted = lambda: keeper.wanted and not stopped()  # noqa: E731
-        writer = self._writer(definition, found.number_min, outage_s_max, keeper.check, watcher, wanted, away)
+        writer = self._writer(definition, outage_s_max, keeper.check, watcher, wanted, away)
         try:
-            if not self._store.progress(name):  # a pipeline of this name that was removed elsewhere may have left some
-                shutil.rmtree(self._checkpoints(name), ignore_errors=True)
             register(self._store, keeper.lease, client, writer, self._options)
             if not self._copy(keeper, client, writer, watcher, stopped):
                 return
             for _ in range(_RECOPIES_MAX):
-                checkpoint = self.checkpoint(name, self._store.get(name).generation)
                 follower = Follower(
                     definition,
                     self._store,
@@ -221,13 +247,14 @@ class Job:
                     self._clock,
                     self._token,
                     self._sessions.turns,
-                    tending=self._sessions.choice.remote is None,
+                    remote=self._sessions.choice.remote is not None,
                 )
                 session = lambda: self.session(watcher)  # noqa: E731
                 try:
-                    follower.check(checkpoint)
-                    self._sweep(keeper.lease, client, writer, watcher, checkpoint)
-                    follower.run(session, checkpoint, once=once, stopped=stopped, tell=watcher.followed)
+                    follower.place()
+                    self._sweep(keeper.lease, client, writer, watcher)
+                    with self._queries(name) as directory:
+                        follower.run(session, directory, once=once, stopped=stopped, tell=watcher.followed)
                     return
                 except BehindHorizonError as error:
                     self._rebase(keeper.lease, client, writer, error)
@@ -257,8 +284,19 @@ class Job:
             self._token,
             self._options,
         )
-        copied = sum(one.rows_copied for one in self._store.progress(name))
-        for rows in copier.run():
+
+        def batches() -> Iterator[int]:
+            yield from copier.resume()  # first: its number must not go to what is compared
+            self._compare_added(keeper.lease, client, writer, watcher)
+            yield from copier.run()
+
+        filled = [one for one in self._store.progress(name) if one.rows_copied]
+        copied = sum(one.rows_copied for one in filled)
+        # Before a table that was added is copied: with its rows the sink would have progress, and nobody would notice
+        # that those of the others are gone.
+        if writer.sink().progress() is None and writer.is_lost(copied):
+            raise SinkTableGoneError(filled[0].table)
+        for rows in batches():
             if found.figures.problem:
                 self._note(keeper.lease, "")
             copied += rows
@@ -267,22 +305,46 @@ class Job:
                 return False
         return True
 
-    def _sweep(
-        self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher, checkpoint: Path
-    ) -> None:
-        """Fix what differs in the sink before a new checkpoint begins.
+    def _compare_added(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> None:
+        """Compare tables that are to be copied, and of which the sink has rows, in place of copying them.
+
+        These are rows of an earlier copy: those that the source no longer has must go, and the others may be equal.
+        """
+        found, ranges = self._store.get(lease.name), self._store.progress(lease.name)
+        following = any(one.stage is Stage.INCREMENTAL_LOG for one in ranges)
+        sink = writer.sink()
+        if not following or _mode(found) is Mode.APPEND or sink.progress() is None:
+            return
+        for schema in writer.schemas():
+            name = schema.table.wire
+            mine = [one for one in ranges if one.table == name and one.stage is Stage.SNAPSHOT]
+            if not mine or any(one.rows_copied or one.last_key for one in mine) or sink.is_empty(schema):
+                continue
+            watcher.comparing(f"the sink has rows of table {name}")
+            alone = structs.replace(found, definition=structs.replace(found.definition, tables=(name,)))
+            self._verifier(alone, client, writer, watcher).run(repair=True)
+            intervals = {one.range_id: one.left for one in mine}
+            ended = Copying(0, name, intervals, tuple(intervals))
+            self._store.finish_copy(lease, ended, version=mine[0].init_version, rows={})
+
+    def _sweep(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> None:
+        """Fix what differs in a stale sink before the log is followed.
 
         That is what an earlier run of the pipeline left, or what it missed because retention was quicker.
         """
         found = self._store.get(lease.name)
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        began_empty = found.generation == 0 and found.number_min <= NUMBER_MIN_FOREIGN
+        if found.sink_state is not SinkState.STALE:
+            return
         sink = writer.sink()
-        unsure = not began_empty and not has_offsets(checkpoint)
-        has_rows = _mode(found) is not Mode.APPEND or sink.progress() is not None
-        if unsure and has_rows and all(map(sink.is_readable, writer.schemas())):
+        progress = sink.progress()
+        has_rows = _mode(found) is not Mode.APPEND or progress is not None
+        if has_rows and all(map(sink.is_readable, writer.schemas())):
             watcher.comparing("what the sink has may differ from the source")
-            self._verifier(found, lease, client, writer, watcher).run(repair=True)
+            self._verifier(found, client, writer, watcher).run(repair=True)
+        init = max(one.init_version for one in self._store.progress(lease.name))
+        if progress is not None and progress.offsets.get(found.definition.source, 0) < init:
+            writer.note(init)
+        self._store.compared(lease)
 
     def _rebase(self, lease: Lease, client: BulkRowsClient, writer: BatchWriter, error: BehindHorizonError) -> None:
         """Begin again at the head: what the sink lacks of the changes that are gone is then found by comparing.
@@ -299,10 +361,7 @@ class Job:
             raise PipelineFailedError(lease.name, str(error)) from error
         version = client.committed(definition.source, definition.tables[0])
         subscription, _ = client.subscribe(definition.source, definition.tables, version)
-        # One more than the next: a batch that only some of the tables have is never taken for another one.
-        writer.number_min = 1 + next_number(sink.progress(), found.number_min)
-        self._store.rebase(lease, version=version, number_min=writer.number_min, subscription=subscription)
-        shutil.rmtree(self.checkpoint(lease.name, found.generation), ignore_errors=True)
+        self._store.rebase(lease, version=version, subscription=subscription)
         unsubscribe(definition.server, self._token, found.subscription)
 
     def _verify(self, name: str, keeper: LeaseKeeper | None, watcher: Watcher) -> Verdict:
@@ -314,10 +373,9 @@ class Job:
         found = self._store.get(name)
         client = BulkRowsClient(found.definition.server, self._token)
         proceed = None if keeper is None else keeper.check
-        writer = self._writer(found.definition, found.number_min, _OUTAGE_ONCE_S_MAX, proceed, watcher)
+        writer = self._writer(found.definition, _OUTAGE_ONCE_S_MAX, proceed, watcher)
         try:
-            lease = None if keeper is None else keeper.lease
-            verdict = self._verifier(found, lease, client, writer, watcher).run(repair=keeper is not None)
+            verdict = self._verifier(found, client, writer, watcher).run(repair=keeper is not None)
         finally:
             writer.close()
             client.close()
@@ -328,9 +386,7 @@ class Job:
             )
         return verdict
 
-    def _verifier(
-        self, found: Pipeline, lease: Lease | None, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher
-    ) -> Verifier:
+    def _verifier(self, found: Pipeline, client: BulkRowsClient, writer: BatchWriter, watcher: Watcher) -> Verifier:
         return Verifier(
             found.definition,
             client,
@@ -338,9 +394,7 @@ class Job:
             lambda: self.session(watcher),
             self._clock,
             self._token,
-            found.number_min,
             min(one.last_log_index for one in self._store.progress(found.definition.name)),
-            None if lease is None else partial(self._store.reserve, lease),
         )
 
     def _note(self, lease: Lease, problem: str) -> None:
@@ -350,30 +404,38 @@ class Job:
             self._store.note(lease, structs.replace(figures, problem=problem, time_us=self._clock.now_us()))
 
     def _forget(self, lease: Lease) -> None:
-        """Remove a pipeline, its subscription and its checkpoints."""
+        """Remove a pipeline and its subscription."""
         found = self._store.get(lease.name)
         unsubscribe(found.definition.server, self._token, found.subscription)
         self._store.remove(lease)
-        shutil.rmtree(self._checkpoints(lease.name), ignore_errors=True)
 
-    def _checkpoints(self, name: str) -> Path:
-        """Return the directory of all checkpoints of a pipeline."""
-        return self._directory / quote(name, safe="")
+    @contextlib.contextmanager
+    def _queries(self, name: str) -> Iterator[Path]:
+        """Give a directory for what Spark keeps of the queries of one run, which means nothing after it.
+
+        What is there of a run that was killed, or of an older version, is removed.
+        """
+        directory = self._directory / quote(name, safe="")
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _writer(
         self,
         definition: Definition,
-        number_min: int,
         outage_s_max: float,
         proceed: Callable[[], None] | None,
         watcher: Watcher,
         wanted: Callable[[], bool] | None = None,
         away: Callable[[str], None] | None = None,
     ) -> BatchWriter:
+        self._definition = definition
         return BatchWriter(
             definition,
             self._token,
-            number_min,
             outage_s_max,
             proceed,
             lambda: self.session(watcher),

@@ -18,7 +18,6 @@ from tailrace.pipeline.change_rows import (
     change_schema,
     drops,
     typed_rows,
-    unsent_rows,
 )
 from tailrace.pipeline.latest import latest
 from tailrace.pipeline.sink.base import ChangeType
@@ -28,7 +27,7 @@ from tailrace.pipeline.unchanged import UNCHANGED, UnsentError
 __all__ = ["PACKED_SCHEMA", "arrow_schema_of", "coalesced", "newest_schema", "rows_of", "unpacked"]
 
 _CHANGES_TARGETS = {
-    Layout.TYPED: 32_768,
+    Layout.TYPED: 16_384,
     Layout.JSON: 8192,
     Layout.ENVELOPE: 8192,
     Layout.PACKED: 32_768,
@@ -87,7 +86,7 @@ def arrow_schema_of(options: SourceOptions, schemas: Schemas) -> pa.Schema:
     newest = newest_schema(schemas)
     whole = change_schema(newest, options.string_columns)
     whole = whole.append(pa.field(UNCHANGED, pa.string()))
-    for name in (*options.columns, *options.string_columns):
+    for name in (*options.columns, *options.string_columns, *options.types):
         if name not in whole.names[len(CHANGE_COLUMNS) :]:
             raise ConfigError(f"table {newest.table.wire} has no column {name!r}")
     names = options.columns or whole.names[len(CHANGE_COLUMNS) : -1]
@@ -144,9 +143,8 @@ def rows_of(
             columns |= {**_envelope_columns(rows.changes, schemas), "_row": lambda: rows.images.view(pa.utf8())}
         else:
             typed = pa.schema([field for field in wanted if field.name not in columns and field.name != UNCHANGED])
-            cells = typed_rows(rows, schemas, typed, as_text)
+            cells, unsent = typed_rows(rows, schemas, typed, as_text)
             by_name = dict(zip(typed.names, cells, strict=True))
-            unsent = unsent_rows(rows, schemas, typed, cells)
             if unsent is not None and UNCHANGED in wanted.names:
                 by_name[UNCHANGED] = unsent
             elif unsent is not None:

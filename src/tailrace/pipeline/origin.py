@@ -9,6 +9,7 @@ from msgspec import Struct
 from tailrace.client.bulk import BulkClient, BulkOptions
 from tailrace.model.number import Offset, SchemaId
 from tailrace.model.table import TableSchema
+from tailrace.model.wanted import Conditions
 
 __all__ = ["CUTS_MAX", "WAIT_S", "Batches", "Origin", "ServerOrigin", "Window"]
 
@@ -50,8 +51,11 @@ class Origin(Protocol):
     ) -> list[Offset]:
         """Return where an interval can be cut so that no commit is divided; see `find_cuts`."""
 
-    def batches(self, after: int, through: int, tables: Sequence[str]) -> Batches:
-        """Yield the changes of the tables in an interval, in order, with the schema versions that they refer to."""
+    def batches(self, after: int, through: int, tables: Sequence[str], conditions: Conditions | None = None) -> Batches:
+        """Yield the changes of the tables in an interval, in order, with the schema versions that they refer to.
+
+        What does not meet the `conditions` is left out where that is quick to see, and need not even be read.
+        """
 
     def subscribe(self, tables: Sequence[str], after: int) -> str | None:
         """Make a durable subscription that begins after an offset; return its id. None where nobody keeps any."""
@@ -90,9 +94,9 @@ class ServerOrigin:
         """Ask the server."""
         return self._client.cuts(self._source, after, through, changes=changes, bytes_max=bytes_max, count=count)
 
-    def batches(self, after: int, through: int, tables: Sequence[str]) -> Batches:
+    def batches(self, after: int, through: int, tables: Sequence[str], conditions: Conditions | None = None) -> Batches:
         """Stream from the server."""
-        return self._client.batches(self._source, after, through, tables)
+        return self._client.batches(self._source, after, through, tables, conditions)
 
     def subscribe(self, tables: Sequence[str], after: int) -> str | None:
         """Have the server keep a subscription."""

@@ -1,12 +1,13 @@
 """Filters that Spark hands down to a batch: what need not be read, and which rows pass. Pure.
 
-Bounds of `_offset` narrow the interval that is read, and names in `_table` the tables that are asked for. All else is
-compared in Arrow before rows leave the Python process. Times do not narrow the interval: the clock of a database may
-have been set back.
+Bounds of `_offset` narrow the interval that is read, and names in `_table` the tables that are asked for. Kinds of
+changes, times and bounds of an integer key are handed on to the log, which knows of each of its blocks what is in it
+and does not read those in which nothing can pass. All is compared in Arrow, too, before rows leave the Python process.
+Times do not narrow the interval: the clock of a database may have been set back.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -40,10 +41,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tailrace.model.op import Op
+from tailrace.model.table import Kind, TableSchema
+from tailrace.model.wanted import Conditions
+from tailrace.pipeline.sink.base import ChangeType
+
 __all__ = ["PushDown"]
 
 _OFFSET = "_offset"
 _TABLE = "_table"
+_TIME = "_commit_timestamp"
+_WORD = "_change_type"
+
+_NUMBER_MIN, _NUMBER_MAX = -(2**63), 2**63 - 1
+_ALL = (_NUMBER_MIN, _NUMBER_MAX)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_OPS: Mapping[str, Op] = {
+    **{op.word: op for op in Op},
+    str(ChangeType.UPDATE_PREIMAGE): Op.UPDATE,
+    str(ChangeType.UPDATE_POSTIMAGE): Op.UPDATE,
+    str(ChangeType.DROP): Op.SCHEMA,
+}
+"""Of which changes rows of each kind are made, in any layout."""
 
 _VALUES: Mapping[type[DataType], type] = {
     BooleanType: bool,
@@ -78,6 +98,12 @@ class PushDown(Struct):
     tables: set[str] | None = None
     """Tables of which rows can pass; None for all."""
 
+    ops: frozenset[Op] = frozenset(Op)
+    """Kinds of changes of which rows can pass."""
+
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Between which numbers, both included, the values of columns have to be; times are microseconds."""
+
     filters: list[Filter] = field(default_factory=list)
     """What rows have to pass."""
 
@@ -91,8 +117,37 @@ class PushDown(Struct):
         if path == (_TABLE,) and isinstance(one, EqualTo | In):
             named = set(one.value) if isinstance(one, In) else {one.value}
             self.tables = named if self.tables is None else self.tables & named
+        elif path == (_WORD,) and isinstance(one, EqualTo | In):
+            words = one.value if isinstance(one, In) else (one.value,)
+            self.ops &= {_OPS[word] for word in words if word in _OPS}
+        elif len(path) == 1 and isinstance(schema[path[0]].dataType, LongType | TimestampType):
+            lower, upper = self.bounds.get(path[0], _ALL)
+            least, most = _bounds(one)
+            self.bounds[path[0]] = (max(lower, least), min(upper, most))
         self.filters.append(one)
         return True
+
+    def conditions(self, schemas: Collection[TableSchema]) -> Conditions | None:
+        """Return what changes have to meet, given the versions of the tables' schemas; None for nothing.
+
+        The log has keys in the types of the source, and bounds are of integers: they say nothing there of a key of
+        another kind, such as a time, which the log has as text, nor of one for which a type is declared.
+        """
+        others = {
+            column.name
+            for schema in schemas
+            for column in schema.columns
+            if column.as_type or column.kind is not Kind.I64
+        }
+        keys = {schema.key[0] for schema in schemas if len(schema.key) == 1} - others
+        key = next((name for name in sorted(keys) if self.bounds.get(name, _ALL) != _ALL), None)
+        found = Conditions(
+            self.ops,
+            key,
+            *(_ALL if key is None else self.bounds[key]),
+            *self.bounds.get(_TIME, _ALL),
+        )
+        return None if found == Conditions() else found
 
     def narrowed(self, after: int, through: int) -> tuple[int, int]:
         """Return what of an interval is to be read."""
@@ -136,6 +191,25 @@ class PushDown(Struct):
         self.after = max(self.after, after)
         if through is not None:
             self.through = max(0, through if self.through is None else min(self.through, through))
+
+
+def _bounds(one: Filter) -> tuple[int, int]:
+    """Return between which numbers, both included, a value is that passes."""
+    match one:
+        case GreaterThan(value=value) | GreaterThanOrEqual(value=value):
+            return _number(value), _NUMBER_MAX
+        case LessThan(value=value) | LessThanOrEqual(value=value):
+            return _NUMBER_MIN, _number(value)
+        case EqualTo(value=value):
+            return _number(value), _number(value)
+        case In(value=values):
+            return min(map(_number, values)), max(map(_number, values))
+        case _:
+            return _ALL
+
+
+def _number(value: Any) -> int:
+    return (value - _EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else int(value)
 
 
 def _is_exact(one: Filter, schema: StructType) -> bool:

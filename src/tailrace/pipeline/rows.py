@@ -12,6 +12,7 @@ from tailrace.pipeline.change_rows import change_schema
 from tailrace.pipeline.decode import read_rows
 from tailrace.pipeline.errors import SchemaMovedError
 from tailrace.pipeline.image_rows import IMAGE_SCHEMA, image_page
+from tailrace.pipeline.typed import arrow_type, is_read_as
 
 __all__ = ["RANGE", "RowsTask", "interval_rows"]
 
@@ -46,7 +47,9 @@ def interval_rows(task: RowsTask, number: int) -> Iterator[pa.Table]:
     """
     client = BulkRowsClient(task.server, task.token)
     try:
-        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number], typed=not task.images):
+        # Columns that are to be text or bytes are made of images, where they look as in the log.
+        typed = not task.images and not any(is_read_as(arrow_type(one)) for one in task.schema.columns if one.as_type)
+        for page in client.rows(task.source, task.schema.table.wire, task.intervals[number], typed=typed):
             if page.schema.version != task.schema.version:
                 raise SchemaMovedError(task.schema.table.wire)
             rows = image_page(page) if task.images else read_rows(page, task.schema)

@@ -1,7 +1,7 @@
 """A sink in a thread of its own: sinks are for one thread, and Spark calls from many."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.errors import SinkTableGoneError
 from tailrace.pipeline.sink.base import Batch, Sink, SinkProgress
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.pipeline.sink.upkeep import TableUpkeep, UpkeepOptions
 from tailrace.retry import Backoff, Retry, resting
 
 __all__ = ["SinkThread"]
@@ -44,22 +45,31 @@ class SinkThread:
         self._proceed = proceed
         self._wanted = wanted
         self._away = away
+        self._schemas: Sequence[TableSchema] = ()
+        self._number: int | None = None
+        """Greatest number of a batch that the sink may have; None where that is not known."""
+
         self._sink = self._thread.submit(build).result()
 
-    def open(self, schemas: Sequence[TableSchema], *, anew: bool = False) -> None:
-        """Connect; see `Sink.open`. With `again`, tables that are gone are forgotten."""
+    def open(self, schemas: Sequence[TableSchema], *, anew: Collection[str] = ()) -> None:
+        """Connect; see `Sink.open`. Those of the tables `anew` that are gone are forgotten, unless others are, too."""
+        renewed = [schema for schema in schemas if schema.table.wire in anew]
+        others = [schema for schema in schemas if schema.table.wire not in anew]
 
         def connect() -> None:
             try:
-                self._sink.open(schemas)
-            except SinkTableGoneError:
+                self._sink.open([*others, *renewed])
+            except SinkTableGoneError as error:
                 forget = self._sink.traits.forget
-                if not anew or forget is None:
+                # The first that is gone is named: one of those that come last means that none of the others is gone.
+                if error.table not in anew or forget is None:
                     raise
-                forget(schemas)
+                forget(renewed)
                 self._sink.open(schemas)
 
         self._patiently(connect)
+        self._schemas = schemas
+        self._number = None
 
     def progress(self) -> SinkProgress | None:
         """Return how far the sink is."""
@@ -74,8 +84,20 @@ class SinkThread:
         newest = self._sink.traits.newest
         return self.applied() if newest is None else self._call(lambda: newest(schemas))
 
+    def next_number(self) -> int:
+        """Return the number of a batch that the sink has not been given yet, not even for some of its tables."""
+        known = self.newest(self._schemas) if self._number is None else self._number
+        self._number = max(-1 if one is None else one for one in (known, self.applied()))
+        return self._number + 1
+
+    def ahead(self) -> dict[str, int]:
+        """Return how far those tables are, by name, that have changes which the sink lacks as a whole."""
+        ahead = self._sink.traits.ahead
+        return {} if ahead is None else self._call(lambda: ahead(self._schemas))
+
     def apply(self, batch: Batch) -> None:
         """Apply one batch; see `Sink.apply`."""
+        self._number = max(batch.number, -1 if self._number is None else self._number)
         self._patiently(lambda: self._sink.apply(batch))
 
     def takes_spread(self, schemas: Sequence[TableSchema]) -> bool:
@@ -92,6 +114,7 @@ class SinkThread:
         spread = self._sink.traits.spread
         if spread is None:
             raise SinkRefusedError("tasks cannot write this sink")
+        self._number = max(batch.number, -1 if self._number is None else self._number)
         guarded = structs.replace(batch, proceed=self._proceed)
         return self._patiently(lambda: spread.apply_spread(guarded))
 
@@ -125,6 +148,12 @@ class SinkThread:
         if retry_letters is not None:
             with contextlib.suppress(SinkUnavailableError):
                 self._call(retry_letters)
+
+    def maintain(self, schemas: Sequence[TableSchema], options: UpkeepOptions) -> list[TableUpkeep]:
+        """Maintain tables, where the sink has such; no batch is applied meanwhile."""
+        upkeep = self._sink.traits.upkeep
+        self._proceed()
+        return [] if upkeep is None else self._call(lambda: upkeep(schemas, options))
 
     def close(self) -> None:
         """Disconnect, and end the thread."""

@@ -1,6 +1,7 @@
 """Options of the Spark source, checked. Pure."""
 
 import os
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -10,6 +11,9 @@ from msgspec import Struct
 
 from tailrace.client.bulk import BulkOptions
 from tailrace.model.errors import ConfigError
+from tailrace.model.number import SchemaId
+from tailrace.model.table import TableSchema
+from tailrace.pipeline.declared import declared, declared_type
 from tailrace.pipeline.origin import Origin, ServerOrigin
 
 __all__ = ["OPTIONS", "Layout", "Preimages", "SourceOptions", "parse_options"]
@@ -56,11 +60,22 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     changes_max: int | None
     bytes_max: int | None
     partition_changes: int
+    partition_bytes: int
+    cores: int
     layout: Layout
     columns: tuple[str, ...]
     string_columns: tuple[str, ...]
     compression: str
     preimages: Preimages = Preimages.ALL
+    types: Mapping[str, str] = {}
+    """Types of columns by their names."""
+
+    def declared(self, schemas: Mapping[SchemaId, TableSchema]) -> Mapping[SchemaId, TableSchema]:
+        """Return schemas in which columns have the types that are declared for them."""
+        if not self.types:
+            return schemas
+        types = {f"{table}.{name}": type_ for table in self.tables for name, type_ in self.types.items()}
+        return {number: declared(schema, types) for number, schema in schemas.items()}
 
     def origin(self) -> Origin:
         """Open what the changes are read from."""
@@ -83,10 +98,13 @@ OPTIONS = {
     "subscription": "Of a stream: id of the subscription to acknowledge; one is made by default.",
     "maxChangesPerTrigger": "Of a stream: most changes in one micro-batch; only a single commit may have more.",
     "maxBytesPerTrigger": "Of a stream: about how many bytes of the log one micro-batch may have.",
-    "partitionChanges": "Changes that one task reads, about; 500000 by default.",
+    "partitionChanges": "Most changes that one task reads, about; 500000 by default.",
+    "partitionBytes": "Most bytes of the log that one task reads, about; 268435456 by default.",
+    "cores": "Among how many tasks to divide what is read; as many as the driver has cores by default.",
     "layout": "typed (default for one table), json (default for several), envelope, packed, or latest.",
     "columns": "Columns of the table to be read, all by default; names with commas between them, or a JSON list.",
     "stringColumns": "Columns to read as text, regardless of their type; names with commas, or a JSON list.",
+    "types": "Types of columns, e.g. total decimal(12,2), paid boolean; or a JSON object.",
     "preimages": "With typed columns: all rows before updates (default), or those alone whose key is moved.",
     "compression": "Of what the server sends: none (default), lz4 or zstd.",
 }
@@ -102,6 +120,7 @@ _OF_SERVERS = dict.fromkeys(("token", "subscription", "compression"), "servers, 
 """Options that have no effect elsewhere, and what to say of that."""
 
 _PARTITION_CHANGES = 500_000
+_PARTITION_BYTES = 256 << 20
 _COMPRESSIONS = ("none", "lz4", "zstd")
 
 
@@ -137,9 +156,12 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
         changes_max=_count(by_name, "maxchangespertrigger"),
         bytes_max=_count(by_name, "maxbytespertrigger"),
         partition_changes=_count(by_name, "partitionchanges") or _PARTITION_CHANGES,
+        partition_bytes=_count(by_name, "partitionbytes") or _PARTITION_BYTES,
+        cores=_count(by_name, "cores") or os.cpu_count() or 1,
         layout=layout,
         columns=_names(by_name, "columns"),
         string_columns=_names(by_name, "stringcolumns"),
+        types=_types(by_name),
         compression=_one_of(by_name, "compression", _COMPRESSIONS),
         preimages=Preimages(_one_of(by_name, "preimages", tuple(Preimages))),
     )
@@ -154,7 +176,7 @@ def _layout(by_name: Mapping[str, str], tables: tuple[str, ...]) -> Layout:
     if layout is Layout.TYPED and len(tables) != 1:
         raise ConfigError("typed columns are those of one table: name it (option tables), or choose another layout")
     if layout is not Layout.TYPED:
-        for name in ("columns", "stringcolumns", "preimages"):
+        for name in ("columns", "stringcolumns", "types", "preimages"):
             if name in by_name:
                 raise ConfigError(f"option {_KNOWN[name]} is for the layout {Layout.TYPED}")
     return layout
@@ -168,6 +190,31 @@ def _names(by_name: Mapping[str, str], name: str) -> tuple[str, ...]:
         except msgspec.DecodeError:
             raise ConfigError(f"option {_KNOWN[name]} is no JSON list of names: {text[:64]!r}") from None
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _types(by_name: Mapping[str, str]) -> Mapping[str, str]:
+    text = by_name.get("types", "").strip()
+    if text.startswith("{"):
+        try:
+            types = msgspec.json.decode(text, type=dict[str, str])
+        except msgspec.DecodeError:
+            raise ConfigError(f"option types is no JSON object of names and types: {text[:64]!r}") from None
+    else:
+        types = {}
+        for part in filter(None, map(str.strip, _COMMAS.split(text))):
+            name, space, type_ = part.partition(" ")
+            if not space:
+                raise ConfigError(f"option types takes names with types, e.g. total decimal(12,2), not {part[:64]!r}")
+            types[name] = type_.strip()
+    for name, type_ in types.items():
+        declared_type(type_)
+        if name in _names(by_name, "stringcolumns"):
+            raise ConfigError(f"column {name!r} is in both options types and stringColumns: leave it out of one")
+    return types
+
+
+_COMMAS = re.compile(r",(?![^(]*\))")
+"""Commas that are not inside of parentheses."""
 
 
 def _count(by_name: Mapping[str, str], name: str) -> int | None:

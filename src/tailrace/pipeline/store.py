@@ -4,13 +4,13 @@ Whoever has a pipeline has a lease, which ends by itself. Each write of a worker
 that was taken over writes nothing more, however late it notices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from tailrace.meta.dead_letter import sink_of_pipeline
-from tailrace.meta.pipeline import Copying, Figures, Lease, Pipeline, Stage, moved
+from tailrace.meta.pipeline import Copying, Figures, Lease, Pipeline, SinkState, Stage, moved
 from tailrace.meta.pipeline_catalog import PipelineCatalog
 from tailrace.meta.pipeline_row import encode, progress_values
 from tailrace.meta.table import dead_letter, pipeline, pipeline_range, progress, subscribe
@@ -80,14 +80,14 @@ class PipelineStore(PipelineCatalog):
 
         self._fenced(lease, run)
 
-    def reset(self, lease: Lease, number_min: int) -> None:
-        """Forget the progress of a pipeline: it registers again, with batches from `number_min` on."""
+    def reset(self, lease: Lease) -> None:
+        """Forget the progress of a pipeline: it registers again."""
         generation = self.get(lease.name).generation + 1
-        values = {"generation": generation, "number_min": number_min, "subscription": None, "copying": None}
+        values = {"generation": generation, "subscription": None, "copying": None}
         self._fenced(lease, lambda connection: _forget(connection, lease.name), **values, figures=encode(Figures()))
 
-    def rebase(self, lease: Lease, *, version: int, number_min: int, subscription: str | None) -> None:
-        """Let the log follow from offset `version` on, with batches from `number_min` on and another checkpoint.
+    def rebase(self, lease: Lease, *, version: int, subscription: str | None) -> None:
+        """Let the log follow from offset `version` on.
 
         What the sink lacks of the changes before is to be copied by comparing; see `Job`.
         """
@@ -98,11 +98,12 @@ class PipelineStore(PipelineCatalog):
             offsets = {"progress_init_snapshot_version": version, "progress_last_log_index": version}
             connection.execute(update(progress).where(mine).values(offsets))
 
-        self._fenced(lease, run, generation=generation, number_min=number_min, subscription=subscription)
+        values = {"generation": generation, "sink_state": SinkState.STALE, "subscription": subscription}
+        self._fenced(lease, run, **values)
 
-    def reserve(self, lease: Lease, number_min: int) -> None:
-        """Let batches have numbers from `number_min` on."""
-        self._fenced(lease, lambda connection: None, number_min=number_min)
+    def compared(self, lease: Lease) -> None:
+        """Note that the sink has nothing of before any more that the source has not."""
+        self._fenced(lease, lambda connection: None, sink_state=SinkState.SHARED)
 
     def register(
         self,
@@ -111,7 +112,7 @@ class PipelineStore(PipelineCatalog):
         *,
         source: str,
         version: int,
-        number_min: int,
+        sink_state: SinkState,
         figures: Figures,
     ) -> None:
         """Keep the ranges of all tables, which are to be copied; the log follows from offset `version` on."""
@@ -123,7 +124,49 @@ class PipelineStore(PipelineCatalog):
                     connection.execute(insert(progress).values(progress_row))
                     connection.execute(insert(pipeline_range).values(bounds))
 
-        self._fenced(lease, run, number_min=number_min, figures=encode(figures))
+        self._fenced(lease, run, sink_state=sink_state, figures=encode(figures))
+
+    def add_tables(
+        self,
+        lease: Lease,
+        plan: Mapping[str, Sequence[KeyInterval]],
+        *,
+        source: str,
+        version: int,
+        reached: int,
+        stage: Stage,
+        sink_state: SinkState,
+        figures: Figures,
+    ) -> None:
+        """Keep the ranges of further tables, which are to be copied; the log is followed as it is for the others.
+
+        Their stage is `REGISTER` where those of the others are not copied yet, for want of a subscription.
+        """
+
+        def run(connection: Connection) -> None:
+            for table, ranges in plan.items():
+                for number, within in enumerate(ranges, 1):
+                    row, bounds = progress_values(lease.name, source, table, number, version, within)
+                    row |= {"progress_stage": int(stage), "progress_last_log_index": reached}
+                    connection.execute(insert(progress).values(row))
+                    connection.execute(insert(pipeline_range).values(bounds))
+
+        self._fenced(lease, run, sink_state=sink_state, figures=encode(figures))
+
+    def drop_tables(self, lease: Lease, tables: Collection[str]) -> None:
+        """Forget the progress of some tables."""
+        copying = self.get(lease.name).copying
+
+        def run(connection: Connection) -> None:
+            for table in tables:
+                connection.execute(
+                    delete(progress).where(progress.c.subscribe_name == lease.name, progress.c.table_name == table)
+                )
+                here = (pipeline_range.c.pipeline == lease.name, pipeline_range.c.table_name == table)
+                connection.execute(delete(pipeline_range).where(*here))
+
+        stale = copying is not None and copying.table in tables
+        self._fenced(lease, run, **({"copying": None} if stale else {}))
 
     def subscribed(self, lease: Lease, subscription: str | None) -> None:
         """Note the server's subscription, and let all ranges be copied."""

@@ -13,21 +13,22 @@ import msgspec
 from msgspec import Struct
 
 from tailrace.client.bulk_rows import BulkRowsClient
-from tailrace.client.errors import NotFound
+from tailrace.client.errors import ClientError, NotFound
 from tailrace.clock import Clock
 from tailrace.meta.pipeline import Figures
 from tailrace.model.errors import BehindHorizonError, MetadataError, TailraceError
 from tailrace.pipeline.batch_writer import BatchWriter
 from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.errors import CheckpointLostError, SinkLostError, SparkEndedError
+from tailrace.pipeline.errors import LeaseError, SinkTableGoneError, SparkEndedError
 from tailrace.pipeline.failure import Failure, failure_of
 from tailrace.pipeline.keeper import LeaseKeeper
 from tailrace.pipeline.layout import PACKED_SCHEMA
+from tailrace.pipeline.maintenance import Maintenance
 from tailrace.pipeline.session import Turns
 from tailrace.pipeline.store import PipelineStore
 from tailrace.retry import Backoff, Retry, resting
 
-__all__ = ["Follower", "RecentRate", "has_offsets", "in_turn"]
+__all__ = ["Follower", "RecentRate", "in_turn"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +58,14 @@ _RATE_S = 10.0
 """How far back the rate of changes looks."""
 
 
-class _Place(Struct, frozen=True):
-    """Where the log follows on the snapshot, how far the sink is, and how far the log is."""
+_IDLE_CHANGES = 50_000
+"""After this many changes that are not for the sink it notes that it has them: the next run reads no more again."""
 
-    init: int
-    reached: int
+
+class _Place(Struct, frozen=True):
+    """Where the log is to be followed from, and how far it is."""
+
+    begin: int
     head: int
 
 
@@ -95,7 +99,7 @@ class Follower:
         token: str | None,
         turns: Turns,
         *,
-        tending: bool = True,
+        remote: bool = False,
     ) -> None:
         self._turns = turns
         self._definition = definition
@@ -105,41 +109,47 @@ class Follower:
         self._client = client
         self._clock = clock
         self._token = token
-        self._tending = tending
+        self._remote = remote
+        self._maintenance = Maintenance(definition, store, keeper.lease, writer.maintain, clock)
         self._rate = RecentRate()
-        self._batch = (-1, 0)
+        self._offset = -1
+        self._queries = 0
         self._changes = 0
         self._head = 0
         self._retry = Retry(_BACKOFF, outage_s_max=writer.outage_s_max)
         self._noted = (0, 0, 0, "")
         self._noted_s = 0.0
 
-    def check(self, checkpoint: Path) -> _Place:
-        """Return how far the sink is, if all that is needed to go on is there.
+    def place(self) -> _Place:
+        """Return where to go on: behind all that the sink has.
+
+        A sink that keeps nothing is where it was noted to be, here and on the server.
 
         Raises:
             BehindHorizonError: Retention has removed changes that the sink does not have.
-            CheckpointLostError: The sink has changes that no checkpoint knows of.
-            SinkLostError: The sink has nothing of what was copied.
+            SinkTableGoneError: The sink has nothing of what was copied.
         """
-        ranges = self._store.progress(self._definition.name)
+        definition = self._definition
+        ranges = self._store.progress(definition.name)
         init = max(one.init_version for one in ranges)
+        noted = max(init, *(one.last_log_index for one in ranges))
         progress = self._writer.sink().progress()
         if progress is None and self._writer.is_lost(sum(one.rows_copied for one in ranges)):
-            raise SinkLostError(self._definition.name)
-        reached = init if progress is None else progress.offsets.get(self._definition.source, init)
-        if reached > init and not has_offsets(checkpoint):
-            raise CheckpointLostError(self._definition.name, str(checkpoint))
-        noted = max(reached, *(one.last_log_index for one in ranges))
-        info = self._client.info(self._definition.source)
-        if noted + 1 < info.horizon:
-            raise BehindHorizonError(requested=noted + 1, horizon=info.horizon)
-        return _Place(init, noted, info.head)
+            raise SinkTableGoneError(definition.tables[0])
+        reached = None if progress is None else progress.offsets.get(definition.source)
+        begin = max(init, max(noted, self._acknowledged()) if reached is None else reached)
+        info = self._client.info(definition.source)
+        if begin + 1 < info.horizon:
+            # What was noted to be read and is not known to the sink was not for it, or it would have been given to it.
+            begin = max(begin, noted)
+        if begin + 1 < info.horizon:
+            raise BehindHorizonError(requested=begin + 1, horizon=info.horizon)
+        return _Place(begin, info.head)
 
     def run(
         self,
         session: Any,
-        checkpoint: Path,
+        directory: Path,
         *,
         once: bool,
         stopped: Callable[[], bool],
@@ -147,30 +157,42 @@ class Follower:
     ) -> None:
         """Follow the log until `stopped`, or, with `once`, until the sink has what is committed now.
 
+        What Spark keeps of a query is below `directory`; a Spark Connect server has a place of its own for it.
+
         Raises:
             BehindHorizonError: Retention has removed changes that the sink does not have.
-            PipelineError: Spark failed, or has ended; or `check` does.
+            PipelineError: Spark failed, or has ended; or `place` does.
             StoppedError: It was stopped while Spark was being started.
             TailraceError: The sink, the transformation or the metadata failed.
         """
         if once:
             self._settle()
-        place = self.check(checkpoint)
-        if self._tending:  # first: a sink that may have no more letters takes nothing until it is rid of some
+        place = self.place()
+        if not self._remote:  # first: a sink that may have no more letters takes nothing until it is rid of some
             self._writer.tend()
-        if once and place.reached >= place.head:
-            self._store.advance(self._keeper.lease, place.reached, self._figures(place.head))
+        if once and place.begin >= place.head:
+            self._store.advance(self._keeper.lease, place.begin, self._figures(place.head))
+            self._maintenance.tend()
             return
         self._head = place.head
         while not stopped():
             spark = session()
             with _spark_outcome() as outcome:
-                start = partial(self._start, spark, checkpoint, place.init, once=once)
+                start = partial(self._start, spark, directory, place.begin, once=once)
                 query = in_turn(self._turns, start, stopped)
                 outcome.append(self._watch(query, stopped, tell))
             if outcome[0] is None or not self._keeper.wanted or stopped():  # what stops a query may have failed it, too
                 return
             self._wait(self._reason(outcome[0]), stopped)
+            place = self.place()
+
+    def _acknowledged(self) -> int:
+        """Return up to which offset the server knows the changes to be done with, where it knows."""
+        subscription = self._store.get(self._definition.name).subscription
+        with contextlib.suppress(ClientError, KeyError, TypeError):
+            listed = self._client.call("cdc.list", {}, again=True)["subscriptions"]
+            return max((one["acked_offset"] for one in listed if one["sub_id"] == subscription), default=0)
+        return 0
 
     def _settle(self) -> None:
         """Wait until the log has what is committed now, which any table tells that the source still has."""
@@ -187,13 +209,17 @@ class Follower:
                 self._keeper.check()
                 with contextlib.suppress(MetadataError):  # for as long as the lease lasts; then it is another's
                     self._note(query, tell)
-                if self._tending and query.lastProgress is not None:
+                if not self._remote and query.lastProgress is not None:
                     self._writer.tend()
+                with contextlib.suppress(MetadataError):  # it is tried again at the next look
+                    self._maintenance.tend()
         finally:
             if query.isActive:
                 self._writer.settle(_BATCH_S_MAX)
                 self._writer.stopping = True
                 query.stop()
+            if self._remote:
+                self._writer.close()  # the sink was written by another process: this one's knows less
             self._note_last(query, tell)
         return query.exception()
 
@@ -216,7 +242,7 @@ class Follower:
         """Return how many changes were applied; over Spark Connect, where that is not known, changes read."""
         return self._writer.changes or self._changes
 
-    def _start(self, session: Any, checkpoint: Path, offset: int, *, once: bool) -> Any:
+    def _start(self, session: Any, directory: Path, offset: int, *, once: bool) -> Any:
         definition = self._definition
         self._writer.stopping = False
         options = {
@@ -235,8 +261,12 @@ class Follower:
         reading = session.readStream.format("tailrace").schema(_columns()).options(**options)
         writing = reading.load().writeStream
         writing = writing.queryName(definition.name).foreachBatch(self._writer)
-        writing = writing.option("checkpointLocation", str(checkpoint))
-        writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_TRIGGER)
+        if not self._remote:
+            # Each query has a checkpoint of its own: where to begin is known from the sink, and what Spark has noted
+            # about it would have to agree. A Spark Connect server makes one where it runs.
+            self._queries += 1
+            writing = writing.option("checkpointLocation", str(directory / f"query-{self._queries}"))
+        writing = writing.trigger(availableNow=True) if once else writing.trigger(processingTime=_trigger(definition))
         return writing.start()
 
     def _note(self, query: Any, tell: Callable[[Figures], None]) -> None:
@@ -245,8 +275,8 @@ class Follower:
         offset = None if last is None or not last.sources else _offset(last.sources[0].endOffset)
         if offset is None:
             return
-        if (last.batchId, offset) > self._batch:
-            self._batch = (last.batchId, offset)
+        if offset > self._offset:
+            self._offset = offset
             self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
             self._retry.recovered()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
@@ -257,10 +287,23 @@ class Follower:
         self._store.advance(self._keeper.lease, offset, figures)
         self._noted, self._noted_s = outcome, time.monotonic()
         tell(figures)
+        if not self._remote:
+            self._note_idle(_IDLE_CHANGES)
+
+    def _note_idle(self, changes_min: int) -> None:
+        """Have the sink note how far the query is, where that is this much further than it knows."""
+        try:
+            self._writer.note_idle(self._offset, changes_min)
+        except LeaseError:
+            raise
+        except TailraceError as error:
+            logger.warning("progress not noted in the sink", extra={"problem": str(error)})
 
     def _figures(self, head: int, problem: str = "") -> Figures:
+        before = self._store.get(self._definition.name).figures
         return Figures(
-            rows=self._store.get(self._definition.name).figures.rows,
+            rows=before.rows,
+            maintained_time_us=before.maintained_time_us,
             changes=self.changes,
             changes_per_s=round(self._rate.at(time.monotonic(), self.changes), 1),
             head=head,
@@ -271,6 +314,7 @@ class Follower:
     def _note_last(self, query: Any, tell: Callable[[Figures], None]) -> None:
         try:
             self._note(query, tell)
+            self._note_idle(1)
         except TailraceError as error:
             logger.warning("progress not noted", extra={"problem": str(error)})
 
@@ -320,6 +364,11 @@ def _spark_outcome() -> Iterator[list[Any]]:
         outcome.append(error)
 
 
+def _trigger(definition: Definition) -> str:
+    """Return how often a batch begins, as Spark takes it."""
+    return f"{round(definition.trigger_s * 1000)} milliseconds" if definition.trigger_s else _TRIGGER
+
+
 def _columns() -> Any:
     """Return the columns of micro-batches."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -333,9 +382,3 @@ def _offset(text: Any) -> int | None:
         return None
     decoded = msgspec.json.decode(text) if isinstance(text, str) else text
     return int(decoded["offset"]) if isinstance(decoded, dict) and "offset" in decoded else None
-
-
-def has_offsets(checkpoint: Path) -> bool:
-    """Tell whether a checkpoint has a micro-batch."""
-    directory = checkpoint / "offsets"
-    return directory.is_dir() and any(path.name.isdigit() for path in directory.iterdir())

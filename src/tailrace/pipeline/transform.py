@@ -1,30 +1,37 @@
-"""The user's transformation: Spark SQL over the typed changes of a table."""
+"""The user's transformation of the typed changes of a table: Spark SQL, or a function of DataFrames."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.table import Column, Kind, TableSchema
-from tailrace.pipeline.change_rows import CHANGE_COLUMNS
+from tailrace.meta.pipeline import Definition
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.pipeline.change_rows import CHANGE_COLUMNS, COMMIT_TIME, change_schema
 from tailrace.pipeline.errors import TransformError
 from tailrace.pipeline.evolve import fitted, usual
 from tailrace.pipeline.fold import lacks_now
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.row import key_names
+from tailrace.pipeline.transform_function import call_function
 from tailrace.pipeline.truncation import is_truncation
 from tailrace.pipeline.unchanged import UNCHANGED
 
-__all__ = ["VIEW", "schema_of", "transformed"]
+__all__ = ["VIEW", "check_transformation", "frame_schema", "schema_of", "transformed", "transformed_frame"]
 
 VIEW = "changes"
 """Name of the view that a transformation reads."""
 
 _VALUES_LOGGER = "SQLQueryContextLogger"
 """Name under which PySpark writes what it raises into the log as well, with values of rows."""
+
+_GIVEN = "tailrace_given"
+"""Parameter of a statement that stands for the changes."""
+
+_CHANGED = f"the transformation changes {', '.join(CHANGE_COLUMNS.names)}: leave them unchanged"
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -42,13 +49,38 @@ _KINDS: Sequence[tuple[Any, Kind]] = (
     (pa.types.is_null, Kind.STR),
 )
 
+_KINDS_OF_CHANGES: Mapping[pa.DataType, Any] = {
+    pa.string(): lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_),
+    pa.int64(): pa.types.is_integer,
+    COMMIT_TIME: pa.types.is_timestamp,
+}
+"""Which types may stand for one of the columns of changes."""
 
-def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
-    """Return what a transformation makes of the changes of a table.
 
-    It reads the view `changes`, which also has the table's name. It may leave rows out, and change, add and leave out
-    columns, but not those of changes and of the key. Truncations pass it by: they have no row that it could judge.
-    Where the source did not send some cells, which are null then, the view has `_tailrace_unchanged` as well.
+def transformed_frame(frame: Any, definition: Definition, table: TableName) -> Any:
+    """Return the DataFrame that the transformation of a pipeline makes of the changes of a table, not run yet.
+
+    SQL reads them as `changes`, and by the table's own name where that is a plain one; a function gets the DataFrame.
+
+    Raises:
+        TransformError: Spark does not take it.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        if definition.transform_function:
+            return call_function(definition.transform_function, frame, table.wire, definition.py_files)
+        return frame.sparkSession.sql(_statement(definition.transform, table), **{_GIVEN: frame})
+    except PySparkException as error:
+        raise _refused(error, table) from error
+
+
+def transformed(one: TableChanges, definition: Definition, session: Any) -> TableChanges:
+    """Return what the transformation of a pipeline makes of the changes of a table.
+
+    It may leave rows out, and change, add and leave out columns, but not those of changes and of the key. Truncations
+    pass it by: they have no row that it could judge. Where the source did not send some cells, which are null then, it
+    is given `_tailrace_unchanged` as well.
 
     Raises:
         TransformError: Spark does not take it, or it makes columns that sinks do not take.
@@ -58,19 +90,12 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
 
     PySparkLogger.getLogger(_VALUES_LOGGER).disabled = True
     gone = is_truncation(one.changes)
-    frame = session.createDataFrame(one.changes.filter(pc.invert(gone)))
-    names = [VIEW, *([one.schema.table.name] if _PLAIN.fullmatch(one.schema.table.name) else [])]
-    for name in names:
-        frame.createOrReplaceTempView(name)
+    given = one.changes.filter(pc.invert(gone))
+    frame = transformed_frame(session.createDataFrame(given, frame_schema(given.schema)), definition, one.schema.table)
     try:
-        result: pa.Table = session.sql(sql).toArrow()
+        result: pa.Table = frame.toArrow()
     except PySparkException as error:
-        raise TransformError(
-            f"Spark rejected the transformation of table {one.schema.table.wire}: {_reason(error)}"
-        ) from error
-    finally:
-        for name in names:  # what is transformed next must not see the rows of this table
-            session.catalog.dropTempView(name)
+        raise _refused(error, one.schema.table) from error
     if UNCHANGED not in result.column_names and lacks_now(one.changes):
         raise TransformError(
             f"the source did not send all cells of table {one.schema.table.wire}, and the transformation leaves out "
@@ -81,6 +106,53 @@ def transformed(one: TableChanges, sql: str, session: Any) -> TableChanges:
     if truncations.num_rows:
         changes = pa.concat_tables([changes, fitted(truncations, changes.schema)])
     return msgspec.structs.replace(one, schema=schema, changes=changes)
+
+
+def check_transformation(definition: Definition, schemas: Iterable[TableSchema], session: Any) -> None:
+    """Look whether the transformation of a pipeline fits its tables, by their columns alone: no row is read.
+
+    Raises:
+        TransformError: It does not; the message says what to do.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for schema in schemas:
+        empty = session.createDataFrame([], frame_schema(change_schema(schema)))
+        result = transformed_frame(empty, definition, schema.table)
+        try:
+            columns = result.schema
+        except PySparkException as error:  # Spark Connect looks at it now
+            raise _refused(error, schema.table) from error
+        try:
+            schema_of(to_arrow_schema(columns, timezone="UTC"), schema)
+        except PySparkException as error:
+            raise TransformError(
+                f"the transformation of table {schema.table.wire} returns a column of a type that sinks do not take: "
+                f"{_first_line(str(error))}"
+            ) from error
+
+
+def frame_schema(columns: pa.Schema) -> Any:
+    """Return columns as Spark has them. Times without a zone stay without one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+
+
+def _statement(sql: str, table: TableName) -> str:
+    """Return SQL in which `changes` and the table's own name are the changes that it is run with.
+
+    A view would be one for the whole session: what Spark Connect looks at later would see what is in it then.
+    """
+    names = [VIEW, *([table.name] if _PLAIN.fullmatch(table.name) and table.name.lower() != VIEW else [])]
+    given = ", ".join(f"{name} AS (TABLE {{{_GIVEN}}})" for name in names)
+    inner = sql.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
+    return f"WITH {given} SELECT * FROM (\n{inner}\n)"  # noqa: S608 - it is the user's own SQL
+
+
+def _refused(error: Any, table: TableName) -> TransformError:
+    return TransformError(f"Spark rejected the transformation of table {table.wire}: {_reason(error)}")
 
 
 def schema_of(result: pa.Schema, schema: TableSchema) -> TableSchema:
@@ -101,6 +173,9 @@ def schema_of(result: pa.Schema, schema: TableSchema) -> TableSchema:
                 f"the transformation returns column {field.name!r} of type {field.type}, which sinks do not take: "
                 "make it text, e.g. by CAST(… AS STRING) or to_json(…)"
             )
+    for field in CHANGE_COLUMNS:
+        if not _KINDS_OF_CHANGES[field.type](result.field(field.name).type):
+            raise TransformError(_CHANGED)
     hidden = [] if schema.key else key_names(schema)
     columns = [
         schema.column(field.name) or _column(field)
@@ -124,8 +199,7 @@ def _ordered(result: pa.Table, schema: TableSchema) -> pa.Table:
     try:
         return table.cast(pa.schema(fields))
     except pa.ArrowException:
-        named = ", ".join(CHANGE_COLUMNS.names)
-        raise TransformError(f"the transformation changes {named}: leave them unchanged") from None
+        raise TransformError(_CHANGED) from None
 
 
 def _field(field: pa.Field) -> pa.Field:

@@ -3,29 +3,42 @@
 A value that its column's type cannot hold, which SQLite allows, is never changed or lost in silence: `MisfitError`
 names its table, key and column. Such a column can be read as text instead.
 
-How it is fast: DuckDB takes all images of a batch apart at once, into text; Arrow turns texts into types, strictly.
-Rows that either refuses, such as an infinity among numbers, are looked at again by themselves, and counted in the log.
+How it is fast: the compiled helper takes images apart whose cells have the usual forms; those that it leaves, or all
+where it is not there, DuckDB takes apart at once, into text, and Arrow turns texts into types, strictly. Rows that both
+refuse, such as an infinity among numbers, are looked at again by themselves, and counted in the log.
 """
 
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.key import TEXT_KINDS
 from tailrace.model.table import Column, Identity, Kind, TableSchema
 from tailrace.model.value import Array, Text, Value, from_natural
+from tailrace.pipeline.declared import converted, declared_type
 from tailrace.pipeline.duck import connection
+from tailrace.pipeline.image_columns import Form, ImageColumn, image_columns
 
-__all__ = ["MisfitError", "arrow_type", "decode_images", "hidden_key", "row_schema"]
+__all__ = [
+    "DecodedImages",
+    "MisfitError",
+    "arrow_type",
+    "as_declared",
+    "decode_images",
+    "hidden_key",
+    "is_read_as",
+    "row_schema",
+    "source_schema",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +68,8 @@ class MisfitError(InvalidValueError):
     def __init__(self, table: str, key: str, column: str, type_: str) -> None:
         super().__init__(
             f"the value of column {column!r} in the row with key {key} of table {table} is no {type_}: "
-            f"fix the row in the source; the Spark source can read the column as text (option stringColumns)"
+            f"fix the row in the source, or declare another type for the column (--type); the Spark source can read "
+            f"it as text (option stringColumns)"
         )
         self.table = table
         self.key = key
@@ -65,8 +79,11 @@ class MisfitError(InvalidValueError):
 def arrow_type(column: Column) -> pa.DataType:
     """Return the type of a column's values in Arrow.
 
+    That is the one that is declared for it, where there is one.
     An array is a list where its elements and its dimensions are known, and the text of its natural JSON form otherwise.
     """
+    if column.as_type:
+        return declared_type(column.as_type)
     if column.kind is Kind.ARRAY:
         return _list_type(column)
     if column.kind is Kind.DEC:
@@ -120,9 +137,16 @@ def row_schema(schema: TableSchema, as_text: Collection[str] = ()) -> pa.Schema:
     return pa.schema(fields)
 
 
+class DecodedImages(Struct, frozen=True):
+    """Columns out of images, and whether it is known that no image lacks a column of its version."""
+
+    columns: list[pa.Array]
+    whole: bool
+
+
 def decode_images(
     images: pa.Array, keys: pa.Array, version: TableSchema, wanted: pa.Schema, as_text: Collection[str] = ()
-) -> list[pa.Array]:
+) -> DecodedImages:
     """Return the columns of `wanted` out of row images of one schema version, none of which is null.
 
     A column that the version does not have is null, and so is one that an image lacks: `tailrace.pipeline.unchanged`
@@ -132,24 +156,97 @@ def decode_images(
     Raises:
         MisfitError: A value does not fit its type.
     """
+    asked, wanted = wanted, source_schema(wanted, version)
+    wishes = [_Wish(column, f.type, f.name in as_text) for f in wanted if (column := version.column(f.name))]
+    names = [column.name for column in version.columns]
+    taken = image_columns(images, names, {wish.name: wish.form for wish in wishes if wish.form is not None})
+    quick, whole = ({}, False) if taken is None else taken
+    cells = {wish.name: _quickly(quick[wish.name], wish.type) for wish in wishes if wish.name in quick}
+    found = {name: one.values for name, one in cells.items()}
+    found |= _slowly(images, keys, version, [wish for wish in wishes if wish.name not in cells])
+    left = [one.left for one in cells.values() if one.left is not None]
+    if left:
+        rows = pc.indices_nonzero(reduce(pc.or_, left))
+        again = [wish for wish in wishes if wish.name in cells and cells[wish.name].left is not None]
+        for name, values in _slowly(images.take(rows), keys.take(rows), version, again).items():
+            mask: Any = cells[name].left
+            found[name] = pc.replace_with_mask(found[name], mask, values.filter(mask.take(rows)))
     hidden = hidden_key(version)
-    present = {field.name: column for field in wanted if (column := version.column(field.name)) is not None}
-    wishes = [_Wish(present[f.name], f.type) for f in wanted if f.name in present and not pa.types.is_list(f.type)]
-    texts = _texts(images, wishes, version)
-    columns = []
-    for field in wanted:
-        column = present.get(field.name)
-        if column is not None:
-            lenient = field.name in as_text
-            cells = _convert(texts.get(field.name), column.kind, field.type, lenient=lenient)
-            careful = partial(_carefully, version=version, column=column, type_=field.type, lenient=lenient)
-            column_values = _completed(cells, images, keys, careful)
-        elif field.name == hidden:
-            column_values = _numbers(keys).cast(field.type)
-        else:
-            column_values = pa.nulls(len(images), field.type)
-        columns.append(column_values)
+    if hidden is not None and hidden in wanted.names and hidden not in found:
+        found[hidden] = _numbers(keys).cast(wanted.field(hidden).type)
+    columns = [found[f.name] if f.name in found else pa.nulls(len(images), f.type) for f in wanted]
+    return DecodedImages(as_declared(columns, asked, version, lambda row: str(keys[row].as_py().decode())), whole)
+
+
+def _quickly(column: ImageColumn, type_: pa.DataType) -> "_Cells":
+    """Return cells that the compiled helper has found in their type, and which have to be read again."""
+    if column.values.type == type_:
+        return _Cells(column.values, column.left)
+    # Of cells that are left the text means nothing, and may be anything.
+    texts = column.values if column.left is None else pc.if_else(column.left, _NO_TEXT, column.values)
+    cast, misfits = _cast(texts, type_)
+    return _Cells(cast, _either(column.left, misfits))
+
+
+def _slowly(images: pa.Array, keys: pa.Array, version: TableSchema, wishes: Sequence["_Wish"]) -> dict[str, pa.Array]:
+    """Return columns out of images by name, in whatever form their cells are written."""
+    if not wishes:
+        return {}
+    texts = _texts(images, [wish for wish in wishes if not pa.types.is_list(wish.type)], version)
+    columns = {}
+    for wish in wishes:
+        cells = _convert(texts.get(wish.name), wish.column.kind, wish.type, lenient=wish.lenient)
+        careful = partial(_carefully, version=version, wish=wish)
+        columns[wish.name] = _completed(cells, images, keys, careful)
     return columns
+
+
+def source_schema(wanted: pa.Schema, version: TableSchema) -> pa.Schema:
+    """Return columns in the types that the source has for them; those that are to be text or bytes stay so."""
+    fields = []
+    for field in wanted:
+        column = version.column(field.name)
+        if column is not None and column.as_type and not is_read_as(field.type):
+            fields.append(pa.field(field.name, arrow_type(structs.replace(column, as_type=""))))
+        else:
+            fields.append(field)
+    return pa.schema(fields)
+
+
+def is_read_as(type_: pa.DataType) -> bool:
+    """Tell whether values of a declared type are read as such, and not converted afterwards."""
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def as_declared(
+    columns: Sequence[Any], wanted: pa.Schema, version: TableSchema, key_of: Callable[[int], str]
+) -> list[Any]:
+    """Return columns of `source_schema` in the types that are declared for them; `key_of` tells the key of a row.
+
+    Raises:
+        MisfitError: A value does not fit its type.
+    """
+    given = {column.name for column in version.columns if column.as_type}
+    return [
+        _as_declared(values, field, version, key_of) if field.name in given else values
+        for values, field in zip(columns, wanted, strict=True)
+    ]
+
+
+def _as_declared(values: Any, field: pa.Field, version: TableSchema, key_of: Callable[[int], str]) -> Any:
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    try:
+        return converted(whole, field.type)
+    except pa.ArrowInvalid:
+        for row in range(len(whole)):
+            try:
+                converted(whole.slice(row, 1), field.type)
+            except pa.ArrowInvalid:
+                raise MisfitError(version.table.wire, key_of(row), field.name, str(field.type)) from None
+        raise
+
+
+_NO_TEXT = pa.scalar(None, pa.string())
 
 
 class _Cells(Struct, frozen=True):
@@ -178,15 +275,38 @@ def _numbers(keys: pa.Array) -> pa.Array:
 
 
 class _Wish:
-    """One column to be taken out of images: its name, and the form in which DuckDB gives it."""
+    """One column to be taken out of images, in this type; `lenient` where any value may become text."""
 
-    def __init__(self, column: Column, type_: pa.DataType) -> None:
+    def __init__(self, column: Column, type_: pa.DataType, lenient: bool) -> None:
         self.name = column.name
+        self.column = column
+        self.type = type_
+        self.lenient = lenient
         # The JSON text tells a string from a number; the plain text has strings without quotation marks and escapes.
         plain = column.kind not in _QUOTED and not _is_number(type_) and not pa.types.is_boolean(type_)
         self.plain = plain or pa.types.is_string(type_)
         self.base64 = pa.types.is_binary(type_)
+        self.form = self._form()
 
+    def _form(self) -> Form | None:
+        """Return the form in which the compiled helper takes it; None where it cannot."""
+        form = _FORMS.get(self.type)
+        if form is not None or pa.types.is_list(self.type) or _is_number(self.type):
+            return form
+        if self.base64:
+            return Form.BASE64 if self.column.kind in _BYTES_KINDS else None
+        if self.plain:
+            return Form.TEXT
+        return Form.DIGITS if self.column.kind is Kind.U64 else None
+
+
+_FORMS = {
+    pa.int64(): Form.INT64,
+    pa.float64(): Form.FLOAT64,
+    pa.bool_(): Form.BOOL,
+    pa.string(): Form.TEXT,
+}
+_BYTES_KINDS = frozenset({Kind.BYTES, Kind.GEOMETRY})
 
 _QUOTED = frozenset({Kind.BYTES, Kind.GEOMETRY, Kind.U64})
 """Kinds whose strings must be distinguished from other values with the same text."""
@@ -308,18 +428,16 @@ def _either(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
     return other if one is None else one if other is None else pc.or_(one, other)
 
 
-_BYTES_KINDS = frozenset({Kind.BYTES, Kind.GEOMETRY})
 _TEXT_KINDS = frozenset({Kind.STR, Kind.DEC, *TEXT_KINDS})
 
 
-def _carefully(
-    images: pa.Array, keys: pa.Array, *, version: TableSchema, column: Column, type_: pa.DataType, lenient: bool
-) -> pa.Array:
+def _carefully(images: pa.Array, keys: pa.Array, *, version: TableSchema, wish: _Wish) -> pa.Array:
     """Return one column, one value after the other; tell the log how many there were.
 
     Raises:
         MisfitError: A value does not fit.
     """
+    column, type_ = wish.column, wish.type
     if column.kind is not Kind.ARRAY:
         extra = {"table": version.table.wire, "column": column.name, "rows": len(images)}
         logger.info("values read one by one", extra=extra)
@@ -328,7 +446,7 @@ def _carefully(
     for row, image in enumerate(images.to_pylist()):
         natural = msgspec.json.decode(image).get(column.name)
         try:
-            if pa.types.is_string(type_) and (lenient or column.kind is Kind.ARRAY):
+            if pa.types.is_string(type_) and (wish.lenient or column.kind is Kind.ARRAY):
                 text = natural if natural is None or isinstance(natural, str) else msgspec.json.encode(natural).decode()
                 cells.append(text)
             else:

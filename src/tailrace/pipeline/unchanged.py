@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import InvalidValueError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.typed import DecodedImages
 
 __all__ = ["UNCHANGED", "Held", "UnsentError", "filled", "lacking", "patched", "unsent", "with_unsent"]
 
@@ -47,15 +48,17 @@ Held = Callable[[pa.Table, Sequence[str]], pa.Table]
 """Returns, of the rows with these keys that a target has, the columns of the key and the named ones."""
 
 
-def unsent(images: pa.Array, columns: Sequence[pa.Array], wanted: pa.Schema, version: TableSchema) -> pa.Array | None:
+def unsent(images: pa.Array, decoded: DecodedImages, wanted: pa.Schema, version: TableSchema) -> pa.Array | None:
     """Return which columns of `wanted` each image lacks, as `UNCHANGED` tells it; None where all images are whole.
 
-    `columns` are those of `wanted` as decoded: only where they are null can something be missing. An image that says
-    so names the column before the word null, which no text in it can do, as its quotation marks are escaped. So images
-    are read again only where they do not.
+    Only where a column that was decoded is null can something be missing. An image that says so names the column
+    before the word null, which no text in it can do, as its quotation marks are escaped. So images are read again only
+    where they do not.
     """
+    if decoded.whole:
+        return None
     doubtful = np.zeros(len(images), bool)
-    for field, column in zip(wanted, columns, strict=True):
+    for field, column in zip(wanted, decoded.columns, strict=True):
         if not column.null_count or version.column(field.name) is None:
             continue
         nulls = column.is_null().to_numpy(zero_copy_only=False)

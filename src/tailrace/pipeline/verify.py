@@ -22,7 +22,8 @@ from tailrace.meta.pipeline import Definition
 from tailrace.model.key_interval import KeyInterval
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.change_rows import table_changes
-from tailrace.pipeline.copy import next_number, planned
+from tailrace.pipeline.copy import planned
+from tailrace.pipeline.declared import declared
 from tailrace.pipeline.digest import Difference, Digests, Side
 from tailrace.pipeline.errors import PipelineError, SchemaMovedError
 from tailrace.pipeline.evolve import fitted, united
@@ -82,9 +83,7 @@ class Verifier:
     The sink has all changes through `reached`, at least. Others may write into it meanwhile, unless it is repaired:
     the keys of changes after `reached` are taken from the log, for both sides.
 
-    What it is repaired with has numbers of its own: not the next one, which a batch may have that the sink has in part;
-    and each is reserved first, by `reserve` with the one behind it, so that no later batch is taken for one that the
-    sink has from here. Without `reserve` nothing can be repaired.
+    What it is repaired with are batches of their own, which leave alone how far the sink is.
     """
 
     def __init__(
@@ -95,9 +94,7 @@ class Verifier:
         session: Callable[[], Any],
         clock: Clock,
         token: str | None,
-        number_min: int,
         reached: int,
-        reserve: Callable[[int], None] | None,
     ) -> None:
         self._definition = definition
         self._client = client
@@ -105,9 +102,7 @@ class Verifier:
         self._session = session
         self._clock = clock
         self._token = token
-        self._number_min = number_min
         self._reached = reached
-        self._reserve = reserve
         self._offset = 0
 
     def run(self, *, repair: bool) -> Verdict:
@@ -124,7 +119,8 @@ class Verifier:
             self._require_even()
         verdicts, repaired = [], 0
         for name in self._definition.tables:
-            schema = self._client.info(self._definition.source, [name]).tables[0].versions[-1].schema
+            (found,) = self._client.info(self._definition.source, [name]).newest()
+            schema = declared(found, self._definition.types)
             if not schema.identity.is_unique:
                 raise PipelineError(f"no key tells the rows of table {name} apart: they cannot be compared")
             ranges, _ = planned(self._client, self._definition.source, name)
@@ -205,27 +201,20 @@ class Verifier:
         """Give the sink a batch of its own; return how many rows it has."""
         rows: int = sum(one.num_rows for one in changes)
         if rows:
-            progress = self._sink.progress()
-            offsets = {} if progress is None else dict(progress.offsets)
-            number = 1 + next_number(progress, self._number_min)
-            self._number_min = number + 1
-            assert self._reserve is not None
-            self._reserve(self._number_min)
             whole = TableChanges(shape, pa.concat_tables(changes))
-            self._sink.apply(Batch(self._definition.name, number, offsets, [whole]))
+            self._sink.apply(Batch(self._definition.name, self._sink.next_number(), {}, [whole]))
         return rows
 
     def _require_even(self) -> None:
-        """Refuse to fix changes that are kept while some tables have a batch that others lack: it comes once more.
+        """Refuse to fix changes that are kept while some tables have a batch that others lack.
 
-        With another number than before it would be there twice. To rows and their versions that does no harm.
+        The changes that the others lack come later, and so do fixes of rows that they would have changed. To rows and
+        their versions that does no harm.
         """
         definition = self._definition
         if mode_of(definition.sink, definition.mode) is not Mode.APPEND:
             return
-        schemas = self._client.info(definition.source, definition.tables).schemas().values()
-        newest = self._sink.newest(list({schema.table: schema for schema in schemas}.values()))
-        if newest is not None and newest >= next_number(self._sink.progress(), self._number_min):
+        if self._sink.ahead():
             raise PipelineError(
                 f"some tables in the sink of pipeline {definition.name!r} have a batch that others lack: "
                 "run it once, then repair it"
@@ -259,7 +248,9 @@ class Verifier:
         """Yield the changes of a table in an interval of the log, transformed."""
         waiting: list[pa.RecordBatch] = []
         schemas: Any = {}
-        for schemas, batch in self._client.batches(self._definition.source, after, through, [schema.table.wire]):
+        types = self._definition.types
+        for known, batch in self._client.batches(self._definition.source, after, through, [schema.table.wire]):
+            schemas = {number: declared(one, types) for number, one in known.items()} if types else known
             waiting.append(batch)
             if sum(one.num_rows for one in waiting) >= _CHANGES_AT_ONCE:
                 yield from map(self._transformed, table_changes(waiting, schemas))
@@ -267,7 +258,7 @@ class Verifier:
         yield from map(self._transformed, table_changes(waiting, schemas))
 
     def _transformed(self, one: TableChanges) -> TableChanges:
-        return transformed(one, self._definition.transform, self._session()) if self._definition.transform else one
+        return transformed(one, self._definition, self._session()) if self._definition.is_transformed else one
 
 
 class _Shape(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tailrace.cli.pipeline import pipeline
 from tailrace.clock import SystemClock
-from tailrace.meta.pipeline import Figures
+from tailrace.meta.pipeline import Figures, SinkState
 from tailrace.model.errors import ConfigError
 from tailrace.model.key_interval import KeyInterval
 from tailrace.pipeline.errors import LeaseError, PipelineError
@@ -45,13 +45,13 @@ class Place:
         )
         assert done.exit_code == 0, done.output
         assert "s3cret" not in done.output
-        return [json.loads(line) for line in done.output.splitlines()]
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def begin(self):
         """Have something copied."""
         lease = self.store.acquire("copy", "me", 60)
         plan = {"orders": [KeyInterval(None, None)]}
-        self.store.register(lease, plan, source="shop", version=0, number_min=0, figures=Figures())
+        self.store.register(lease, plan, source="shop", version=0, sink_state=SinkState.EMPTY, figures=Figures())
         self.store.release(lease)
 
     @property
@@ -121,6 +121,40 @@ def test_a_transformation_is_altered_only_while_nobody_has_the_pipeline_and_noth
     place.begin()
     with pytest.raises(PipelineError, match="pipeline reset copy"):
         place.call("alter", "copy", "--transform", "")
+
+
+def test_types_are_declared_and_altered_column_by_column(place):
+    place.call("alter", "copy", "--type", "orders.total=decimal(12,2)", "--type", "orders.paid=boolean")
+    place.call("alter", "copy", "--type", "orders.paid=", "--type", "orders.at=timestamp")
+    assert place.definition.types == {"orders.total": "decimal(12,2)", "orders.at": "timestamp"}
+
+
+def test_how_a_pipeline_is_operated_is_altered_at_any_time(place):
+    place.begin()
+    place.call("alter", "copy", "--trigger", "1.5m", "--batch-changes", "500", "--batch-bytes", "64MB")
+    made = place.definition
+    assert (made.trigger_s, made.batch_changes, made.batch_bytes) == (90.0, 500, 64_000_000)
+    place.call("alter", "copy", "--trigger", "0s")
+    assert (place.definition.trigger_s, place.definition.batch_changes) == (0.0, 500)
+    with pytest.raises(ConfigError, match="a postgresql sink needs no maintenance"):
+        place.call("alter", "copy", "--maintain-every", "1d")
+
+
+def test_a_lake_is_made_with_a_schedule_partitions_and_properties(place):
+    words = ["--table", "orders", "--sink", "delta:///lake/{table}", "--server", "http://127.0.0.1:9"]
+    options = ["--maintain-every", "1d", "--partition-by", "orders.country", "--property", "delta.appendOnly=false"]
+    place.call("create", "lake", *words, *options)
+    made = place.store.get("lake").definition
+    assert (made.maintain_every_s, made.partition_by) == (86_400.0, ("orders.country",))
+    assert made.properties == {"delta.appendOnly": "false"}
+
+
+@pytest.mark.parametrize(
+    "options", [("--trigger", "soon"), ("--batch-bytes", "1TB"), ("--property", "x"), ("--batch-changes", "0")]
+)
+def test_what_is_no_duration_size_or_property_is_refused(place, options):
+    done = CliRunner().invoke(pipeline, ["alter", "copy", *options, "--data-dir", str(place.directory)])
+    assert done.exit_code == 2, done.output
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.meta.pipeline import Definition, Figures, Pipeline, RangeProgress, Stage
+from tailrace.meta.pipeline import Definition, Figures, Pipeline, RangeProgress, SinkState, Stage
 from tailrace.meta.pipeline_status import status_of
 from tailrace.model.key_interval import KeyInterval
 
@@ -10,7 +10,8 @@ from tailrace.model.key_interval import KeyInterval
 def status(head, *, rows=10, copied=4, offset=70, begun=True, lag_s=None):
     definition = Definition(name="lake", source="shop", tables=("orders",), sink="console:")
     figures = Figures(rows=rows, head=70)
-    given = {"paused": False, "cancelled": False, "owner": "me", "leased": True, "generation": 0, "number_min": 0}
+    given = {"paused": False, "cancelled": False, "owner": "me", "leased": True, "generation": 0}
+    given["sink_state"] = SinkState.EMPTY
     found = Pipeline(definition, **given, subscription=None, copying=None, figures=figures)
     one = RangeProgress("orders", 1, Stage.INCREMENTAL_LOG, KeyInterval(None, None), None, 5, 5, offset, copied)
     return status_of(found, [one] if begun else [], sink="console:", head=head, lag_s=lag_s)

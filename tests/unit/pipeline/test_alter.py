@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.meta.pipeline import Definition
 from tailrace.model.errors import ConfigError
-from tailrace.pipeline.alter import altered, check_place, is_elsewhere
+from tailrace.pipeline.alter import altered, check_place, is_elsewhere, is_fixed
 from tailrace.pipeline.errors import PipelineError
 
 BASE = Definition(
@@ -50,6 +50,47 @@ def test_a_transformation_is_altered_after_a_reset():
         altered(BASE, transform="", begun=True)
     assert altered(BASE, transform="", begun=False).transform == ""
     assert altered(BASE, transform="SELECT 1", begun=True) == BASE
+
+
+def test_one_kind_of_transformation_takes_the_place_of_the_other():
+    changed = altered(BASE, transform_function="rules:totals", begun=False)
+    assert (changed.transform, changed.transform_function) == ("", "rules:totals")
+    assert altered(changed, transform="SELECT 1", begun=False) == BASE
+    with pytest.raises(PipelineError, match="pipeline reset p"):
+        altered(BASE, transform_function="rules:totals", begun=True)
+
+
+def test_types_are_altered_before_anything_is_copied():
+    assert altered(BASE, types={"orders.x": "int"}, begun=False).types == {"orders.x": "int"}
+    with pytest.raises(PipelineError, match=r"old types.*pipeline reset p"):
+        altered(BASE, types={"orders.x": "int"}, begun=True)
+
+
+def test_the_layout_of_tables_is_altered_before_they_are_made():
+    lake = Definition(name="p", source="shop", tables=("orders",), sink="delta:///lake/{table}")
+    assert altered(lake, partition_by=("orders.x",), begun=False).partition_by == ("orders.x",)
+    for given in ({"partition_by": ("orders.x",)}, {"properties": {"a": "b"}}):
+        with pytest.raises(ConfigError, match="are made"):
+            altered(lake, **given, begun=True)
+    assert altered(lake, trigger_s=10.0, batch_changes=5, maintain_every_s=60.0, begun=True).batch_changes == 5
+
+
+def test_tables_come_and_go_at_any_time_and_their_types_go_with_them():
+    lake = Definition(
+        name="p",
+        source="shop",
+        tables=("orders", "people"),
+        sink="delta:///lake/{table}",
+        types={"orders.x": "int", "people.y": "date"},
+        partition_by=("people.y",),
+    )
+    changed = altered(lake, tables=("orders", "notes"), begun=True)
+    assert (changed.tables, changed.types, changed.partition_by) == (("orders", "notes"), {"orders.x": "int"}, ())
+    assert not is_fixed(lake, changed)
+    with pytest.raises(ConfigError, match="name the tables"):
+        altered(lake, tables=(), begun=True)
+    with pytest.raises(ConfigError, match=r"put \{table\} into"):
+        altered(BASE, sink="delta:///lake", tables=("a", "b"), transform="", begun=False)
 
 
 def test_a_sink_that_does_not_have_the_mode_is_refused():

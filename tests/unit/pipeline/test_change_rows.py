@@ -72,7 +72,7 @@ def test_rows_of_several_schema_versions_are_read_each_by_its_own():
         (Op.INSERT, 2, b"[2]", None, b'{"id":2,"age":30}'),
         (Op.INSERT, 1, b"[3]", None, b'{"id":3,"name":"c"}'),
     )
-    columns = typed_rows(change_rows(batch, SCHEMAS), SCHEMAS, row_schema(TWO))
+    columns, _ = typed_rows(change_rows(batch, SCHEMAS), SCHEMAS, row_schema(TWO))
     assert [column.to_pylist() for column in columns] == [[1, 2, 3], [None, 30, None]]
 
 
@@ -81,7 +81,7 @@ def test_a_column_that_turned_from_bytes_to_text_is_read_by_the_version_that_wro
     new = TableSchema(TableName("app", "t"), 2, (Column("c", Kind.STR),))
     batch = changes((Op.INSERT, 1, b"[1]", None, b'{"c":"aGk="}'), (Op.INSERT, 2, b"[2]", None, b'{"c":"aGk="}'))
     wanted = pa.schema([("c", pa.string())])
-    (column,) = typed_rows(change_rows(batch, {1: old, 2: new}), {1: old, 2: new}, wanted)
+    ((column,), _) = typed_rows(change_rows(batch, {1: old, 2: new}), {1: old, 2: new}, wanted)
     assert column.to_pylist() == ["aGk=", "aGk="]
     with pytest.raises(MisfitError, match="is no binary"):
         typed_rows(change_rows(batch, {1: old, 2: new}), {1: old, 2: new}, pa.schema([("c", pa.binary())]))

@@ -9,7 +9,8 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 
 from tailrace.client.errors import ConnectionFailed
 from tailrace.model.errors import BehindHorizonError, ConfigError
-from tailrace.pipeline.datasource import TailraceSource, TailraceStreamReader, moved_alone
+from tailrace.model.wanted import Conditions
+from tailrace.pipeline.datasource import TailraceSource, TailraceStreamReader, _intervals, moved_alone
 from tailrace.pipeline.origin import Window
 from tailrace.pipeline.source_options import SourceOptions, parse_options
 
@@ -36,8 +37,8 @@ class FakeOrigin:
     def cuts(self, after, through, *, changes, bytes_max=None, count=10_000):
         if after + 1 < self.horizon:
             raise BehindHorizonError(requested=after + 1, horizon=self.horizon)
-        step = max(5, changes // 5 * 5, 0 if bytes_max is None else 5)
-        step = min(step, 5 if bytes_max is not None else step)
+        few = bytes_max is not None and bytes_max < 1_000_000
+        step = 5 if few else max(5, changes // 5 * 5)
         return list(range(after + step, through + 1, step))[:count] or ([through] if through > after else [])
 
     def subscribe(self, tables, after):
@@ -157,6 +158,26 @@ def test_a_place_behind_the_horizon_is_a_typed_error(reader, origin):
     with pytest.raises(BehindHorizonError) as behind:
         reader().latestOffset({"offset": 5}, ReadAllAvailable())
     assert (behind.value.requested, behind.value.horizon) == (6, 11)
+
+
+@pytest.mark.parametrize(
+    ("through", "counts"),
+    [(50_000, [50_000]), (60_000, [50_000, 10_000]), (400_000, [100_000] * 4), (4_000_000, [500_000] * 8)],
+)
+def test_there_are_as_many_tasks_as_cores_if_each_has_enough_to_do(reader, through, counts):
+    intervals = reader(cores="4").partitions({"offset": 0}, {"offset": through})
+    assert [one.through - one.after for one in intervals] == counts
+
+
+def test_there_are_no_more_tasks_than_cores_where_changes_are_skipped(reader):
+    source, conditions = reader(cores="4"), Conditions(key="id", key_min=0, key_max=9)
+    intervals = _intervals(source._origin, 0, 4_000_000, source.options, (), conditions)
+    assert [(one.through - one.after, one.conditions) for one in intervals] == [(1_000_000, conditions)] * 4
+
+
+def test_what_has_many_bytes_is_divided_further(reader):
+    intervals = reader(cores="1", partitionBytes="1000").partitions({"offset": 0}, {"offset": 60_000})
+    assert len(intervals) > 1000
 
 
 def test_a_micro_batch_is_cut_into_intervals_that_follow_each_other(reader):

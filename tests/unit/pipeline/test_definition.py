@@ -94,3 +94,36 @@ def test_messages_have_an_envelope_a_filter_a_projection_and_a_way_with_refusals
 def test_what_is_said_about_messages_must_make_sense(members, says):
     with pytest.raises(ConfigError, match=says):
         check_definition(msgspec.structs.replace(GOOD, **members))
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"transform": "SELECT 1", "transform_function": "a:b"}, "one transformation"),
+        ({"transform_function": "a.b"}, "module:function"),
+        ({"types": {"nowhere.x": "int"}}, "TABLE.COLUMN=TYPE"),
+        ({"trigger_s": -1.0}, "trigger_s is from 0"),
+        ({"batch_changes": -5}, "batch_changes is from 0"),
+        ({"maintain_every_s": 5.0}, "60 or more"),
+        ({"maintain_every_s": 60.0, "sink": "sqlite:///x.db"}, "for sinks delta and iceberg"),
+        ({"properties": {"a": "b"}, "sink": "iceberg:///x"}, "for delta sinks, not iceberg"),
+        ({"partition_by": ("country",)}, "TABLE.COLUMN"),
+        ({"types": {"orders": "int"}}, "TABLE.COLUMN=TYPE"),
+        ({"types": {"orders.x": "number"}}, "unknown type 'number'"),
+        ({"transform_function": "a:b()"}, "module:function"),
+        ({"py_files": ("a.py",)}, "write transform_function"),
+        ({"transform_function": "a:b", "py_files": ("a.txt",)}, "neither a module"),
+        ({"transform_function": "a:b", "py_files": ("nowhere.py",)}, "no file nowhere.py"),
+    ],
+)
+def test_transformations_types_and_operation_must_make_sense(members, says):
+    with pytest.raises(ConfigError, match=says):
+        check_definition(msgspec.structs.replace(GOOD, **members))
+
+
+def test_files_that_a_definition_names_are_beside_it(tmp_path):
+    (tmp_path / "rules.py").write_text("")
+    file = tmp_path / "lake.toml"
+    members = ['source = "s"', 'tables = ["t"]', 'sink = "delta:///lake"', 'transform_function = "rules:totals"']
+    file.write_text("\n".join([*members, 'py_files = ["rules.py"]']))
+    assert definition_of_file(file).py_files == (str(tmp_path / "rules.py"),)

@@ -26,6 +26,7 @@ PROJECTS = {
     "current": (definition(tables=("orders", "Two Words")), Mode.CURRENT, [ORDERS, NOTES]),
     "history": (definition(sink="catalog:lake.shop.copy_of_{table}?using=iceberg"), Mode.HISTORY, [ORDERS]),
     "append": (definition(sink="parquet:///backup"), Mode.APPEND, [ORDERS]),
+    "function": (definition(transform_function="shop.rules:totals"), Mode.CURRENT, [ORDERS]),
     "transformed": (definition(transform="SELECT *, qty * 2 AS twice FROM changes;"), Mode.CURRENT, [ORDERS]),
 }
 

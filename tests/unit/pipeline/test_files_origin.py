@@ -9,8 +9,14 @@ from tailrace.clock import SystemClock
 from tailrace.log.files import DiskFiles
 from tailrace.log.log import Log
 from tailrace.log.options import LogOptions
+from tailrace.log.reader import LogReader
+from tailrace.log.segments import Segments
+from tailrace.log.statistics import survey
+from tailrace.model.commit import Draft
 from tailrace.model.errors import BehindHorizonError, BeyondHeadError, ConfigError, UnknownTableError
+from tailrace.model.number import Position
 from tailrace.model.op import Op
+from tailrace.model.wanted import Conditions
 from tailrace.pipeline.files_origin import FilesOrigin
 
 
@@ -64,6 +70,58 @@ def test_changes_of_some_tables_alone_are_read(tmp_path):
     assert offsets(origin.batches(0, 4, ["users"])) == [1, 2, 4]
     with pytest.raises(UnknownTableError):
         list(origin.batches(0, 4, ["nothing"]))
+
+
+def write_blocks(directory):
+    """Write a thousand commits of an insert each, keys and times rising, with statistics of their blocks."""
+
+    async def append():
+        options = LogOptions(retention_bytes=None, retention_age_s=None, segment_bytes_max=200_000)
+        files = DiskFiles(directory)
+        log = await Log.open(files, options, SystemClock())
+        number = await log.put_schema(schema_of("users"))
+        for key in range(1000):
+            draft = Draft(Position(str(key)), TIME_US + key)
+            draft.add(Op.INSERT, number, b"[%d]" % key, after=b'{"id":%d,"name":"%s"}' % (key, b"x" * 1000))
+            await log.append([draft])
+        await log.close()
+
+    asyncio.run(append())
+    files = DiskFiles(directory, make=False)
+    segments = LogReader(files)._segments
+    for segment in segments.entries[:-1]:
+        for _ in survey(files, segments, segment):
+            pass
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("conditions", "wanted"),
+    [
+        (Conditions(key="id", key_min=0, key_max=9), range(1, 11)),
+        (Conditions(key="id", key_min=7, key_max=7), [8]),
+        (Conditions(time_us_max=TIME_US + 9), range(1, 11)),
+        (Conditions(ops=frozenset({Op.DELETE})), []),
+    ],
+)
+def test_blocks_in_which_nothing_meets_the_conditions_are_not_read(tmp_path, monkeypatch, conditions, wanted):
+    write_blocks(tmp_path)
+    read, load = [], Segments.load
+    monkeypatch.setattr(Segments, "load", lambda self, offset: read.append(offset) or load(self, offset))
+    origin = FilesOrigin(str(tmp_path), "app")
+    found = offsets(origin.batches(0, 1000, ["users"], conditions))
+    assert set(wanted) <= set(found)
+    if conditions.key is not None or not wanted:
+        assert found == list(wanted)  # times are told of blocks alone
+    segments = origin._reader._segments
+    assert len(read) <= sum(len(segments.index(one)[0]) for one in segments.entries) / 3
+    assert offsets(origin.batches(0, 1000, ["users"])) == list(range(1, 1001))
+
+
+def test_a_key_of_another_column_is_not_bounded(tmp_path):
+    origin = FilesOrigin(str(write(tmp_path, (1, 4))), "app")
+    assert offsets(origin.batches(0, 4, ["users"], Conditions(key="name", key_min=0, key_max=1))) == [1, 2, 3, 4]
+    assert offsets(origin.batches(0, 4, (), Conditions(key="id", key_min=1, key_max=2))) == [2, 3]
 
 
 def test_cuts_lie_at_ends_of_commits(tmp_path):

@@ -31,11 +31,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tailrace.model.op import Op
+from tailrace.model.table import Column, Kind, TableName, TableSchema
+from tailrace.model.wanted import Conditions
+from tailrace.pipeline.declared import declared
 from tailrace.pipeline.push_down import PushDown
 
 SCHEMA = StructType(
     [
         StructField("_offset", LongType()),
+        StructField("_change_type", StringType()),
         StructField("_table", StringType()),
         StructField("_commit_timestamp", TimestampType()),
         StructField("id", LongType()),
@@ -69,6 +74,59 @@ def test_bounds_of_offsets_narrow_the_interval(filters, interval):
     assert pushed.narrowed(0, 10) == interval
 
 
+NOON_US = 1_767_268_800_000_000
+USERS = TableSchema(TableName("app", "users"), 1, (Column("id", Kind.I64), Column("name", Kind.STR)), ("id",))
+OTHER_KEY = TableSchema(USERS.table, 2, USERS.columns, ("name",))
+
+
+@pytest.mark.parametrize(
+    ("filters", "conditions"),
+    [
+        ([], None),
+        ([IsNotNull(("id",)), EqualTo(("name",), "a")], None),
+        ([LessThan(("id",), 10), GreaterThan(("id",), 3)], Conditions(key="id", key_min=3, key_max=10)),
+        ([EqualTo(("id",), 7)], Conditions(key="id", key_min=7, key_max=7)),
+        ([In(("id",), (7, 3))], Conditions(key="id", key_min=3, key_max=7)),
+        ([Not(EqualTo(("id",), 7))], None),
+        ([GreaterThan(("_commit_timestamp",), NOON)], Conditions(time_us_min=NOON_US)),
+        ([LessThanOrEqual(("_commit_timestamp",), NOON)], Conditions(time_us_max=NOON_US)),
+        ([EqualTo(("_change_type",), "delete")], Conditions(frozenset({Op.DELETE}))),
+        ([In(("_change_type",), ("update_preimage", "drop"))], Conditions(frozenset({Op.UPDATE, Op.SCHEMA}))),
+        ([EqualTo(("_change_type",), "nothing")], Conditions(frozenset())),
+    ],
+)
+def test_kinds_times_and_keys_are_handed_on_to_the_log(filters, conditions):
+    pushed = PushDown()
+    assert all(pushed.take(one, SCHEMA) for one in filters)
+    assert pushed.conditions([USERS, OTHER_KEY]) == conditions
+
+
+def test_only_a_column_that_is_the_whole_key_is_bounded():
+    pushed = PushDown()
+    pushed.take(LessThan(("id",), 10), SCHEMA)
+    pair = TableSchema(USERS.table, 1, USERS.columns, ("id", "name"))
+    assert pushed.conditions([OTHER_KEY, pair]) is None
+
+
+@pytest.mark.parametrize("kind", [Kind.DATETIME, Kind.STR, Kind.ANY])
+def test_a_key_that_is_no_integer_in_every_version_is_not_bounded_in_the_log(kind):
+    pushed = PushDown()
+    schema = StructType([StructField("seen", TimestampType()), StructField("id", LongType())])
+    pushed.take(EqualTo(("seen",), NOON), schema)
+    pushed.take(EqualTo(("id",), 7), schema)
+    seen = TableSchema(USERS.table, 3, (Column("seen", Kind.DATETIME),), ("seen",))
+    assert pushed.conditions([seen]) is None
+    earlier = TableSchema(USERS.table, 1, (Column("id", kind),), ("id",))
+    assert pushed.conditions([earlier, USERS]) is None
+
+
+def test_a_key_of_a_declared_type_is_not_bounded_in_the_log():
+    pushed = PushDown()
+    pushed.take(LessThan(("id",), 10), SCHEMA)
+    assert pushed.conditions([USERS]) is not None
+    assert pushed.conditions([declared(USERS, {f"{USERS.table.wire}.id": "bigint"})]) is None
+
+
 def rows():
     """Return rows, one of them null throughout."""
     ids, names = [1, 2, 3, None], ["ann", "bob", "anna", None]
@@ -76,6 +134,7 @@ def rows():
     return pa.record_batch(
         {
             "_offset": [1, 2, 3, 4],
+            "_change_type": ["insert", "delete", "update_postimage", "truncate"],
             "_table": ["a", "b", "a", "a"],
             "_commit_timestamp": pa.array([*times, None], pa.timestamp("us", tz="UTC")),
             "id": ids,

@@ -94,3 +94,24 @@ def test_streams_batches_and_files_take_the_options_that_are_theirs(monkeypatch)
 def test_each_option_is_documented(name):
     page = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"
     assert f"| `{name}` |" in page.read_text()
+
+
+@pytest.mark.parametrize("text", ["total decimal(12,2), paid boolean", '{"total": "decimal(12,2)", "paid": "boolean"}'])
+def test_types_are_names_with_types_or_a_json_object(text):
+    options = parse_options({"server": "http://h", "tables": "orders", "types": text})
+    assert options.types == {"total": "decimal(12,2)", "paid": "boolean"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"types": "total"}, "names with types"),
+        ({"types": "total number"}, "unknown type"),
+        ({"types": "{"}, "no JSON object"),
+        ({"types": "total int", "stringColumns": "total"}, "both options"),
+        ({"types": "total int", "layout": "json"}, "for the layout typed"),
+    ],
+)
+def test_types_that_make_no_sense_are_refused(given, says):
+    with pytest.raises(ConfigError, match=says):
+        parse_options({"server": "http://h", "tables": "orders", **given})

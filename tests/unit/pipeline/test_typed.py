@@ -15,6 +15,8 @@ from tailrace.model.table import Column, Kind, TableName, TableSchema
 from tailrace.model.value import Array, Text, to_natural
 from tailrace.pipeline.typed import MisfitError, arrow_type, decode_images, hidden_key, row_schema
 
+pytestmark = pytest.mark.usefixtures("decoder")
+
 
 def table(*columns, key=("id",)):
     return TableSchema(TableName("app", "orders"), 1, columns, key)
@@ -27,7 +29,7 @@ def binary(*images):
 def decoded(schema, *images, wanted=None, as_text=()):
     keys = binary(*[b"[%d]" % number for number in range(len(images))])
     wanted = wanted or row_schema(schema, as_text)
-    columns = decode_images(binary(*images), keys, schema, wanted, as_text)
+    columns = decode_images(binary(*images), keys, schema, wanted, as_text).columns
     assert [column.type for column in columns] == [field.type for field in wanted]
     return {name: column.to_pylist() for name, column in zip(wanted.names, columns, strict=True)}
 
@@ -209,7 +211,7 @@ def test_names_that_differ_only_in_case_are_read():
 def test_a_table_without_a_primary_key_shows_its_hidden_key(columns, name):
     schema = table(*[Column(column, Kind.STR) for column in columns], key=())
     assert hidden_key(schema) == name
-    read = decode_images(binary(b'{"a":"x"}'), binary(b"[42]"), schema, row_schema(schema))
+    read = decode_images(binary(b'{"a":"x"}'), binary(b"[42]"), schema, row_schema(schema)).columns
     assert read[0].to_pylist() == [42]
 
 
@@ -217,7 +219,7 @@ def test_rows_of_a_slice_are_those_of_the_slice():
     schema = table(Column("id", Kind.I64), Column("blob", Kind.BYTES))
     images = binary(*[encode_image({"id": n, "blob": bytes([n])}, schema) for n in range(9)])
     keys = binary(*[b"[%d]" % n for n in range(9)])
-    read = decode_images(images.slice(4, 3), keys.slice(4, 3), schema, row_schema(schema))
+    read = decode_images(images.slice(4, 3), keys.slice(4, 3), schema, row_schema(schema)).columns
     assert [column.to_pylist() for column in read] == [[4, 5, 6], [b"\x04", b"\x05", b"\x06"]]
 
 

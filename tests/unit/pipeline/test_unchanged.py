@@ -19,6 +19,8 @@ from tailrace.pipeline.typed import decode_images, row_schema
 from tailrace.pipeline.unchanged import UNCHANGED, UnsentError, filled, lacking, patched, unsent
 from tailrace.subscription.bulk import BULK_SCHEMA
 
+pytestmark = pytest.mark.usefixtures("decoder")
+
 COLUMNS = (
     Column("id", Kind.I64, "INTEGER"),
     Column("n", Kind.I64, "INTEGER"),
@@ -59,8 +61,8 @@ def test_an_image_with_spaces_is_read_right():
 def test_a_column_that_only_a_newer_version_has_is_null_and_not_missing():
     newer = TableSchema(ITEMS.table, 2, (*COLUMNS, Column("more", Kind.I64)), ("id",))
     images = pa.array([b'{"id":1,"n":null,"s":"a","odd \\"s":null}'])
-    columns = decode_images(images, pa.array([b"[1]"]), ITEMS, row_schema(newer))
-    assert unsent(images, columns, row_schema(newer), ITEMS) is None
+    decoded = decode_images(images, pa.array([b"[1]"]), ITEMS, row_schema(newer))
+    assert unsent(images, decoded, row_schema(newer), ITEMS) is None
 
 
 def batch_of(changes):

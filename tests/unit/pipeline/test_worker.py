@@ -7,7 +7,7 @@ from msgspec import structs
 
 from serving import wait_until
 from tailrace.clock import SystemClock
-from tailrace.meta.pipeline import Definition, Figures, Pipeline
+from tailrace.meta.pipeline import Definition, Figures, Pipeline, SinkState
 from tailrace.model.errors import SinkRefusedError
 from tailrace.pipeline.errors import PipelineError, PipelineFailedError
 from tailrace.pipeline.session import SparkChoice, SparkSessions
@@ -23,7 +23,9 @@ def definition(name, **members):
 
 def pipeline(name, **members):
     given = {"paused": False, "cancelled": False, "owner": "", "leased": False, "generation": 0, **members}
-    return Pipeline(definition(name), **given, number_min=0, subscription=None, copying=None, figures=Figures())
+    return Pipeline(
+        definition(name), **given, sink_state=SinkState.EMPTY, subscription=None, copying=None, figures=Figures()
+    )
 
 
 FOUND = [
@@ -175,7 +177,7 @@ def test_what_has_failed_for_good_is_left_alone_until_somebody_mends_it(shift):
     assert one.runs.count("bad") == 1
     del one.problems["bad"]
     lease = one.store.acquire("bad", "somebody", 10)
-    one.store.reset(lease, 1)
+    one.store.reset(lease)
     one.store.release(lease)
     wait_until(lambda: "bad" in one.going, "it runs again")
 

@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from tailrace.meta.pipeline import Mode
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.sink.upkeep import TableLayout, Upkeep
 
 if TYPE_CHECKING:
     from tailrace.pipeline.sink.spread import TaskWriting
 
-__all__ = ["Batch", "ChangeType", "Mode", "Sink", "SinkProgress", "SinkTraits", "TableChanges"]
+__all__ = ["Batch", "ChangeType", "Mode", "Sink", "SinkProgress", "SinkTraits", "TableChanges", "TableMark"]
 
 
 class ChangeType(StrEnum):
@@ -64,9 +65,13 @@ class Batch(Struct, frozen=True):
     """From 0, rising; by more than one where the numbers between may be those of batches that only some tables have."""
 
     offsets: dict[str, int]
-    """Last offset of each source that is in the sink after this batch."""
+    """Last offset of each source that is in the sink after this batch; none where it only repairs what is there."""
 
     tables: Sequence[TableChanges]
+    """None where all that a source had up to those offsets was of other tables."""
+
+    anew: bool = False
+    """Whether the sink is to forget how far its tables were: the log of the source may have begun again."""
 
 
 class SinkProgress(Struct, frozen=True):
@@ -78,6 +83,17 @@ class SinkProgress(Struct, frozen=True):
 
     highest: dict[str, int] = {}
     """Highest offset of the changes of each table. Changes behind it are none that the sink has already."""
+
+    since: int = 0
+    """First batch whose offsets count, where tables have marks of their own: those before are of another log."""
+
+
+class TableMark(Struct, frozen=True):
+    """The last batch that one table has, where tables take a batch one after the other."""
+
+    number: int
+    through: int | None = None
+    """Last offset of the table's source that the batch brought it to; None where that is not known."""
 
 
 class SinkTraits(Struct, frozen=True):
@@ -94,11 +110,22 @@ class SinkTraits(Struct, frozen=True):
     tables take a batch one after the other: after a failure some may have one that others lack.
     """
 
+    ahead: Callable[[Sequence[TableSchema]], dict[str, int]] | None = None
+    """Return, by name, through which offset those of these tables have all changes that have a batch which the sink
+    lacks as a whole. What is given to the sink next may be cut otherwise: it must not hold those changes again.
+    """
+
     spread: "TaskWriting | None" = None
     """Have tasks write the batch."""
 
     use_spark: Callable[[Callable[[], Any]], None] | None = None
     """Take the session of Spark that the sink works through from there, before it is opened."""
+
+    upkeep: Upkeep | None = None
+    """Maintain those of these tables that are there. The sink need not be open."""
+
+    lay_out: Callable[[TableLayout], None] | None = None
+    """Take how tables are to be made, before the sink is opened."""
 
     retry_letters: Callable[[], int] | None = None
     """Resend dead letters that are marked for retry; return how many have arrived."""
@@ -123,7 +150,8 @@ class Sink(Protocol):
 
         Raises:
             SinkUnavailableError: The target cannot be reached now: worth another try.
-            SinkTableGoneError: A table is gone that the sink had changes of; see `SinkTraits.forget`.
+            SinkTableGoneError: A table is gone that the sink had changes of, the first of several; see
+                `SinkTraits.forget`.
             SinkRefusedError: The target will not take this, e.g. for its credentials: nothing changes by itself.
         """
 

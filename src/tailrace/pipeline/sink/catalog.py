@@ -49,10 +49,11 @@ class CatalogSink(KeepsProgress):
     """One table of a catalog for each table of the pipeline.
 
     A table takes a batch in one statement, which is atomic as the table's format makes it. The number of the batch is
-    noted after that in the table `_tailrace_batches` beside the tables. So a batch may be given again that some tables
-    have, or all; until one has gone through after the sink was opened or has failed, statements leave out what a table
-    has: `current` by the offset of each row, `history` by the last offset of each key, `append` by offset, kind of the
-    change and key. Tables are not committed together: a reader may see one of them a batch ahead of another.
+    noted after that in the table `_tailrace_batches` beside the tables. So changes may be given again that some tables
+    have, or all; until a batch has gone through after the sink was opened or has failed, and no table has changes
+    behind it, statements leave out what a table has: `current` by the offset of each row, `history` by the last offset
+    of each key, `append` by offset, kind of the change and key. Tables are not committed together: a reader may see one
+    of them a batch ahead of another.
     """
 
     def __init__(self, name: Sequence[str], using: str, mode: Mode, pipeline: str) -> None:
@@ -66,6 +67,7 @@ class CatalogSink(KeepsProgress):
         self._opened: CatalogSession | None = None
         self._columns: dict[tuple[str, ...], pa.Schema] = {}
         self._doubt = True
+        self._schemas: Sequence[TableSchema] = ()
 
     @property
     def traits(self) -> SinkTraits:
@@ -87,6 +89,7 @@ class CatalogSink(KeepsProgress):
         self._session.run(statements.create(self._batches, statements.BATCHES_COLUMNS, self._using))
         self._progress = self._last()
         self._doubt = True
+        self._schemas = schemas
         there = [schema for schema in schemas if self._session.exists(named(self._name(schema)))]
         refuse_lost(self._progress, schemas, there)
 
@@ -110,7 +113,7 @@ class CatalogSink(KeepsProgress):
             self._put(spelled_out(one, self._mode, partial(self.rows, one.schema)), doubt=doubt)
             changes += one.changes.num_rows
         self._progress = self._note(after(self._progress, batch), changes)
-        self._doubt = False
+        self._doubt = doubt and self._mode is Mode.APPEND and any(self._is_beyond(one, batch) for one in self._schemas)
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table: the open versions of a history, what changes make together."""
@@ -129,6 +132,13 @@ class CatalogSink(KeepsProgress):
         """Leave the session to those who opened it."""
         self._opened = None
         self._columns.clear()
+
+    def _is_beyond(self, schema: TableSchema, batch: Batch) -> bool:
+        """Tell whether a table has changes behind a batch: of one that was larger, and that broke off."""
+        name, through = self._name(schema), batch.offsets.get(schema.table.source)
+        if through is None or not self._session.exists(named(name)):
+            return False
+        return bool(self._session.run(statements.beyond(name, through)).num_rows)
 
     def _connect(self) -> None:
         if self._start is None:

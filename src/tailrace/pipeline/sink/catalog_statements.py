@@ -19,6 +19,7 @@ __all__ = [
     "CatalogTarget",
     "add_columns",
     "append",
+    "beyond",
     "create",
     "forget_batches",
     "held",
@@ -176,6 +177,12 @@ def select(name: Sequence[str], columns: Sequence[str], *, open_versions: bool =
     """Return the statement that reads a table."""
     where = " WHERE valid_to_offset IS NULL" if open_versions else ""
     return f"SELECT {_listed(columns)} FROM {named(name)}{where}"
+
+
+def beyond(name: Sequence[str], through: int) -> str:
+    """Return the statement that finds a change behind an offset, if a table has one."""
+    word = _text(str(ChangeType.READ))
+    return f"SELECT 1 FROM {named(name)} WHERE {OFFSET} > {through} AND _change_type <> {word} LIMIT 1"
 
 
 def held(target: CatalogTarget, *, open_versions: bool) -> str:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
+from msgspec import structs
 
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.duck import connection
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known, whole_changes
-from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges
+from tailrace.pipeline.sink.base import ChangeType, Mode, TableChanges, TableMark
 from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.delta_spread import TableDraft, drafted
 from tailrace.pipeline.sink.delta_table import (
@@ -29,11 +30,13 @@ from tailrace.pipeline.sink.delta_table import (
     is_plain,
     opened,
 )
-from tailrace.pipeline.sink.progress import highest
+from tailrace.pipeline.sink.delta_upkeep import maintain_table
+from tailrace.pipeline.sink.progress import has_batch, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
 from tailrace.pipeline.sink.spread import SpreadBatch, Tally
+from tailrace.pipeline.sink.upkeep import TableLayout, TableUpkeep, UpkeepOptions
 from tailrace.pipeline.truncation import spelled_out
 
 __all__ = ["FILES_MAX", "DeltaTables"]
@@ -66,6 +69,14 @@ class DeltaTables:
         """Return itself: tasks can write Delta tables."""
         return self
 
+    def lay_out(self, layout: TableLayout) -> None:
+        """Take how tables are to be made."""
+        self._lake = structs.replace(self._lake, layout=layout)
+
+    def maintain(self, schema: TableSchema, options: UpkeepOptions) -> TableUpkeep:
+        """Maintain a table."""
+        return maintain_table(self._lake, schema, options)
+
     def place(self, schema: TableSchema) -> str:
         """Return the directory or URL of a table."""
         return self._lake.uri(schema)
@@ -78,27 +89,29 @@ class DeltaTables:
         """Tell whether a table is there."""
         return self._lake.exists(schema)
 
-    def apply(self, one: TableChanges, number: int) -> None:
+    def apply(self, one: TableChanges, given: TableMark, known: TableMark | None = None) -> None:
         """Commit the changes of one table, unless it has this batch."""
         one = spelled_out(one, self._mode, lambda: self.rows(one.schema) if self.exists(one.schema) else ())
         with delta_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = opened(self._lake, one.schema, columns)
-            if not self._notes.has(table, number):
-                self._commit(table, one, evolve(table, self._lake.files(one.schema), columns), number)
+            if not has_batch(self._notes.mark(table), given, known):
+                self._commit(table, one, evolve(table, self._lake.files(one.schema), columns), given)
                 _tidy(table)
 
-    def number(self, schema: TableSchema) -> int | None:
-        """Return the number of the last batch that a table has."""
+    def mark(self, schema: TableSchema) -> TableMark | None:
+        """Return the last batch that a table has."""
         with delta_errors(schema):
-            return self._notes.number(self._lake.table(schema))
+            return self._notes.mark(self._lake.table(schema))
 
     def takes(self, schema: TableSchema) -> bool:
         """Tell whether tasks can write a table: not the history of one, and none that asks more than files."""
         if self._mode is Mode.HISTORY:
             return False
         with delta_errors(schema):
-            return not self.exists(schema) or is_plain(self._lake.table(schema))
+            if not self.exists(schema):
+                return self._lake.layout.is_plain(schema.table.wire)
+            return is_plain(self._lake.table(schema))
 
     @contextmanager
     def drafted(self, batch: SpreadBatch) -> Iterator[tuple[list[TableDraft], Tally]]:
@@ -106,9 +119,9 @@ class DeltaTables:
         with drafted(self._lake, self._mode, batch) as found:
             yield found
 
-    def commit(self, draft: TableDraft, number: int) -> None:
+    def commit(self, draft: TableDraft, given: TableMark, known: TableMark | None) -> None:
         """Commit what tasks have written of one table, unless it has that batch."""
-        table = draft.commit(number, self._notes)
+        table = draft.commit(given, known, self._notes)
         if table is not None:
             with delta_errors(draft.schema):
                 _tidy(table)
@@ -126,10 +139,10 @@ class DeltaTables:
         )
         return batches
 
-    def _commit(self, table: DeltaTable, one: TableChanges, target: pa.Schema, number: int) -> None:
+    def _commit(self, table: DeltaTable, one: TableChanges, target: pa.Schema, given: TableMark) -> None:
         """Commit the changes by their mode, and with them the batch and the highest offset."""
         seen = self._notes.highest(table)
-        commit = self._notes.commit(table, number, highest(one))
+        commit = self._notes.commit(table, given, highest(one))
         match self._mode:
             case Mode.APPEND:
                 write_deltalake(table, fitted(one.changes, target), mode="append", commit_properties=commit)

@@ -19,7 +19,8 @@ from tailrace.pipeline.sink.storage import NewFile, Storage
 __all__ = ["DataFile", "PartWriter", "add_action"]
 
 _ROWS_MAX = 2_000_000
-"""Rows of one file."""
+_BYTES_MAX = 128 << 20
+"""Rows of one file, and about how large it is."""
 
 _ROW_GROUP_ROWS = 131_072
 
@@ -64,7 +65,7 @@ class PartWriter:
             self._unordered |= _not_a_number(some)
             self._rows += some.num_rows
             rows = rows.slice(some.num_rows)
-            if self._rows == _ROWS_MAX:
+            if self._rows == _ROWS_MAX or self._size() >= _BYTES_MAX:
                 self._end()
 
     def close(self) -> list[DataFile]:
@@ -72,6 +73,11 @@ class PartWriter:
         if self._writer is not None:
             self._end()
         return self._parts
+
+    def _size(self) -> int:
+        """Return how large the file is so far: row groups are written as they come."""
+        assert self._file is not None
+        return self._file.path.stat().st_size
 
     def _begin(self) -> None:
         self._name = f"part-{uuid.uuid4()}.snappy.parquet"

@@ -7,10 +7,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from msgspec import Struct, structs
 
+from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableName, TableSchema
 from tailrace.pipeline.sink.local_storage import LocalStorage
 from tailrace.pipeline.sink.object_place import ObjectPlace
 from tailrace.pipeline.sink.storage import Storage
+from tailrace.pipeline.sink.upkeep import TableLayout
 from tailrace.sink_url import spelled
 
 __all__ = ["DeltaLake"]
@@ -30,6 +32,9 @@ class DeltaLake(Struct, frozen=True):
     template: str
     objects: ObjectPlace | None = None
     """How object storage is reached; None where the template is a path of this machine."""
+
+    layout: TableLayout = TableLayout()
+    """How tables are made."""
 
     def __post_init__(self) -> None:
         spelled(self.template, TableName("source", "table"))
@@ -66,8 +71,23 @@ class DeltaLake(Struct, frozen=True):
         return DeltaTable(self.uri(schema), storage_options=self._options)
 
     def make(self, schema: TableSchema, columns: pa.Schema) -> None:
-        """Make a table."""
-        DeltaTable.create(self.uri(schema), columns, storage_options=self._options)
+        """Make a table.
+
+        Raises:
+            SinkRefusedError: It lacks a column by which it is to be divided.
+        """
+        wire = schema.table.wire
+        names = self.layout.columns(wire)
+        if missing := [name for name in names if name not in columns.names]:
+            raise SinkRefusedError(f"there is no column {missing[0]!r} to partition the table by", table=wire)
+        DeltaTable.create(
+            self.uri(schema),
+            columns,
+            partition_by=names or None,
+            configuration=dict(self.layout.properties) or None,
+            storage_options=self._options,
+            raise_if_key_not_exists=all(name.startswith("delta.") for name in self.layout.properties),
+        )
 
     @property
     def _options(self) -> dict[str, str] | None:

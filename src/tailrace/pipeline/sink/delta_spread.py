@@ -14,12 +14,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from tailrace.model.errors import SinkError
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import united
-from tailrace.pipeline.sink.base import Mode
+from tailrace.pipeline.sink.base import Mode, TableMark
 from tailrace.pipeline.sink.delta_append import AppendedFiles, Appending, Refitting
 from tailrace.pipeline.sink.delta_file import DataFile, add_action
 from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.delta_merge import Dividing, Folded, Folding, Inserting, Rewriting, States
 from tailrace.pipeline.sink.delta_table import FirstKey, Notes, delta_errors, evolve, files_near, opened
+from tailrace.pipeline.sink.progress import has_batch
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.spread import Spread, SpreadBatch, Tally
 from tailrace.pipeline.sink.storage import Storage
@@ -43,7 +44,7 @@ class TableDraft(Protocol):
     highest: int
     """Highest offset of the changes."""
 
-    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+    def commit(self, given: TableMark, known: TableMark | None, notes: Notes) -> DeltaTable | None:
         """Commit them, unless the table has that batch. Return the table; None where it had it."""
 
 
@@ -79,17 +80,17 @@ class _AppendDraft:
         self._files = files
         self._tasks = tasks
 
-    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+    def commit(self, given: TableMark, known: TableMark | None, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._files)
             table = opened(self._lake, self.schema, columns)
-            if notes.has(table, number):
+            if has_batch(notes.mark(table), given, known):
                 return None
             target = evolve(table, self._lake.files(self.schema), columns)
             actions: list[AddAction | RemoveAction] = [
                 add_action(part) for one in self._files for part in self._fitting(one, target)
             ]
-            properties = notes.commit(table, number, self.highest)
+            properties = notes.commit(table, given, self.highest)
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             return table
 
@@ -110,17 +111,17 @@ class _MergeDraft:
         self._folded = folded
         self._tasks = tasks
 
-    def commit(self, number: int, notes: Notes) -> DeltaTable | None:
+    def commit(self, given: TableMark, known: TableMark | None, notes: Notes) -> DeltaTable | None:
         with delta_errors(self.schema):
             columns = _columns(self._folded)
             table = opened(self._lake, self.schema, columns)
-            if notes.has(table, number):
+            if has_batch(notes.mark(table), given, known):
                 return None
             target = evolve(table, self._lake.files(self.schema), columns)
             removed, parts = self._written(table, target)
             actions: list[AddAction | RemoveAction] = [_remove_action(path) for path in removed]
             actions += [add_action(part) for part in parts]
-            properties = notes.commit(table, number, self.highest)
+            properties = notes.commit(table, given, self.highest)
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             return table
 

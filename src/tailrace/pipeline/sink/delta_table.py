@@ -15,10 +15,11 @@ from pyarrow.fs import LocalFileSystem
 
 from tailrace.model.errors import SinkRefusedError, SinkUnavailableError
 from tailrace.model.table import TableSchema
+from tailrace.pipeline.errors import SinkMovedError
 from tailrace.pipeline.evolve import fitted
+from tailrace.pipeline.sink.base import TableMark
 from tailrace.pipeline.sink.delta_lake import DeltaLake
 from tailrace.pipeline.sink.object_error import object_error, said_by_objects
-from tailrace.pipeline.sink.progress import has_number
 from tailrace.pipeline.sink.shape import followed, is_ours
 from tailrace.pipeline.sink.storage import Storage
 
@@ -41,33 +42,31 @@ _INVALID = "Invalid data found"
 
 
 class Notes:
-    """What a pipeline notes in the log of a table: its last batch, and the highest offset of its changes."""
+    """What a pipeline notes in the log of a table: its last batch, and the highest offset of its changes.
+
+    The offset that a batch brings the table to is noted with its number: what follows on it may be cut anywhere.
+    """
 
     def __init__(self, pipeline: str) -> None:
         self._batch = f"tailrace:{pipeline}"
         self._highest = f"tailrace:{pipeline}:highest"
+        self._through = f"tailrace:{pipeline}:through"
 
-    def has(self, table: DeltaTable, number: int) -> bool:
-        """Tell whether a table has a batch.
-
-        Raises:
-            SinkRefusedError: It has a later one.
-        """
-        return has_number(self.number(table), number)
-
-    def number(self, table: DeltaTable) -> int | None:
-        """Return the number of the last batch that a table has; None for none."""
-        found: int | None = table.transaction_version(self._batch)
-        return found
+    def mark(self, table: DeltaTable) -> TableMark | None:
+        """Return the last batch that a table has; None for none."""
+        number: int | None = table.transaction_version(self._batch)
+        return None if number is None else TableMark(number, table.transaction_version(self._through))
 
     def highest(self, table: DeltaTable) -> int | None:
         """Return the highest offset of the changes that a table has; None for none."""
         found: int | None = table.transaction_version(self._highest)
         return found
 
-    def commit(self, table: DeltaTable, number: int, highest: int) -> CommitProperties:
+    def commit(self, table: DeltaTable, given: TableMark, highest: int) -> CommitProperties:
         """Return what notes a batch in the commit that brings it: two commits of one batch cannot both succeed."""
-        noted = [(self._batch, number), (self._highest, max(self.highest(table) or 0, highest))]
+        noted = [(self._batch, given.number), (self._highest, max(self.highest(table) or 0, highest))]
+        if given.through is not None:
+            noted.append((self._through, given.through))
         transactions = [Transaction(name, version) for name, version in noted]
         return CommitProperties(app_transactions=transactions)
 
@@ -179,6 +178,8 @@ def delta_errors(schema: TableSchema) -> Iterator[None]:
         yield
     except CommitFailedError:
         raise SinkUnavailableError(f"table {wire}: another writer committed to the Delta table") from None
+    except SinkMovedError:
+        raise
     except SinkRefusedError as error:
         raise SinkRefusedError(error.reason, table=wire, key=error.key) from None
     except (SchemaMismatchError, DeltaProtocolError, pa.ArrowException) as error:

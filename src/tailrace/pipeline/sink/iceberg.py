@@ -1,6 +1,7 @@
 """Iceberg tables, written by the driver through pyiceberg."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_never
 
@@ -25,12 +26,13 @@ from pyiceberg.table import Table
 from tailrace.model.table import TableSchema
 from tailrace.pipeline.evolve import aligned, fitted
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, last_known, whole_changes
-from tailrace.pipeline.sink.base import Mode, TableChanges
+from tailrace.pipeline.sink.base import Mode, TableChanges, TableMark
 from tailrace.pipeline.sink.iceberg_table import FILE_BYTES, evolve, iceberg_errors, plain, read, write
-from tailrace.pipeline.sink.progress import has_number, highest
+from tailrace.pipeline.sink.progress import has_batch, highest
 from tailrace.pipeline.sink.replay import column_names, replayed
 from tailrace.pipeline.sink.row import key_names
 from tailrace.pipeline.sink.shape import columns_of, is_late
+from tailrace.pipeline.sink.upkeep import TableUpkeep, UpkeepOptions
 from tailrace.pipeline.truncation import spelled_out
 from tailrace.sink_url import Spelling
 
@@ -87,6 +89,20 @@ class IcebergTables:
     def spread(self) -> None:
         """Return that tasks cannot write Iceberg tables."""
 
+    @property
+    def lay_out(self) -> None:
+        """Return that it cannot be chosen how tables are made."""
+
+    def maintain(self, schema: TableSchema, options: UpkeepOptions) -> TableUpkeep:
+        """Expire snapshots of a table that are older than the retention; the newest stays."""
+        with iceberg_errors(schema):
+            table = self._catalog.load_table((self._namespace, self.place(schema)))
+            before = len(table.snapshots())
+            oldest = datetime.now(UTC) - timedelta(seconds=options.retention_s)
+            table.maintenance.expire_snapshots().older_than(oldest).commit()
+            files = len(table.inspect.files())
+            return TableUpkeep(schema.table.wire, files, files, before - len(table.snapshots()))
+
     def place(self, schema: TableSchema) -> str:
         """Return the name of a table."""
         return self._named(schema.table)
@@ -100,20 +116,20 @@ class IcebergTables:
         with iceberg_errors(schema):
             return self._catalog.table_exists((self._namespace, self.place(schema)))
 
-    def apply(self, one: TableChanges, number: int) -> None:
+    def apply(self, one: TableChanges, given: TableMark, known: TableMark | None = None) -> None:
         """Commit the changes of one table, unless it has this batch."""
         one = spelled_out(one, self._mode, lambda: self.rows(one.schema) if self.exists(one.schema) else ())
         with iceberg_errors(one.schema):
             columns = columns_of(one, self._mode)
             table = self._table(one.schema, columns)
-            if not has_number(self._number(table), number):
+            if not has_batch(self._mark(table), given, known):
                 evolve(table, columns)
-                self._commit(table, one, number)
+                self._commit(table, one, given)
 
-    def number(self, schema: TableSchema) -> int | None:
-        """Return the number of the last batch that a table has."""
+    def mark(self, schema: TableSchema) -> TableMark | None:
+        """Return the last batch that a table has."""
         with iceberg_errors(schema):
-            return self._number(self._catalog.load_table((self._namespace, self.place(schema))))
+            return self._mark(self._catalog.load_table((self._namespace, self.place(schema))))
 
     def rows(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         """Return the rows of a table."""
@@ -141,9 +157,9 @@ class IcebergTables:
         name = self.place(schema)
         return f"{self._namespace}/" + "".join(one if one.isalnum() else f"_{ord(one):x}_" for one in name)
 
-    def _number(self, table: Table) -> int | None:
-        held = table.properties.get(self._property("batch"))
-        return None if held is None else int(held)
+    def _mark(self, table: Table) -> TableMark | None:
+        number, through = (table.properties.get(self._property(name)) for name in ("batch", "through"))
+        return None if number is None else TableMark(int(number), None if through is None else int(through))
 
     def _property(self, name: str) -> str:
         return f"tailrace.{self._pipeline}.{name}"
@@ -157,11 +173,13 @@ class IcebergTables:
             location = f"{self._warehouse.url}/{self._folder(schema)}"
             return self._catalog.create_table(name, columns, location=location, properties=_PROPERTIES)
 
-    def _commit(self, table: Table, one: TableChanges, number: int) -> None:
+    def _commit(self, table: Table, one: TableChanges, given: TableMark) -> None:
         """Commit the changes by their mode, and with them the batch and the highest offset."""
         target = table.schema().as_arrow()
         seen = int(table.properties.get(self._property("highest"), 0))
-        noted = {self._property("batch"): str(number), self._property("highest"): str(max(seen, highest(one)))}
+        noted = {self._property("batch"): str(given.number), self._property("highest"): str(max(seen, highest(one)))}
+        if given.through is not None:
+            noted[self._property("through")] = str(given.through)
         key, late = key_names(one.schema), not one.fresh and is_late(one, seen)
         changes = aligned(one.changes, plain(target))
         if self._mode is not Mode.APPEND:

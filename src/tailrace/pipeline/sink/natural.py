@@ -16,6 +16,7 @@ from tailrace.model.chunk import Change
 from tailrace.model.image import NO_KEY
 from tailrace.model.table import ANY_COLUMN, Column, Kind, TableSchema
 from tailrace.model.value import to_literal
+from tailrace.pipeline.declared import kind_of
 from tailrace.pipeline.image_rows import ChangeColumns, joined_changes
 from tailrace.pipeline.json_column import cut_lists, flat
 from tailrace.pipeline.sink.base import TableChanges
@@ -55,7 +56,7 @@ def _key_cells(table: pa.Table, schema: TableSchema, cells: dict[str, list[Any]]
 
 def _natural(column: Any, shape: Column) -> list[Any]:
     """Return the natural JSON forms of a column's values."""
-    type_, kind = column.type, shape.kind
+    type_, kind = column.type, kind_of(shape)
     if pa.types.is_list(type_):
         return list(
             cut_lists(column, _natural(flat(column), (shape.element or ANY_COLUMN) if _is_last(type_) else shape))

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 import pyarrow.compute as pc
+from msgspec import structs
 
 from tailrace.model.errors import SinkRefusedError
 from tailrace.model.table import TableSchema
-from tailrace.pipeline.errors import SinkTableGoneError
-from tailrace.pipeline.sink.base import Batch, SinkProgress, SinkTraits, TableChanges
+from tailrace.pipeline.errors import SinkMovedError, SinkTableGoneError
+from tailrace.pipeline.sink.base import Batch, SinkProgress, SinkTraits, TableChanges, TableMark
 
 __all__ = [
     "KeepsProgress",
@@ -19,7 +20,7 @@ __all__ = [
     "encode_columns",
     "forgotten",
     "has",
-    "has_number",
+    "has_batch",
     "highest",
     "moved",
     "place",
@@ -50,33 +51,34 @@ def has(progress: SinkProgress | None, batch: Batch) -> bool:
     """Tell whether the sink has this batch already.
 
     Raises:
-        SinkRefusedError: It has a batch of that number or a later one, but not these changes.
+        SinkMovedError: It has a batch of that number that ends elsewhere, or a later one, but not all of these changes.
     """
     if progress is None or batch.number > progress.number:
         return False
-    beyond = {name: offset for name, offset in batch.offsets.items() if offset > progress.offsets.get(name, -1)}
-    if beyond:
-        name, offset = next(iter(beyond.items()))
-        raise SinkRefusedError(
+    is_last = batch.number == progress.number
+    held = {name: progress.offsets.get(name, -1) for name in batch.offsets}
+    other = [one for one in batch.offsets.items() if one[1] > held[one[0]] or (is_last and one[1] != held[one[0]])]
+    if other:
+        name, offset = other[0]
+        raise SinkMovedError(
             f"the sink has batch {progress.number} of pipeline {batch.pipeline!r} through offset "
             f"{progress.offsets.get(name, 0)} of source {name!r}; batch {batch.number} through {offset} is none of "
-            "those it has: the checkpoint belongs to another run. Reset the pipeline, or give it another name"
+            "those it has: another worker writes into it. Let no two pipelines of one name have the same sink"
         )
     return True
 
 
-def has_number(held: int | None, number: int) -> bool:
-    """Tell whether a table whose last batch is `held` has the batch that is given: that one, or none as yet.
+def has_batch(held: TableMark | None, given: TableMark, known: TableMark | None) -> bool:
+    """Tell whether a table whose last batch is `held` has the one that is given, which follows on the one `known`.
 
     Raises:
-        SinkRefusedError: It has a later one: what the sink keeps about all of its tables is older than this table.
+        SinkMovedError: The table has another one: what was given would be in it twice, or follow on a gap.
     """
-    if held is not None and held > number:
-        raise SinkRefusedError(
-            f"a table has batch {held} of the pipeline, and is given batch {number}: what the sink keeps about all of "
-            "them is gone, or older than the table. Bring it back, or copy into other tables"
-        )
-    return held == number
+    if held is not None and held.number == given.number and (None in {given.through, held.through} or held == given):
+        return True
+    if held != known or (held is not None and held.number > given.number):
+        raise SinkMovedError("another worker has written into the table")
+    return False
 
 
 def after(progress: SinkProgress | None, batch: Batch) -> SinkProgress:
@@ -90,7 +92,7 @@ def moved(
     """Return the progress of a sink that had `progress` and took a batch with these offsets, highest by table."""
     before = progress or SinkProgress(number, {})
     found = {name: max(offset, before.highest.get(name, 0)) for name, offset in highest_.items()}
-    return SinkProgress(number, {**before.offsets, **offsets}, {**before.highest, **found})
+    return SinkProgress(number, {**before.offsets, **offsets}, {**before.highest, **found}, before.since)
 
 
 def highest(table: TableChanges) -> int:
@@ -115,7 +117,7 @@ def forgotten(progress: SinkProgress, schemas: Iterable[TableSchema], there: Ite
     found = {place(schema) for schema in there}
     gone = {place(schema) for schema in schemas} - found
     highest_ = {name: offset for name, offset in progress.highest.items() if name not in gone}
-    return SinkProgress(progress.number, progress.offsets, highest_)
+    return structs.replace(progress, highest=highest_)
 
 
 def place(schema: TableSchema) -> str:
@@ -141,7 +143,7 @@ def decode(data: bytes | str) -> SinkProgress:
 
 
 def encode_columns(progress: SinkProgress) -> tuple[int, str, str]:
-    """Return the progress as the columns `number`, `offsets` and `highest`."""
+    """Return the progress as the columns `number`, `offsets` and `highest`: such sinks have no marks of tables."""
     offsets, highest_ = (msgspec.json.encode(one).decode() for one in (progress.offsets, progress.highest))
     return progress.number, offsets, highest_
 

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from tailrace.model.errors import ConfigError, SinkError, SinkRefusedError
 from tailrace.model.table import Kind, TableSchema
+from tailrace.pipeline.declared import kind_of
 from tailrace.pipeline.evolve import aligned, united
 from tailrace.pipeline.fold import DELETED, OFFSET, fold_current, fold_history, whole_changes
 from tailrace.pipeline.sink.base import Batch, Mode, SinkProgress, SinkTraits, TableChanges
@@ -303,7 +304,7 @@ class SqlSink(KeepsProgress):
             column = schema.column(field.name)
             if pa.types.is_list(field.type) and not self._database.has_arrays:
                 fields.append(pa.field(field.name, pa.string()))
-            elif column is not None and column.kind in _NATIVE_KINDS and pa.types.is_string(field.type):
+            elif column is not None and kind_of(column) in _NATIVE_KINDS and pa.types.is_string(field.type):
                 fields.append(field.with_metadata({DECLARED: column.declared.lower()}))
             else:
                 fields.append(field)

@@ -187,7 +187,7 @@ def test_a_target_that_keeps_marks_has_each_message_once_over_restarts():
 def test_a_batch_of_that_number_with_other_changes_is_refused():
     sink = sink_to(ScriptedTarget())
     sink.apply(batch(number=1, through=4))
-    with pytest.raises(SinkRefusedError, match="another run"):
+    with pytest.raises(SinkRefusedError, match="another worker"):
         sink.apply(batch(number=1, through=5))
 
 
