@@ -13,7 +13,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup hatch_build.py src/tailrace/log/_payload.c src/tailrace/delivery/_join.c
+$(STAMP): pyproject.toml constraints.txt scripts/setup hatch_build.py src/tailrace/log/_message.h \
+		src/tailrace/log/_payload.c src/tailrace/log/_pick.c src/tailrace/delivery/_join.c \
+		src/tailrace/pipeline/_images.c src/tailrace/source/postgres/_rows.c
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 

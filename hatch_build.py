@@ -14,7 +14,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 __all__ = ["CompiledHelper", "compile_helper"]
 
 PURE_VARIABLE = "TAILRACE_PURE"
-SOURCES = (Path("src/tailrace/log/_payload.c"), Path("src/tailrace/delivery/_join.c"))
+SOURCES = (
+    Path("src/tailrace/log/_payload.c"),
+    Path("src/tailrace/log/_pick.c"),
+    Path("src/tailrace/delivery/_join.c"),
+    Path("src/tailrace/pipeline/_images.c"),
+    Path("src/tailrace/source/postgres/_rows.c"),
+)
 BUILT_SUFFIX = ".abi3.so"
 COMPILE_SECONDS_MAX = 120
 

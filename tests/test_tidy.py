@@ -15,7 +15,7 @@ LINES_MAX = 600
 STATEMENTS_MAX = 40
 BANNED_FILES = {"utils.py", "common.py", "helpers.py", "misc.py", "types.py"}
 BANNED_NAMES = re.compile(r"\b(seq_no|evt|mgr|ctx|lsn|watermark|destination)\b")
-ALLOWED_NAMES = {"ctx": ("cli/group.py",), "lsn": ("interface", "source/postgres")}
+ALLOWED_NAMES = {"ctx": ("cli/group.py", "cli/units.py"), "lsn": ("interface", "source/postgres")}
 BANNED_WORDS = re.compile(
     r"\b(told|somebody|mend(s|ed|ing)?|in vain|so many|work(s|ed)? off|goes on behind|this is none|"
     r"whatever (its|their) capitals|in whatever capitals)\b",

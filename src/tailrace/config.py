@@ -445,11 +445,11 @@ def data_directory(config: Config) -> Path:
     """Return the data directory as an absolute path.
 
     Raises:
-        ConfigError: It is a URL. Logs and the checkpoints of pipelines need a file system.
+        ConfigError: It is a URL. Logs need a file system.
     """
     if "://" in config.data_dir:
         raise ConfigError(
-            "the data directory, where logs and the checkpoints of pipelines are, is a directory of this machine, not "
-            "a URL: name one with --data-dir. Sinks may be in object storage"
+            "the data directory, where logs are and what workers need while they run, is a directory of this machine, "
+            "not a URL: name one with --data-dir. Sinks may be in object storage"
         )
     return Path(os.path.expandvars(config.data_dir)).expanduser().absolute()

@@ -48,7 +48,7 @@ class DataDirectory:
 
     @property
     def pipelines(self) -> Path:
-        """Return the directory of the checkpoints of pipelines."""
+        """Return the directory of what workers of pipelines need while they run."""
         return self.path / "pipeline"
 
     @property

@@ -7,10 +7,40 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["LATENCY_BUCKETS_S", "Metrics", "PipelineGauges", "QueryProcessMetrics"]
+__all__ = ["LATENCY_BUCKETS_S", "Metrics", "PipelineGauges", "QueryProcessMetrics", "SlotGauges"]
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Upper bounds of the latency histograms; the last is the longest wait of a poll."""
+
+
+class SlotGauges:
+    """What a PostgreSQL server keeps for our replication slot, by source."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lag = Gauge(
+            "tailrace_postgresql_slot_lag_bytes",
+            "Write-ahead log that was written and not confirmed.",
+            ["source"],
+            registry=registry,
+        )
+        self.kept = Gauge(
+            "tailrace_postgresql_wal_kept_bytes",
+            "Write-ahead log that the server keeps for the slot.",
+            ["source"],
+            registry=registry,
+        )
+        self.room = Gauge(
+            "tailrace_postgresql_wal_room_bytes",
+            "Write-ahead log that may be kept in addition before a limit is reached.",
+            ["source"],
+            registry=registry,
+        )
+        self.overflow = Gauge(
+            "tailrace_postgresql_wal_overflow_seconds",
+            "Time until a limit is reached, if what is kept grows on as it does.",
+            ["source"],
+            registry=registry,
+        )
 
 
 class Metrics:
@@ -61,6 +91,7 @@ class Metrics:
             ["source"],
             registry=self.registry,
         )
+        self.slot = SlotGauges(self.registry)
         self.connections_open = Gauge(
             "tailrace_connections_open", "Connections of clients that are open.", ["port"], registry=self.registry
         )

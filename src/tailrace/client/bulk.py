@@ -21,6 +21,7 @@ from tailrace.client.rpc import PATH, decode_answer, encode_call, error_of_statu
 from tailrace.model.errors import BehindHorizonError, ConfigError
 from tailrace.model.number import Index, Offset, SchemaId
 from tailrace.model.table import TableSchema
+from tailrace.model.wanted import Conditions
 from tailrace.retry import Backoff, Retry
 
 __all__ = ["BulkClient", "BulkInfo", "BulkOptions", "error_of_answer"]
@@ -71,6 +72,10 @@ class BulkInfo(Struct, frozen=True):
     def schemas(self) -> dict[SchemaId, TableSchema]:
         """Return all schema versions by number."""
         return {version.id: version.schema for table in self.tables for version in table.versions}
+
+    def newest(self) -> list[TableSchema]:
+        """Return the newest schema of each table."""
+        return [table.versions[-1].schema for table in self.tables]
 
 
 class _Cuts(Struct, frozen=True):
@@ -170,17 +175,24 @@ class BulkClient:
         return decode_answer(status, body, Any)
 
     def batches(
-        self, source: str, after: int, through: int, tables: Sequence[str] = ()
+        self,
+        source: str,
+        after: int,
+        through: int,
+        tables: Sequence[str] = (),
+        conditions: Conditions | None = None,
     ) -> Iterator[tuple[Mapping[SchemaId, TableSchema], pa.RecordBatch]]:
         """Yield the changes of an interval in order, with the schema versions that they refer to.
 
-        A stream that breaks off is asked for again from where it ended.
+        A stream that breaks off is asked for again from where it ended. Changes that do not meet the `conditions` may
+        be among them.
 
         Raises:
             BehindHorizonError: Retention has removed a change before it was read.
             ClientError: The server cannot be reached, or refused.
         """
         params = {"through": through, "tables": list(tables), "compression": self._options.compression}
+        params |= _params(conditions)
         place, retry = after, self._retry()
         while True:
             try:
@@ -308,6 +320,17 @@ class BulkClient:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+def _params(conditions: Conditions | None) -> dict[str, Any]:
+    """Return the params of a request that say what changes have to meet."""
+    if conditions is None:
+        return {}
+    plain = Conditions()
+    names = ("key", "key_min", "key_max", "time_us_min", "time_us_max")
+    given = {name: value for name in names if (value := getattr(conditions, name)) != getattr(plain, name)}
+    ops = [] if conditions.ops >= plain.ops else [op.word for op in sorted(conditions.ops)]
+    return {**given, "ops": ops}
 
 
 def _rest(pause_s: float, _error: Exception) -> bool:

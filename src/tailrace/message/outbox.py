@@ -166,7 +166,7 @@ class Outbox:
 
     @property
     def settled(self) -> int:
-        """Return up to which offset the changes of a batch that broke off are settled; 0 where none did.
+        """Return up to which offset the changes of a batch that broke off are settled; 0 where none did, or no matter.
 
         Of use to whoever has one source, no snapshots, and may cut the rest of the batch otherwise.
         """
@@ -192,14 +192,20 @@ class Outbox:
         # The batch arrived as a whole, but the caller crashed before it noted that.
         if self._mark == mark:
             return
+        shaped = self._shape.shaped(changes, snapshot=snapshot)
         # Another batch than the one that broke off: the caller has cut the rest otherwise. What is settled by offset
-        # stays settled.
+        # stays settled. Rows of a snapshot have the offset of their page, which says nothing about any of them, nor
+        # about changes of other tables: of a snapshot only the count is kept.
         if self._batch.mark != mark:
-            self._batch = Interrupted(mark, settled=self._batch.settled)
+            settled = 0 if snapshot else self._batch.settled
+            done = sum(one.change.offset <= settled for one in shaped) if settled else 0
+            self._batch = Interrupted(mark, done=done, settled=settled)
         self._drafts = []
-        self._deliver(self._shape.shaped(changes, snapshot=snapshot))
+        # A batch that is smaller than the one that broke off leaves some of what is settled to the next.
+        left = 0 if self._batch.done < len(shaped) else self._batch.settled
+        self._deliver(shaped, left)
         self._mark = mark
-        self._batch = Interrupted(b"")
+        self._batch = Interrupted(b"", settled=left)
 
     def tend(self, through: int | None = None) -> int:
         """Resend dead letters marked for retry; return how many have arrived.
@@ -236,7 +242,7 @@ class Outbox:
         """Disconnect. Safe to repeat."""
         self._target.close()
 
-    def _deliver(self, shaped: Sequence[Shaped]) -> None:
+    def _deliver(self, shaped: Sequence[Shaped], left: int) -> None:
         """Send changes in runs: with each key once where the target takes each message by itself, or the sink waits."""
         options, batch = self._options, self._batch
         # A target that takes messages one by one has delivered the second message of a key when the first turns out to
@@ -264,14 +270,15 @@ class Outbox:
                 run.append(one)
                 seen.add(row)
                 size += sum(len(message.value or b"") for message in one.messages)
-        self._settle(run, OutboxMark(batch.mark))
+        self._settle(run, OutboxMark(batch.mark, settled=left))
 
     def _settle_through(self, place: int, run: Sequence[Shaped], shaped: Sequence[Shaped]) -> None:
         """Send what is before a place in the batch, and keep what is parked there."""
         batch = self._batch
         # The offset is kept beside the count because the caller may cut the batch otherwise next time; then only the
         # offset still means something.
-        settled = shaped[place - 1].change.offset if place > batch.done else batch.settled
+        last = shaped[place - 1] if place > batch.done else None
+        settled = batch.settled if last is None or last.snapshot else last.change.offset
         if run:
             self._settle(run, OutboxMark(self._mark, batch=batch.mark, done=place, settled=settled))
         else:
@@ -444,9 +451,8 @@ class Outbox:
                 parked = mine.parked if mine.mark == found.batch else set()
                 self._batch = Interrupted(found.batch, found.done, found.settled, parked)
             else:
-                self._batch = (
-                    Interrupted(b"") if mine.mark == found.mark else Interrupted(mine.mark, parked=mine.parked)
-                )
+                mark, parked = (b"", set()) if mine.mark == found.mark else (mine.mark, mine.parked)
+                self._batch = Interrupted(mark, settled=found.settled, parked=parked)
         self._in_doubt = False
         self._dropped = self._dead_letters.dropped(self.name)
         self._read_keys()

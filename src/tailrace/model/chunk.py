@@ -46,6 +46,8 @@ _MEMO_MAX = 64
 _CELLS_CHANGES_MAX, _CELLS_BYTES_MAX = 64, 32 * 1024
 """Of a chunk that is no larger than this, values are kept for others: nobody counts what is kept."""
 
+_CELLS = ("op", "schema", "key", "before", "after", "commit_time_us")
+
 _CHUNK_BYTES = 8 * 1024
 """What a chunk takes besides the buffers of its batch, about: two dozen allocations, measured with single changes."""
 
@@ -77,6 +79,11 @@ class Known(Struct, frozen=True):
         count = sum(map(len, drafts))
         if count > _CELLS_CHANGES_MAX or size_bytes > _CELLS_BYTES_MAX:
             return cls(first, size_bytes)
+        if len(drafts) == 1:
+            draft = drafts[0]
+            times_us = [draft.commit_time_us] * count
+            columns = (draft.ops, draft.schemas, draft.keys, draft.befores, draft.afters, times_us)
+            return cls(first, size_bytes, dict(zip(_CELLS, columns, strict=True)))
         cells: dict[str, list[Any]] = {
             "op": [op for draft in drafts for op in draft.ops],
             "schema": [schema for draft in drafts for schema in draft.schemas],

@@ -84,6 +84,8 @@ class Column(Struct, frozen=True, omit_defaults=True):
 
     `element` is what the elements of an array are, as a column without a name; `dimensions` is how many an array is
     declared to have, 0 where that is not known. A database need not hold values to that.
+
+    `as_type` is the type that a reader declares for its values; empty for that of the source.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Column(Struct, frozen=True, omit_defaults=True):
     labels: tuple[str, ...] = ()
     element: "Column | None" = None
     dimensions: int = 0
+    as_type: str = ""
 
     @property
     def has_documents(self) -> bool:

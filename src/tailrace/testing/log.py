@@ -179,6 +179,24 @@ class MemoryLog:
         assert chunk is not None
         return await asyncio.to_thread(take, [chunk])
 
+    async def lend(
+        self, after: Offset, through: Offset, bytes_max: int, take: Callable[[Sequence[Chunk]], _T]
+    ) -> list[_T]:
+        """Return what `take` makes of the chunk that holds the change following `after`, up to `through`."""
+        del bytes_max
+
+        def taken(chunks: Sequence[Chunk]) -> list[_T]:
+            return [
+                take([chunk if chunk.last <= through else chunk.part(0, through - chunk.first + 1) for chunk in chunks])
+            ]
+
+        return await self.read_run(after, through, taken)
+
+    def run_behind(self, after: Offset, bytes_max: int) -> Offset | None:
+        """Return None: nothing is known of what `lend` gives."""
+        del after, bytes_max
+        return None
+
     def recent(self, after: Offset) -> Chunk | None:
         """Return the chunk that holds the change after `after`; None where there is none."""
         if self._closed or not self.horizon <= after + 1 <= self.head:

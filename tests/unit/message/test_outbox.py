@@ -341,6 +341,19 @@ def test_a_batch_that_broke_off_tells_up_to_where_it_is_settled(policy):
     assert (sink.outbox.settled, sink.offsets()) == (0, [11, 12, 13, 14, 15])
 
 
+@pytest.mark.parametrize("end", [13, 15, 16])
+def test_the_rest_of_a_batch_that_broke_off_may_be_cut_anywhere(end):
+    rows = [(key, 10 + key) for key in range(1, 7)]
+    sink = Sink(Intake.WHOLE, messages_max=2)
+    sink.target.faults = [None, None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver(*rows[:5])
+    sink.restart()
+    sink.deliver(*(row for row in rows if row[1] <= end), mark=b"otherwise")
+    sink.deliver(*(row for row in rows if row[1] > end), (9, 19))
+    assert sink.offsets() == [11, 12, 13, 14, 15, 16, 19]
+
+
 def test_a_target_that_has_lost_everything_is_given_the_whole_batch_again():
     sink = Sink(Intake.WHOLE, messages_max=1)
     sink.target.faults = [None, None, Fault.BEFORE]
@@ -510,3 +523,27 @@ def test_what_a_target_answers_is_kept_with_the_letter_and_not_logged(intake, ca
     [letter] = sink.letters.parked("s")
     assert (letter.reason, letter.tries) == ("too large: customer Ann is still unknown", 2)
     assert "Ann" not in caplog.text + str([vars(record) for record in caplog.records])
+
+
+@EVERY_INTAKE
+def test_a_snapshot_that_breaks_off_settles_no_changes_of_the_log(intake):
+    sink = Sink(intake, messages_max=2)
+    sink.deliver((1, 5), mark=b"log 5")
+    sink.target.faults = [None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver((11, 50), (12, 50), (13, 50), (14, 50), mark=b"rows", snapshot=True)
+    assert sink.outbox.settled == 0
+    sink.restart()
+    sink.deliver((2, 30), (3, 40), (4, 60), mark=b"log 60")
+    assert sink.offsets() == [5, 50, 50, 30, 40, 60]
+
+
+def test_a_snapshot_that_broke_off_goes_on_where_it_was():
+    sink = Sink(Intake.WHOLE, messages_max=2)
+    rows = [(key, 50) for key in range(11, 16)]
+    sink.target.faults = [None, Fault.BEFORE]
+    with pytest.raises(SinkUnavailableError):
+        sink.deliver(*rows, mark=b"rows", snapshot=True)
+    sink.restart()
+    sink.deliver(*rows, mark=b"rows", snapshot=True)
+    assert [one.change.key for one in sink.target.arrived] == [b"[%d]" % key for key, _ in rows]
