@@ -114,7 +114,7 @@ class Course:
         sink = self.sink(mode, place)
         decode = functools.partial(changes_of_packed, versions={("orders", 1): TABLE})
         for number, (after, through) in enumerate(self.intervals):
-            changes = SparkSpread(self.frame(after, through, LAYOUTS[mode]), decode)
+            changes = SparkSpread(self.frame(after, through, LAYOUTS[mode]), decode, "bench")
             sink.apply_spread(SpreadBatch("bench", number, "app", changes, through - after))
 
     def parquet(self, _mode, place):

@@ -1,11 +1,13 @@
 """A pipeline that is asked to end, as a terminal and a service manager ask: quietly, with 0, and nothing is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from killing import START_S, Place, Worker
@@ -16,16 +18,17 @@ pytest.importorskip("pyspark")
 pytestmark = pytest.mark.timeout(700)
 
 END_S = 90.0
+_BATCH = re.compile(r"pipeline p: orders.*, batch \d+")
 NOISE = ("Traceback", "Exception", "Error", "WARN", "log4j", "FATAL")
 
 
 class Asked(Worker):
     """`pipeline run` or `work` in the foreground of a terminal of its own: a process group."""
 
-    def __init__(self, place: Place, verb: str) -> None:
+    def __init__(self, place: Place, verb: str, *more: str) -> None:
         command = [sys.executable, "-m", "tailrace", "pipeline", verb, *(["p"] if verb == "run" else [])]
         command += ["--master", "local[2]", "--page-rows", "60", "--ranges", "4"]
-        command += ["--data-dir", str(place.directory / "work")]
+        command += ["--data-dir", str(place.directory / "work"), *more]
         self.output = place.directory / f"asked-{len(list(place.directory.glob('asked-*')))}"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
@@ -44,6 +47,19 @@ class Asked(Worker):
         wait_until(lambda: not any(map(_runs, family)), "all that it started has ended", START_S)
 
 
+class SparkPages:
+    """What Spark itself shows of a worker."""
+
+    def __init__(self, worker: Asked) -> None:
+        (self.url,) = re.findall(r"Spark UI: (http://\S+)", worker.output.read_text())
+        self.host = httpx.URL(self.url).host
+
+    def jobs(self) -> list[str]:
+        (application,) = httpx.get(f"{self.url}/api/v1/applications", timeout=20).json()
+        answer = httpx.get(f"{self.url}/api/v1/applications/{application['id']}/jobs", timeout=20)
+        return [job.get("description", "") for job in answer.json()]
+
+
 @pytest.fixture
 def place(tmp_path):
     made = Place(tmp_path, f"sqlite:///{tmp_path}/copy.db", "current", rows=600)
@@ -56,8 +72,8 @@ def asked(place):
     """Start a worker, which is killed in the end if it still runs."""
     started = []
 
-    def start(verb):
-        started.append(Asked(place, verb))
+    def start(verb, *more):
+        started.append(Asked(place, verb, *more))
         return started[-1]
 
     yield start
@@ -89,8 +105,15 @@ def test_interrupts_while_it_copies_starts_and_follows_end_a_run_with_0(place, a
 
 def test_a_service_manager_that_ends_all_processes_at_once_ends_a_worker_with_0(place, asked):
     with place.writer(2):
-        working = asked("work")
+        working = asked("work", "--spark-ui", "0")
         place.goes_on(working, "followed")
+        shown = SparkPages(working)
+        wait_until(lambda: any(map(_BATCH.fullmatch, shown.jobs())), "jobs are named after table and batch", START_S)
+        assert shown.host == "127.0.0.1"
+        figures = place.store.get("p").figures
+        assert figures.batches > 0
+        assert figures.batch_changes > 0
+        assert figures.batch_s > 0
         working.signal(signal.SIGTERM)
         working.ends_quietly()
     assert not place.store.get("p").leased

@@ -57,7 +57,8 @@ def world(tmp_path_factory):
     copying = Copying(0, "orders", {1: KeyInterval(None, "[9]")}, (1,))
     store.begin_copy(lease, copying)
     store.finish_copy(lease, copying, version=0, rows={1: 9})
-    store.note(lease, Figures(rows=20, problem="the sink is away"))
+    seen = Figures(rows=20, problem="the sink is away", rows_per_s=4.5, batches=2, batch_changes=7, batch_s=0.5)
+    store.note(lease, seen)
     letters = DeadLetterStore.open(store.url, SystemClock())
     for sink in ("pipeline/copy", "copy"):
         letters.park(sink, [LetterDraft(f"shop/{sink}", insert({"id": 1}), False, LetterState.REFUSED, "no")], 10)
@@ -82,6 +83,7 @@ def test_a_pipeline_is_told_of_with_its_lag_and_without_its_password(world):
     assert (told["state"], told["stage"], told["owner"]) == ("running", "snapshot", "worker-1")
     assert (told["rows"], told["rows_copied"], told["offset"], told["head"], told["lag"]) == (20, 9, 0, 3, 3)
     assert 0 < told["lag_s"] < 1000
+    assert (told["rows_per_s"], told["batches"], told["batch_changes"], told["batch_s"]) == (4.5, 2, 7, 0.5)
     assert (told["problem"], told["letters"]) == ("the sink is away", 1)
     assert told["sink"] == "mysql://me:***@db/copy"
     assert [one["last_key"] for one in told["ranges"]] == ["[9]", None]
@@ -121,7 +123,8 @@ def test_the_metrics_show_them(world):
     lines = httpx.get(f"{world.url}/metrics", headers=headers, timeout=20).text.splitlines()
     shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("tailrace_pipeline_"))
     expected = {"stage": 1, "offset": 0, "lag_changes": 3, "rows_copied": 9, "rows_planned": 20, "problem": 1}
-    for word, value in {**expected, "owned": 1, "paused": 0}.items():
+    expected |= {"rows_per_second": 4.5, "batches": 2, "batch_changes": 7, "batch_seconds": 0.5}
+    for word, value in {**expected, "changes_per_second": 0, "owned": 1, "paused": 0}.items():
         assert float(shown[f'tailrace_pipeline_{word}{{pipeline="copy"}}']) == value, word
     assert float(shown['tailrace_pipeline_lag_seconds{pipeline="copy"}']) > 0
     assert float(shown['tailrace_pipeline_owned{pipeline="pair"}']) == 0

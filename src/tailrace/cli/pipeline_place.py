@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tailrace.cli.pipeline_watch import JsonWatcher, TextWatcher
 from tailrace.client.bulk import BulkClient, BulkInfo, BulkOptions
@@ -244,16 +244,27 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--ranges", type=click.IntRange(1, 1000), default=8, help="Maximum number of ranges of a table."
     )(command)
+    command = click.option(
+        "--spark-ui",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve Spark's own pages on this port, 0 for any that is free; on loopback where Spark runs here.",
+    )(command)
     return session_options(command)
 
 
 def spark_choice(
-    master: str | None, remote: str | None, ranges: int, page_rows: int, confs: tuple[str, ...], spark_log: str
+    *, ranges: int, page_rows: int, spark_ui: int | None, **session: Any
 ) -> "tuple[SparkChoice, CopyOptions]":
     """Return what the options of `spark_options` say."""
     from tailrace.pipeline.copy import CopyOptions
 
-    return session_choice(master, remote, confs, spark_log), CopyOptions(ranges, page_rows)
+    choice = session_choice(**session)
+    if spark_ui is not None and choice.remote is not None:
+        raise click.UsageError(
+            "--spark-ui is for a Spark that is started here; a Spark Connect server has its own pages"
+        )
+    return structs.replace(choice, ui_port=spark_ui), CopyOptions(ranges, page_rows)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -37,11 +37,18 @@ class TextWatcher(Watcher):
         """Tell where Spark runs."""
         self._line(f"starting Spark: {what}")
 
-    def copied(self, rows: int, total: int) -> None:
-        """Show a bar."""
+    def spark_ui(self, url: str) -> None:
+        """Tell where Spark's own pages are."""
+        self._line(f"Spark UI: {url}")
+
+    def copied(self, rows: int, total: int, rows_per_s: float) -> None:
+        """Show a bar, the rate and the time left."""
         part = min(1.0, rows / total) if total else 1.0
         bar = ("█" * round(part * _BAR_WIDTH)).ljust(_BAR_WIDTH, "░")
-        self._move(f"copying  {bar} {part:4.0%}  {rows:,} of about {counted(total, 'row')}", last=rows >= total)
+        text = f"copying  {bar} {part:4.0%}  {rows:,} of about {counted(total, 'row')}"
+        if (left_s := _left_s(rows, total, rows_per_s)) is not None:
+            text += f"  {rows_per_s:,.0f}/s  {_duration(left_s)} left"
+        self._move(text, last=rows >= total)
 
     def comparing(self, reason: str) -> None:
         """Tell that it takes a while."""
@@ -92,9 +99,14 @@ class JsonWatcher(Watcher):
         """Tell where Spark runs."""
         self._tell("starting", spark=what)
 
-    def copied(self, rows: int, total: int) -> None:
-        """Tell how many rows have been copied."""
-        self._tell("copied", rows=rows, total=total)
+    def spark_ui(self, url: str) -> None:
+        """Tell where Spark's own pages are."""
+        self._tell("spark_ui", url=url)
+
+    def copied(self, rows: int, total: int, rows_per_s: float) -> None:
+        """Tell how many rows have been copied; `left_s` is null where nobody knows."""
+        left_s = _left_s(rows, total, rows_per_s)
+        self._tell("copied", rows=rows, total=total, rows_per_s=round(rows_per_s, 1), left_s=left_s)
 
     def comparing(self, reason: str) -> None:
         """Tell that source and sink are compared."""
@@ -117,3 +129,18 @@ class JsonWatcher(Watcher):
 
     def _tell(self, event: str, **members: Any) -> None:
         click.echo(msgspec.json.encode({"event": event, **self._named, **members}))
+
+
+def _left_s(rows: int, total: int, rows_per_s: float) -> int | None:
+    """Return about how many seconds the rest takes; None where nobody knows."""
+    if rows >= total:
+        return 0
+    return round((total - rows) / rows_per_s) if rows_per_s > 0 else None
+
+
+def _duration(seconds: int) -> str:
+    """Return a duration as people read it: two units at most."""
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

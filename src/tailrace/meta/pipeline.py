@@ -182,6 +182,18 @@ class Figures(Struct, frozen=True):
     """Changes applied by the newest run."""
 
     changes_per_s: float = 0.0
+    rows_per_s: float = 0.0
+    """Rate at which rows are being copied; 0 when none are."""
+
+    batches: int = 0
+    """Batches of changes that the newest query of Spark has finished."""
+
+    batch_changes: int = 0
+    """Changes of the log, of whatever table, that the newest of these batches spans."""
+
+    batch_s: float = 0.0
+    """How long that batch took, from its trigger to its commit."""
+
     head: int = 0
     time_us: int = 0
     problem: str = ""

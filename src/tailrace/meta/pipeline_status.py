@@ -47,6 +47,18 @@ class PipelineStatus(Struct, frozen=True):
 
     changes: int
     changes_per_s: float
+    rows_per_s: float
+    """Rate at which rows are being copied; 0 when none are."""
+
+    batches: int
+    """Batches of changes that the newest query of Spark has finished."""
+
+    batch_changes: int
+    """Changes of the log, of whatever table, that the newest of these batches spans."""
+
+    batch_s: float
+    """How long that batch took, from its trigger to its commit."""
+
     noted_time_us: int
     """When its worker last reported; 0 for never."""
 
@@ -101,6 +113,10 @@ def status_of(
         lag_s=0.0 if lag == 0 else lag_s,
         changes=figures.changes,
         changes_per_s=figures.changes_per_s if found.leased else 0.0,
+        rows_per_s=figures.rows_per_s if found.leased else 0.0,
+        batches=figures.batches,
+        batch_changes=figures.batch_changes,
+        batch_s=figures.batch_s,
         noted_time_us=figures.time_us,
         letters=letters,
         problem=figures.problem,

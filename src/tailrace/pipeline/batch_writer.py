@@ -27,7 +27,7 @@ from tailrace.pipeline.sink.upkeep import TableLayout, TableUpkeep, UpkeepOption
 from tailrace.pipeline.sink_thread import SinkThread
 from tailrace.pipeline.sinks import MessageOptions, mode_of, sink_of
 from tailrace.pipeline.source_options import Layout
-from tailrace.pipeline.spark_spread import SparkSpread
+from tailrace.pipeline.spark_spread import SparkSpread, describe
 from tailrace.pipeline.transform import transformed
 from tailrace.pipeline.truncation import TruncationMetError, has_truncation, without_drops
 from tailrace.pipeline.typed import row_schema
@@ -105,6 +105,7 @@ class BatchWriter:
         self._metadata_url = metadata_url
         self._sink: SinkThread | None = None
         self._versions: dict[tuple[str, int], TableSchema] = {}
+        self._title = ""
         self._busy = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,10 +117,12 @@ class BatchWriter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _busy=threading.Lock())
 
-    def __call__(self, frame: Any, _batch_id: int) -> None:
+    def __call__(self, frame: Any, batch_id: int) -> None:
         """Apply one micro-batch."""
         with self._busy:
             self.problem = None
+            self._title = f"pipeline {self._definition.name}: {', '.join(self._definition.tables)}, batch {batch_id}"
+            describe(frame.sparkSession, self._title)
             self._session = self._session or (lambda: frame.sparkSession)
             try:
                 self._take(frame)
@@ -213,7 +216,7 @@ class BatchWriter:
             mode=mode,
             dropping=partial(without_drops, on_drop=definition.on_drop, name=definition.name),
         )
-        changes = SparkSpread(frame, decode)
+        changes = SparkSpread(frame, decode, self._title)
         self.changes += sink.apply_spread(
             SpreadBatch(definition.name, sink.next_number(), definition.source, changes, self.changes_max)
         ).rows

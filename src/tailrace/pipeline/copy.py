@@ -253,7 +253,7 @@ class Copier:
                 pipeline=self._definition.name,
                 number=copying.number,
                 source=self._definition.source,
-                changes=spread_rows(self._session(), task),
+                changes=spread_rows(self._session(), task, self._title(task)),
                 changes_max=self._options.page_rows * _TASK_PAGES * len(task.intervals),
                 offset=self._reached(),
                 fresh=self._fresh,
@@ -294,10 +294,14 @@ class Copier:
         if self._options.distributed:
             from tailrace.pipeline.rows_source import rows_of_spark
 
-            return rows_of_spark(self._session(), task)
+            return rows_of_spark(self._session(), task, self._title(task))
         with ThreadPoolExecutor(len(task.intervals), "tailrace-range") as pool:
             parts = pool.map(lambda number: pa.concat_tables(interval_rows(task, number)), task.intervals)
             return pa.concat_tables(parts)
+
+    def _title(self, task: RowsTask) -> str:
+        """Return what Spark's pages show of the jobs that read rows."""
+        return f"pipeline {self._definition.name}: copying {task.schema.table.wire}"
 
     def _schema(self, table: str) -> TableSchema:
         (found,) = self._client.info(self._definition.source, [table]).newest()

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tailrace.pipeline.registering import register, unsubscribe
 from tailrace.pipeline.session import SparkChoice, SparkSessions
 from tailrace.pipeline.sinks import keeps_rows, mode_of
 from tailrace.pipeline.store import PipelineStore
-from tailrace.pipeline.stream import Follower
+from tailrace.pipeline.stream import Follower, RecentRate
 from tailrace.pipeline.transform_function import ship
 from tailrace.pipeline.verify import Verdict, Verifier
 from tailrace.pipeline.watcher import Watcher
@@ -296,11 +297,13 @@ class Job:
         # that those of the others are gone.
         if writer.sink().progress() is None and writer.is_lost(copied):
             raise SinkTableGoneError(filled[0].table)
+        rate = RecentRate()
+        rate.at(time.monotonic(), copied)
         for rows in batches():
-            if found.figures.problem:
-                self._note(keeper.lease, "")
             copied += rows
-            watcher.copied(copied, max(copied, found.figures.rows))
+            rows_per_s = round(rate.at(time.monotonic(), copied), 1)
+            self._note(keeper.lease, "", rows_per_s=rows_per_s)
+            watcher.copied(copied, max(copied, found.figures.rows), rows_per_s)
             if stopped() or not keeper.wanted:
                 return False
         return True
@@ -397,11 +400,11 @@ class Job:
             min(one.last_log_index for one in self._store.progress(found.definition.name)),
         )
 
-    def _note(self, lease: Lease, problem: str) -> None:
-        """Keep why a run ended, if it can be kept."""
+    def _note(self, lease: Lease, problem: str, rows_per_s: float = 0.0) -> None:
+        """Keep why a run ended, or how quickly it copies, if it can be kept."""
         with contextlib.suppress(TailraceError):
-            figures = self._store.get(lease.name).figures
-            self._store.note(lease, structs.replace(figures, problem=problem, time_us=self._clock.now_us()))
+            figures = structs.replace(self._store.get(lease.name).figures, problem=problem, rows_per_s=rows_per_s)
+            self._store.note(lease, structs.replace(figures, time_us=self._clock.now_us()))
 
     def _forget(self, lease: Lease) -> None:
         """Remove a pipeline and its subscription."""

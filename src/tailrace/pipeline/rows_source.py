@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from tailrace.pipeline.rows import RANGE, RowsTask, interval_rows
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.spread import Tally
-from tailrace.pipeline.spark_spread import SparkSpread, tallied
+from tailrace.pipeline.spark_spread import SparkSpread, describe, tallied
 
 __all__ = ["RowsSource", "rows_of_spark", "spread_rows"]
 
@@ -61,14 +61,15 @@ def rows_frame(session: Any, task: RowsTask) -> Any:
     return (reader if task.token is None else reader.option("token", task.token)).load()
 
 
-def rows_of_spark(session: Any, task: RowsTask) -> pa.Table:
-    """Return the rows of all ranges, read by tasks of Spark."""
+def rows_of_spark(session: Any, task: RowsTask, title: str) -> pa.Table:
+    """Return the rows of all ranges, read by tasks of Spark; `title` is what its pages show."""
+    describe(session, title)
     return _exactly(rows_frame(session, task).toArrow(), task.row_schema)
 
 
-def spread_rows(session: Any, task: RowsTask) -> SparkSpread:
-    """Return the rows of all ranges as changes that tasks of Spark have."""
-    return SparkSpread(rows_frame(session, task), partial(_changes, task=task))
+def spread_rows(session: Any, task: RowsTask, title: str) -> SparkSpread:
+    """Return the rows of all ranges as changes that tasks of Spark have; `title` is what its pages show."""
+    return SparkSpread(rows_frame(session, task), partial(_changes, task=task), title)
 
 
 def _changes(rows: pa.Table, task: RowsTask) -> Iterator[tuple[Tally, list[TableChanges]]]:

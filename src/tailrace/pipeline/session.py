@@ -1,6 +1,7 @@
 """The Spark session of a worker: started when it is first needed, shared by all of its pipelines."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -44,6 +45,9 @@ class SparkChoice(Struct, frozen=True):
 
     log: str = ""
     """File for what Spark prints: `spark.log` in the directory of pipelines by default; `-` is standard error."""
+
+    ui_port: int | None = None
+    """Port of Spark's own pages, 0 for any that is free; None for no pages."""
 
     session: Any = None
     """A session that is there already, in place of all that; it is not stopped."""
@@ -166,9 +170,18 @@ class SparkSessions:
         java = find_java(self._directory)
         watcher.starting(choice.remote or f"{choice.master or 'local[*]'}, {java}")
         ours = {} if choice.remote else _CONFS if choice.distributed else {**_CONFS, **_LOCAL_CONFS}
+        if choice.ui_port is not None:
+            # Nobody who sees the pages may end jobs. Spark binds them to all addresses unless this variable says else.
+            ours = {**ours, "spark.ui.enabled": "true", "spark.ui.port": str(choice.ui_port)}
+            ours["spark.ui.killEnabled"] = "false"
+            if not choice.distributed:
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         confs = {**ours, **choice.confs}
         log = None if choice.log == "-" else SparkLog(Path(choice.log or self._directory / "spark.log"))
-        return open_session(java, master=choice.master, remote=choice.remote, confs=confs, log=log)
+        session = open_session(java, master=choice.master, remote=choice.remote, confs=confs, log=log)
+        if choice.ui_port is not None:
+            watcher.spark_ui(session.sparkContext.uiWebUrl)
+        return session
 
 
 def _stop(session: Any) -> None:

@@ -16,7 +16,7 @@ from tailrace.model.table import TableSchema
 from tailrace.pipeline.sink.base import TableChanges
 from tailrace.pipeline.sink.spread import Divide, Tally, TaskResults
 
-__all__ = ["SparkSpread", "tallied"]
+__all__ = ["SparkSpread", "describe", "tallied"]
 
 _T = TypeVar("_T")
 _I = TypeVar("_I")
@@ -34,31 +34,49 @@ _LOST = ("exited unexpectedly", "ExecutorLostFailure", "Python worker failed to 
 """What Spark says when a process is gone that ran a task, and it does not try again itself."""
 
 
-class SparkSpread:
-    """The changes in a DataFrame, which `decode` makes of its rows; see `Spread`. Each run reads it again."""
+def describe(session: Any, title: str) -> None:
+    """Have Spark's pages show what the jobs are for that this thread starts from now on.
 
-    def __init__(self, frame: Any, decode: Decode) -> None:
+    A session of Spark Connect has no way to say it.
+    """
+    context = getattr(session, "sparkContext", None)
+    if context is not None:
+        context.setJobDescription(title)
+
+
+class SparkSpread:
+    """The changes in a DataFrame, which `decode` makes of its rows; see `Spread`. Each run reads it again.
+
+    `title` is what Spark's pages show of its jobs.
+    """
+
+    def __init__(self, frame: Any, decode: Decode, title: str) -> None:
         self._frame = frame
         self._decode = decode
+        self._title = title
 
     def each(self, work: Callable[[Iterator[TableChanges]], Iterator[_T]]) -> TaskResults[_T]:
         """Run `work` in each task over the changes that it has."""
-        return _found(self._frame.mapInArrow(_Each(self._decode, work), _SPARK_COLUMNS))
+        return self._run(self._frame.mapInArrow(_Each(self._decode, work), _SPARK_COLUMNS))
 
     def gathered(
         self, divide: Divide, buckets: int, work: Callable[[int, list[TableChanges]], Iterator[_T]]
     ) -> TaskResults[_T]:
         """Bring the changes of each bucket together, and run `work` over each bucket that has any."""
         divided = self._frame.mapInArrow(_Divide(self._decode, divide), _SPARK_COLUMNS)
-        return _found(divided.repartitionById(buckets, "bucket").mapInArrow(_Gather(work), _SPARK_COLUMNS))
+        return self._run(divided.repartitionById(buckets, "bucket").mapInArrow(_Gather(work), _SPARK_COLUMNS))
 
     def over(self, items: Sequence[_I], work: Callable[[_I], Iterator[_T]]) -> list[_T]:
         """Run `work` over each item, each in a task of its own; a single one here."""
         if len(items) <= 1:
             return [result for item in items for result in work(item)]
         numbers = self._frame.sparkSession.range(0, len(items), 1, len(items))
-        found: TaskResults[_T] = _found(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
+        found: TaskResults[_T] = self._run(numbers.mapInArrow(_Over(items, work), _SPARK_COLUMNS))
         return found.results
+
+    def _run(self, frame: Any) -> TaskResults[Any]:
+        describe(frame.sparkSession, self._title)
+        return _found(frame)
 
 
 class _Each(Struct, frozen=True):

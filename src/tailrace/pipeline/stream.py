@@ -69,6 +69,14 @@ class _Place(Struct, frozen=True):
     head: int
 
 
+class _Batch(Struct, frozen=True):
+    """The newest batch of a query that has ended, as Spark reports it: its number from 1, its size, its time."""
+
+    count: int = 0
+    changes: int = 0
+    seconds: float = 0.0
+
+
 class RecentRate:
     """How quickly a number grew in the last seconds, and not since whenever it began to."""
 
@@ -119,6 +127,7 @@ class Follower:
         self._retry = Retry(_BACKOFF, outage_s_max=writer.outage_s_max)
         self._noted = (0, 0, 0, "")
         self._noted_s = 0.0
+        self._batch = _Batch()
 
     def place(self) -> _Place:
         """Return where to go on: behind all that the sink has.
@@ -277,7 +286,9 @@ class Follower:
             return
         if offset > self._offset:
             self._offset = offset
-            self._changes += offset - (_offset(last.sources[0].startOffset) or offset)
+            spanned = offset - (_offset(last.sources[0].startOffset) or offset)
+            self._changes += spanned
+            self._batch = _Batch(last.batchId + 1, spanned, last.durationMs.get("triggerExecution", 0) / 1000)
             self._retry.recovered()
         self._head = head = max(_offset(last.sources[0].latestOffset) or offset, offset)
         outcome = (offset, head, self.changes, self._writer.waiting)
@@ -306,6 +317,9 @@ class Follower:
             maintained_time_us=before.maintained_time_us,
             changes=self.changes,
             changes_per_s=round(self._rate.at(time.monotonic(), self.changes), 1),
+            batches=self._batch.count,
+            batch_changes=self._batch.changes,
+            batch_s=self._batch.seconds,
             head=head,
             time_us=self._clock.now_us(),
             problem=problem or self._writer.waiting,

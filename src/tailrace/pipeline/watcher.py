@@ -14,8 +14,11 @@ class Watcher:
     def starting(self, what: str) -> None:
         """Spark is being started with this Java."""
 
-    def copied(self, rows: int, total: int) -> None:
-        """Note that some rows of all have been copied."""
+    def spark_ui(self, url: str) -> None:
+        """Spark shows its own pages at this address."""
+
+    def copied(self, rows: int, total: int, rows_per_s: float) -> None:
+        """Note that some rows of all have been copied, at this rate of late."""
 
     def comparing(self, reason: str) -> None:
         """Source and sink are compared, and what differs is copied again."""
