@@ -1,21 +1,15 @@
 """The page about object storage does what it says: its commands and programs are run, against an S3 server."""
 
-import os
-import re
 import sqlite3
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from object_server import KEY, ObjectServer
+from pages import Page
 from serving import Server, run, wait_until
 
 pytest.importorskip("pyspark")
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "object-storage.md"
-START_S = 240.0
 ROWS = 300
 
 
@@ -47,34 +41,14 @@ def place(tmp_path):
     server.stop()
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
 @pytest.mark.timeout(900)
 def test_the_page_about_object_storage_does_what_it_says(place, tmp_path):
-    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("tailrace ")]
-    assert len(lines) == 10
-    lines += ["tailrace pipeline run other --once", "tailrace pipeline verify other"]
-    for line in lines:
-        command = re.sub("^tailrace", f"{sys.executable} -m tailrace", line)
-        ran = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=tmp_path,
-            env={**os.environ, **place},
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
-        assert ran.returncode == 0, f"{line}: {ran.stdout} {ran.stderr[-2000:]}"
-        assert KEY["secret_access_key"] not in ran.stdout + ran.stderr
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", block], env={**os.environ, **place}, capture_output=True, text=True, check=True
-        ).stdout
-        for block in blocks("python")
-    ]
+    page = Page("how-to/object-storage.md", tmp_path, place)
+    commands = page.commands()
+    assert len(commands) == 10
+    for command in [*commands, "tailrace pipeline run other --once", "tailrace pipeline verify other"]:
+        assert KEY["secret_access_key"] not in page.run(command)
+    printed = list(map(page.run_program, page.blocks("python")))
     assert printed[0] == f"{ROWS}\n"
     assert printed[1].startswith("orders ['batch=00000000000000000000/table=orders/part-00000-")
 
